@@ -1,0 +1,1 @@
+# Benchmarks: built with everything, not installed.

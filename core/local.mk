@@ -1,0 +1,36 @@
+# Protocol core: one convenience library, position independent, linked into the preload library, the tools and the unit
+# tests. Add a file here when you add it to the tree.
+
+core_sources = \
+    core/base/bytes.h \
+    core/base/crc32c.h \
+    core/base/fault.c \
+    core/base/fault.h \
+    core/base/iov.h \
+    core/base/must.h \
+    core/base/rawsys.h \
+    core/base/reason.c \
+    core/base/reason.h \
+    core/base/sm.h \
+    core/base/trace.c \
+    core/base/trace.h \
+    core/ddp/segment.h \
+    core/ddp/stag.h \
+    core/endpoint.h \
+    core/iwarp/iwarp.h \
+    core/mpa/fpdu.h \
+    core/mpa/startup.h \
+    core/negotiate/hello.h \
+    core/policy/policy.h \
+    core/policy/settings.h \
+    core/rdmap/rdmap.h \
+    core/rdmap/terminate.h \
+    core/stream/stream.c \
+    core/stream/stream.h \
+    core/stream/stream_hdr.c \
+    core/stream/stream_rx.c \
+    core/stream/stream_tx.c
+
+noinst_LTLIBRARIES += libcore.la
+libcore_la_SOURCES = $(core_sources)
+libcore_la_LIBADD = $(URING_LIBS) $(UNWIND_LIBS)

@@ -1,0 +1,1 @@
+# Manual pages: dist_man_MANS += man/sockwarp.1

@@ -1,0 +1,41 @@
+# The library that LD_PRELOAD loads: $(pkglibdir)/libsockwarp.so, in the build tree .libs/libsockwarp.so with a link
+# libsockwarp.so beside the launcher.
+
+preload_sources = \
+    preload/stats.h
+
+# Files that define fortified entry points (__read_chk and the like) cannot themselves be compiled with
+# _FORTIFY_SOURCE: list them here instead.
+preload_unfortified_sources =
+
+EXTRA_DIST += preload/libsockwarp.awk
+
+if HAVE_PRELOAD
+preload_map = preload/libsockwarp.map
+pkglib_LTLIBRARIES += libsockwarp.la
+noinst_LTLIBRARIES += libunfortified.la
+libunfortified_la_SOURCES = $(preload_unfortified_sources)
+libunfortified_la_CPPFLAGS = $(AM_CPPFLAGS) -U_FORTIFY_SOURCE
+libsockwarp_la_SOURCES = preload/calls.h $(preload_sources)
+libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -no-undefined \
+    -Wl,--version-script=$(preload_map)
+libsockwarp_la_LIBADD = libunfortified.la libcore.la
+EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map)
+CLEANFILES += $(preload_map) libsockwarp.so
+
+# Exported: the intercepted calls, from the list that declares and resolves them. Everything else is local.
+$(preload_map): preload/calls.h preload/libsockwarp.awk
+	$(AM_V_at)$(MKDIR_P) preload
+	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/libsockwarp.awk $(srcdir)/preload/calls.h >$@.tmp && mv $@.tmp $@
+
+all-local: libsockwarp.so
+libsockwarp.so: libsockwarp.la
+	$(AM_V_GEN)$(LN_S) -f .libs/libsockwarp.so $@
+
+# libtool's index file is of no use for a library that is only preloaded.
+install-exec-hook:
+	rm -f $(DESTDIR)$(pkglibdir)/libsockwarp.la
+uninstall-hook:
+	rm -f $(DESTDIR)$(pkglibdir)/libsockwarp.so
+	-rmdir $(DESTDIR)$(pkglibdir) 2>/dev/null
+endif
