@@ -33,4 +33,5 @@ core_sources = \
 
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(core_sources)
+libcore_la_CFLAGS = $(hidden_cflags)
 libcore_la_LIBADD = $(URING_LIBS) $(UNWIND_LIBS)
