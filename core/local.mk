@@ -14,7 +14,9 @@ core_sources = \
     core/base/sm.h \
     core/base/trace.c \
     core/base/trace.h \
+    core/ddp/segment.c \
     core/ddp/segment.h \
+    core/ddp/stag.c \
     core/ddp/stag.h \
     core/endpoint.h \
     core/iwarp/iwarp.h \
@@ -23,7 +25,9 @@ core_sources = \
     core/negotiate/hello.h \
     core/policy/policy.h \
     core/policy/settings.h \
+    core/rdmap/rdmap.c \
     core/rdmap/rdmap.h \
+    core/rdmap/terminate.c \
     core/rdmap/terminate.h \
     core/stream/stream.c \
     core/stream/stream.h \

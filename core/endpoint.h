@@ -1,0 +1,63 @@
+/*
+ * What a queue pair offers the stream: the one interface the software endpoint (iwarp/), a device
+ * (transport/verbs), shared memory and tests implement.
+ *
+ * An endpoint is sans-IO for its user: posting queues frames or work requests, polling yields events
+ * of what has already arrived. Whoever owns the endpoint moves octets between it and the kernel.
+ * Used under the owner's locks: one for everything posted (tx), one for poll and release (rx); an
+ * implementation must allow one thread in each at the same time.
+ */
+#ifndef SW_ENDPOINT_H
+#define SW_ENDPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/iov.h"
+#include "core/base/must.h"
+
+struct endpoint;
+
+enum endpoint_event_type {
+    ENDPOINT_SEND = 1, /* a whole Send message: data, len. Software may hand it over in its buffer. */
+    ENDPOINT_WRITE,    /* deferred ring only: octets of an RDMA Write, valid and in order: to, data, len */
+    ENDPOINT_TERMINATED, /* the peer sent a Terminate, or a device error: nothing more will come */
+};
+
+struct endpoint_event {
+    enum endpoint_event_type type;
+    const uint8_t *data; /* borrowed until endpoint_ops.release passes it */
+    size_t len;
+    uint64_t to;         /* ENDPOINT_WRITE: tagged offset of data[0] */
+};
+
+struct endpoint_ops {
+    const char *name; /* "iwarp", "verbs", "shm", "mem": the transport in statistics */
+
+    /* Most octets one post_write, one post_send (header included) takes. */
+    size_t (*write_max)(const struct endpoint *ep);
+    size_t (*send_max)(const struct endpoint *ep);
+
+    /*
+     * Posts one RDMA Write message of the next len octets of src to (stag, to), or one Send of hdr
+     * followed by the next len octets of src. src is advanced only on success. The octets of src must
+     * stay unchanged until the owner has flushed the endpoint (software) or the call copies (device).
+     * 0; -EAGAIN: queue full, flush first; -EPIPE: the endpoint is terminated.
+     */
+    int (*post_write)(struct endpoint *ep, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len);
+    int (*post_send)(struct endpoint *ep, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
+                     size_t len);
+
+    /* 1 with *ev, 0 if nothing whole has arrived, -EPROTO after a protocol error of the peer. */
+    int (*poll)(struct endpoint *ep, struct endpoint_event *ev);
+
+    /* All event data up to and including the octet before `upto` has been used. */
+    void (*release)(struct endpoint *ep, const uint8_t *upto);
+};
+
+struct endpoint {
+    const struct endpoint_ops *ops;
+};
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * The software endpoint: MPA framing, DDP and RDMAP composed into a queue pair over a byte pipe that
+ * somebody else owns (a TCP socket, a test's memory pipe). Sans-IO: octets come in by in_space/in_fed and go
+ * out by out/out_sent.
+ *
+ *   in_fed -> mpa_fpdu_decode -> ddp_segment_decode -> rdmap rules -> placement or event -> poll()
+ *   post_* -> rdmap, ddp headers -> mpa length, pad, CRC -> out()
+ *
+ * Two threads may use one endpoint at a time: one on the receive side (in_*, poll, release, eof), one on the
+ * send side (post_*, out_*). What the receive side wants sent (Terminate, Read Response) passes through a
+ * single-producer single-consumer queue; after poll the owner looks at iwarp_ctrl_pending() and, if true, runs
+ * the send side.
+ *
+ * All memory is given by the caller and the structure holds no process-private resources, so it may live in
+ * memory shared by fork (at one address in all processes).
+ */
+#ifndef SW_IWARP_IWARP_H
+#define SW_IWARP_IWARP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/iov.h"
+#include "core/base/must.h"
+#include "core/ddp/segment.h"
+#include "core/ddp/stag.h"
+#include "core/endpoint.h"
+#include "core/mpa/fpdu.h"
+#include "core/rdmap/rdmap.h"
+#include "core/rdmap/terminate.h"
+
+#define IWARP_OUT_FRAMES 64u  /* frames one batch holds */
+#define IWARP_OUT_IOV 256u    /* iovecs one batch holds */
+#define IWARP_HDR_MAX 48u     /* length field, DDP/RDMAP headers, ULP header (<= 28 octets) of one frame */
+#define IWARP_IRD_MAX 16u     /* inbound Reads not yet answered */
+#define IWARP_ORD_MAX 16u     /* our own Reads outstanding */
+
+struct iwarp_cfg {
+    bool initiator;
+    struct mpa_framing tx, rx;
+    uint8_t rtr;         /* MPA_RTR_* the initiator sends first; 0: none, the initiator's ULP speaks first */
+    uint16_t ird, ord;   /* clamped to IWARP_IRD_MAX, IWARP_ORD_MAX */
+    size_t mulpdu;       /* largest ULPDU to send, MPA_MULPDU_MIN..MPA_MULPDU_MAX */
+    size_t send_max;     /* largest Send message, both ways (header included) */
+    uint8_t *in_buf;     /* staging for received octets; at least MPA_FPDU_MAX */
+    size_t in_cap;
+    uint8_t *out_buf;    /* tail of a frame cut by a full pipe, and gathering of many small pieces; at least
+                            MPA_FPDU_MAX + 512 */
+    size_t out_cap;
+    uint8_t *msg_buf;    /* reassembly of Sends of several segments; send_max; may be NULL: such Sends are then
+                            refused with Terminate DDP untagged "no buffer" */
+    uint32_t (*random32)(void *arg); /* unpredictable */
+    void *random_arg;
+};
+
+struct iwarp_stats { /* each written by one side only; read from anywhere */
+    uint64_t tx_fpdus, rx_fpdus;
+    uint64_t tx_sends, tx_writes, tx_reads;
+    uint64_t rx_sends, rx_writes, rx_reads;
+    uint64_t errors;     /* protocol errors found here or told by a Terminate */
+};
+
+enum iwarp_state {
+    IWARP_WAIT_RTR,    /* responder: FPDUs are decoded, none may be sent yet */
+    IWARP_FULL,        /* full operation */
+    IWARP_TERMINATING, /* an error was found; the Terminate is queued; receive side is dead */
+    IWARP_TERMINATED,  /* a Terminate came; both sides are dead */
+};
+
+/* What was cut off by iwarp_out_detach. */
+struct iwarp_cut {
+    unsigned frames; /* the last `frames` posted messages were dropped: post them again */
+};
+
+struct iwarp_ep;     /* below; fields are private to iwarp/ */
+
+/*
+ * Ready to exchange FPDUs: the startup is over (mpa/startup.h). An initiator with cfg->rtr has its RTR queued
+ * for out() at once: a zero-length Send, Write or Read (RFC 6581 section 9.2). Copies cfg. -EINVAL.
+ */
+int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg) SW_MUST;
+
+/* ---- receive side ---- */
+
+/* Where to put received octets: *p and how many fit (0: the ULP has to use up what is there first). */
+size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p);
+void iwarp_in_fed(struct iwarp_ep *ep, size_t n);
+/* Octets still missing from the frame under way: 0 on a frame boundary with nothing staged behind it. */
+size_t iwarp_in_need(const struct iwarp_ep *ep);
+/* End of the pipe. True if it ended on a message boundary (no frame or multi-segment message under way). */
+bool iwarp_in_eof(const struct iwarp_ep *ep);
+
+/*
+ * endpoint_ops.poll, release of this endpoint. Frames are decoded one by one as they are asked for; zero-length
+ * Writes and the first FPDU as RTR are absorbed. Writes to ordinary regions are placed (after the CRC) and
+ * make no event; Writes to a deferred region become ENDPOINT_WRITE; Read Requests are queued for answer;
+ * Read Responses are placed and counted. An error queues one Terminate (RFC 5040 section 7), moves to
+ * TERMINATING and makes poll return -EPROTO from then on.
+ */
+int iwarp_poll(struct endpoint *e, struct endpoint_event *ev) SW_MUST;
+void iwarp_release(struct endpoint *e, const uint8_t *upto);
+
+/* The ULP found the peer at fault (say, a stream header that makes no sense): as poll's errors. */
+void iwarp_fail(struct iwarp_ep *ep, struct term_code code);
+
+/* ---- send side ---- */
+
+size_t iwarp_write_max(const struct endpoint *e);
+size_t iwarp_send_max(const struct endpoint *e);
+/* As endpoint_ops. Writes longer than the MULPDU and Sends likewise become several segments of one message. */
+int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len) SW_MUST;
+int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
+                    size_t len) SW_MUST;
+/* One RDMA Read of len octets from (src_stag, src_to) of the peer into our region. -EAGAIN: ORD used up. */
+int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd) SW_MUST;
+/* Reads completed so far, in order of posting. Receive-side value; atomic. */
+uint64_t iwarp_reads_done(const struct iwarp_ep *ep);
+
+/* Something from the receive side waits to be sent (Terminate, Read Response). Any thread. */
+bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
+
+/*
+ * The batch to send now, control frames included (on a message boundary); the iovecs refer to the posted
+ * memory and to the endpoint's own. Returns how many iovecs; 0: nothing to send. *len is their sum.
+ */
+size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len);
+/* n octets went out. */
+void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
+/*
+ * The pipe is full and posted memory has to go back to its owner: the rest of the message under way (of
+ * which some octet was sent) is copied to out_buf, messages of which nothing was sent are dropped
+ * (their MSNs and counts taken back). Control frames stay. Afterwards out() refers to the
+ * endpoint's memory only.
+ */
+struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep);
+
+/* The responder may send (RTR seen), or initiator. Any thread. */
+bool iwarp_can_send(const struct iwarp_ep *ep);
+enum iwarp_state iwarp_state_now(const struct iwarp_ep *ep);
+/* Valid in TERMINATING and TERMINATED: what went wrong. */
+struct term_code iwarp_error(const struct iwarp_ep *ep);
+
+extern const struct endpoint_ops iwarp_endpoint_ops; /* name "iwarp" */
+
+struct iwarp_out_frame {
+    uint32_t end;     /* octets of the batch up to this frame's end */
+    uint32_t iov_end; /* iovecs up to this frame's end */
+    uint8_t kind;     /* RDMAP opcode, or 0xff: control, not the ULP's */
+    bool msg_end;     /* last segment of its message */
+};
+
+struct iwarp_ctrl {
+    uint8_t opcode;          /* RDMAP_READ_RESPONSE or RDMAP_TERMINATE */
+    struct rdmap_read read;  /* the request to answer */
+    struct ddp_region *src;
+    struct terminate term;
+};
+
+struct iwarp_ep {
+    struct endpoint base; /* first: an endpoint pointer is an iwarp_ep pointer */
+    struct iwarp_cfg cfg;
+    struct iwarp_stats stats;
+    _Atomic uint8_t state; /* enum iwarp_state */
+    struct term_code error;
+    struct ddp_stags stags; /* set up before use, changed under both sides' locks */
+
+    struct { /* receive side */
+        size_t head;     /* first octet of the frame to decode next, in in_buf */
+        size_t tail;     /* first free octet */
+        size_t hold;     /* octets below are released; head >= hold */
+        size_t need;     /* see iwarp_in_need */
+        uint32_t msn[RDMAP_QN_MAX]; /* next expected, per queue */
+        uint32_t mo;     /* of the unfinished untagged message on queue 0 */
+        bool in_message; /* a message of several segments is unfinished */
+        bool rtr_seen;
+        /* implementer's: what else the receive side needs */
+        uint32_t tagged_stag;
+        uint64_t tagged_to;
+        uint8_t msg_opcode;
+    } rx;
+
+    struct { /* send side */
+        struct iovec iov[IWARP_OUT_IOV];
+        struct iwarp_out_frame frame[IWARP_OUT_FRAMES];
+        uint8_t hdr[IWARP_OUT_FRAMES][IWARP_HDR_MAX + 8]; /* header, then trailer */
+        uint32_t iov_n, iov_first, frame_n, frame_first;
+        uint32_t sent, queued; /* octets of the batch */
+        uint32_t msn[RDMAP_QN_MAX]; /* next to use, per queue */
+        size_t out_used;       /* octets of out_buf in use */
+        /* implementer's */
+        uint32_t read_resp_off; /* progress in the Read Response under way */
+    } tx;
+
+    struct { /* receive side to send side */
+        struct iwarp_ctrl slot[IWARP_IRD_MAX + 1];
+        _Atomic uint32_t head, tail;
+    } ctrl;
+
+    struct { /* our Reads outstanding: posted by the send side, completed by the receive side */
+        struct rdmap_read slot[IWARP_ORD_MAX];
+        _Atomic uint32_t posted, done;
+        uint64_t got; /* octets of the oldest one placed so far */
+    } reads;
+};
+
+#endif

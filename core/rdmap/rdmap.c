@@ -1,0 +1,49 @@
+/*
+ * RDMAP opcodes (RFC 5040 section 4.1, Figure 4; RFC 7306 section 4) and the RDMA Read Request header
+ * (RFC 5040 section 4.4). Receive path: transport -> mpa -> ddp -> [rdmap] -> stream.
+ */
+#include "core/rdmap/rdmap.h"
+
+#include <errno.h>
+
+#include "core/base/bytes.h"
+
+const struct rdmap_opcode_rule rdmap_opcode_rules[16] = {
+    [RDMAP_WRITE] = { "RDMA Write", true, 0 },
+    [RDMAP_READ_REQUEST] = { "RDMA Read Request", false, RDMAP_QN_READ_REQUEST },
+    [RDMAP_READ_RESPONSE] = { "RDMA Read Response", true, 0 },
+    [RDMAP_SEND] = { "Send", false, RDMAP_QN_SEND },
+    [RDMAP_SEND_INV] = { "Send with Invalidate", false, RDMAP_QN_SEND },
+    [RDMAP_SEND_SE] = { "Send with SE", false, RDMAP_QN_SEND },
+    [RDMAP_SEND_SE_INV] = { "Send with SE and Invalidate", false, RDMAP_QN_SEND },
+    [RDMAP_TERMINATE] = { "Terminate", false, RDMAP_QN_TERMINATE },
+    [RDMAP_IMMEDIATE] = { "Immediate Data", false, RDMAP_QN_SEND },
+    [RDMAP_IMMEDIATE_SE] = { "Immediate Data with SE", false, RDMAP_QN_SEND },
+    [RDMAP_ATOMIC_REQUEST] = { "Atomic Request", false, RDMAP_QN_READ_REQUEST },
+    [RDMAP_ATOMIC_RESPONSE] = { "Atomic Response", false, 3 },
+};
+
+int rdmap_read_decode(const uint8_t *buf, size_t len, struct rdmap_read *out)
+{
+    struct bytes_rd r = bytes_rd_init(buf, len);
+
+    if (len != RDMAP_READ_HDR_LEN)
+        return -EMSGSIZE;
+    out->sink_stag = bytes_rd_be32(&r);
+    out->sink_to = bytes_rd_be64(&r);
+    out->len = bytes_rd_be32(&r);
+    out->src_stag = bytes_rd_be32(&r);
+    out->src_to = bytes_rd_be64(&r);
+    return 0;
+}
+
+void rdmap_read_encode(const struct rdmap_read *rd, uint8_t buf[RDMAP_READ_HDR_LEN])
+{
+    struct bytes_wr w = bytes_wr_init(buf, RDMAP_READ_HDR_LEN);
+
+    bytes_wr_be32(&w, rd->sink_stag);
+    bytes_wr_be64(&w, rd->sink_to);
+    bytes_wr_be32(&w, rd->len);
+    bytes_wr_be32(&w, rd->src_stag);
+    bytes_wr_be64(&w, rd->src_to);
+}
