@@ -3,7 +3,11 @@
 
 core_sources = \
     core/base/bytes.h \
+    core/base/crc32c.c \
     core/base/crc32c.h \
+    core/base/crc32c_arm.c \
+    core/base/crc32c_impl.h \
+    core/base/crc32c_x86.c \
     core/base/fault.c \
     core/base/fault.h \
     core/base/iov.h \
@@ -23,6 +27,10 @@ core_sources = \
     core/mpa/fpdu.h \
     core/mpa/startup.h \
     core/negotiate/hello.h \
+    core/negotiate/negotiate.c \
+    core/negotiate/negotiate.h \
+    core/negotiate/verdict.c \
+    core/negotiate/verdict.h \
     core/policy/policy.h \
     core/policy/settings.h \
     core/rdmap/rdmap.c \

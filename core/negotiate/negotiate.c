@@ -1,0 +1,278 @@
+/*
+ * The negotiation machine. See negotiate.h for the picture.
+ */
+#include "core/negotiate/negotiate.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "core/base/sm.h"
+
+static const struct sm_state states[] = {
+    [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) },
+    [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) |
+                                       SM_TO(NEGOTIATE_FALLBACK) },
+    [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) |
+                                   SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_FAILED) },
+    [NEGOTIATE_DONE] = { "done", 0 },
+    [NEGOTIATE_PLAIN] = { "plain", 0 },
+    [NEGOTIATE_FALLBACK] = { "fallback", 0 },
+    [NEGOTIATE_FAILED] = { "failed", 0 },
+};
+
+static void move(struct negotiate *n, enum negotiate_state to, unsigned reason)
+{
+    sm_move(states, "negotiate", n, &n->state, (uint8_t)to);
+    n->reason = (uint8_t)reason;
+    if (to != NEGOTIATE_MPA)
+        n->deadline_ns = 0;
+}
+
+/* The connection cannot go on as it is: the initiator connects again, the responder closes. */
+static void spoil(struct negotiate *n, unsigned reason)
+{
+    n->out_len = n->out_off = 0;
+    move(n, n->cfg.responder ? NEGOTIATE_FAILED : NEGOTIATE_FALLBACK, reason);
+}
+
+static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce,
+                      uint64_t streamed)
+{
+    struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
+    memcpy(h.nonce, nonce, HELLO_NONCE_LEN);
+    ssize_t len = hello_encode(&h, n->out, sizeof(n->out));
+    SW_CHECK(len > 0, "hello_encode %zd", len);
+    n->out_len = (size_t)len;
+    n->out_off = 0;
+}
+
+/* The frames that follow the answer to the Hello. */
+static void mpa_begin(struct negotiate *n, uint64_t now_ns)
+{
+    uint8_t priv[STREAM_PARAMS_LEN];
+    stream_params_encode(&n->cfg.params, priv);
+    struct mpa_startup_cfg mpa = n->cfg.mpa;
+    mpa.responder = n->cfg.responder;
+    if (!mpa.responder) {
+        mpa.priv = priv;
+        mpa.priv_len = sizeof(priv);
+    }
+    int r = mpa_startup_init(&n->mpa, &mpa);
+    SW_CHECK(r == 0, "mpa_startup_init %d", r);
+    n->deadline_ns = now_ns + n->cfg.timeout_ns;
+    move(n, NEGOTIATE_MPA, REASON_NONE);
+}
+
+int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_t now_ns)
+{
+    memset(n, 0, sizeof(*n));
+    if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0)
+        return -EINVAL;
+    n->cfg = *cfg;
+    if (cfg->responder) {
+        n->state = NEGOTIATE_PEEK;
+        return 0;
+    }
+    n->state = NEGOTIATE_HELLO;
+    n->deadline_ns = now_ns + cfg->timeout_ns;
+    put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
+    return 0;
+}
+
+static void decline(struct negotiate *n, const uint8_t *nonce, unsigned reason)
+{
+    put_hello(n, HELLO_HNAK, reason, nonce, n->streamed);
+    move(n, NEGOTIATE_PLAIN, reason);
+}
+
+static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
+{
+    struct hello h;
+    ssize_t r = hello_decode(buf, len, &h);
+    if (r == -EAGAIN) {
+        if (len > 0 && n->deadline_ns == 0)
+            n->deadline_ns = now_ns + NEGOTIATE_PREFIX_NS;
+        return 0;
+    }
+    if (r < 0 || h.kind != HELLO_HELO) {
+        move(n, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        return 0;
+    }
+    if (n->reason != REASON_NONE) /* negotiate_decline */
+        decline(n, h.nonce, n->reason);
+    else if ((h.arg & n->cfg.transports & HELLO_TRANSPORT_IWARP) == 0)
+        decline(n, h.nonce, REASON_TRANSPORT);
+    else {
+        mpa_begin(n, now_ns);
+        put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h.nonce, n->streamed);
+    }
+    return (size_t)r;
+}
+
+static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
+{
+    struct hello h;
+    size_t frame_len = 0, safe = 0;
+    ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
+    if (at < 0) {
+        if (safe > NEGOTIATE_STREAMED_MAX)
+            spoil(n, REASON_HELLO_GARBAGE);
+        return 0;
+    }
+    n->prefix_len = (size_t)at;
+    n->out_len = n->out_off = 0;
+    if (h.kind == HELLO_HNAK)
+        move(n, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+    else if (h.arg != HELLO_TRANSPORT_IWARP)
+        spoil(n, REASON_HELLO_GARBAGE);
+    else
+        mpa_begin(n, now_ns);
+    return (size_t)at + frame_len;
+}
+
+/* Our stream's parameters and the peer's must go together. */
+static bool params_ok(struct negotiate *n)
+{
+    const struct mpa_startup_result *res = &n->mpa.res;
+    return stream_params_decode(res->peer_priv, res->peer_priv_len, &n->peer) == 0;
+}
+
+static void mpa_decide(struct negotiate *n)
+{
+    uint8_t priv[STREAM_PARAMS_LEN];
+    stream_params_encode(&n->cfg.params, priv);
+    int r;
+    if (!params_ok(n))
+        r = mpa_startup_reject(&n->mpa, NULL, 0);
+    else {
+        r = mpa_startup_accept(&n->mpa, priv, sizeof(priv));
+        if (r < 0)
+            r = mpa_startup_reject(&n->mpa, NULL, 0);
+    }
+    if (r < 0)
+        spoil(n, REASON_MPA_FAILED);
+}
+
+static void mpa_settle(struct negotiate *n)
+{
+    switch (n->mpa.state) {
+    case MPA_ST_DECIDE:
+        mpa_decide(n);
+        break;
+    case MPA_ST_DONE:
+        if (!n->cfg.responder && !params_ok(n))
+            spoil(n, REASON_PEER_LIMIT);
+        else
+            move(n, NEGOTIATE_DONE, REASON_UPGRADED);
+        break;
+    case MPA_ST_REJECTED:
+        /* RFC 5044 section 7.1.2, rule 9: MPA exits, the connection stays in streaming mode. */
+        move(n, NEGOTIATE_PLAIN, REASON_MPA_REJECTED);
+        break;
+    case MPA_ST_FAILED:
+        spoil(n, REASON_MPA_FAILED);
+        break;
+    default:
+        break;
+    }
+}
+
+static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
+{
+    /* The responder's HACK has to be out before anything can answer it; what comes early waits. */
+    if (n->out_off < n->out_len)
+        return 0;
+    ssize_t r = mpa_startup_input(&n->mpa, buf, len);
+    if (r < 0) {
+        spoil(n, REASON_MPA_FAILED);
+        return 0;
+    }
+    mpa_settle(n);
+    return (size_t)r;
+}
+
+size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
+{
+    switch (n->state) {
+    case NEGOTIATE_PEEK:
+        return in_peek(n, buf, len, now_ns);
+    case NEGOTIATE_HELLO:
+        return in_hello(n, buf, len, now_ns);
+    case NEGOTIATE_MPA:
+        return in_mpa(n, buf, len);
+    default:
+        return 0;
+    }
+}
+
+void negotiate_eof(struct negotiate *n)
+{
+    switch (n->state) {
+    case NEGOTIATE_PEEK:
+        /* Whatever there is, the program shall see it as it is. */
+        move(n, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        break;
+    case NEGOTIATE_HELLO:
+        spoil(n, REASON_HELLO_CLOSED);
+        break;
+    case NEGOTIATE_MPA:
+        spoil(n, REASON_MPA_FAILED);
+        break;
+    default:
+        break;
+    }
+}
+
+void negotiate_tick(struct negotiate *n, uint64_t now_ns)
+{
+    if (n->deadline_ns == 0 || now_ns < n->deadline_ns)
+        return;
+    switch (n->state) {
+    case NEGOTIATE_PEEK:
+        move(n, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        break;
+    case NEGOTIATE_HELLO:
+        spoil(n, REASON_HELLO_TIMEOUT);
+        break;
+    case NEGOTIATE_MPA:
+        spoil(n, REASON_MPA_FAILED);
+        break;
+    default:
+        break;
+    }
+}
+
+void negotiate_decline(struct negotiate *n, unsigned reason)
+{
+    if (n->state == NEGOTIATE_PEEK)
+        n->reason = (uint8_t)reason;
+}
+
+size_t negotiate_out(const struct negotiate *n, const uint8_t **p)
+{
+    if (n->out_off < n->out_len) {
+        *p = n->out + n->out_off;
+        return n->out_len - n->out_off;
+    }
+    if (n->state == NEGOTIATE_MPA)
+        return mpa_startup_output(&n->mpa, p);
+    return 0;
+}
+
+void negotiate_sent(struct negotiate *n, size_t len)
+{
+    if (n->out_off < n->out_len) {
+        n->out_off += len;
+        return;
+    }
+    if (n->state == NEGOTIATE_MPA) {
+        mpa_startup_sent(&n->mpa, len);
+        mpa_settle(n);
+    }
+}
+
+bool negotiate_over(const struct negotiate *n)
+{
+    return n->state >= NEGOTIATE_DONE && n->out_off == n->out_len;
+}

@@ -1,0 +1,96 @@
+/*
+ * From a fresh TCP connection to FPDUs, or to plain TCP: the streaming-mode Hello (delayed startup, RFC 5044
+ * section 7.1.3) followed by the MPA startup frames (mpa/startup.h).
+ *
+ *   responder    PEEK --HELO--> MPA (HACK out) --Request, Reply out--> DONE
+ *                     \--other octets, timeout--> PLAIN     \--R=1 sent--> PLAIN
+ *                     \--HELO, declined (HNAK out)--> PLAIN
+ *   initiator    HELLO (HELO out) --HACK--> MPA (Request out) --Reply--> DONE
+ *                     \--HNAK--> PLAIN                  \--R=1--> PLAIN
+ *                     \--timeout, garbage, close--> FALLBACK     \--malformed, timeout--> FALLBACK
+ *
+ * PLAIN: both sides go on in streaming mode on this connection. FALLBACK: this connection is spoilt for the peer's
+ * program; connect again, plain. FAILED (responder only): the initiator broke the MPA startup: close.
+ *
+ * Sans-IO: octets are given with negotiate_in, taken with negotiate_out; time comes in as now_ns (CLOCK_MONOTONIC).
+ * One thread at a time.
+ */
+#ifndef SW_NEGOTIATE_NEGOTIATE_H
+#define SW_NEGOTIATE_NEGOTIATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/must.h"
+#include "core/mpa/startup.h"
+#include "core/negotiate/hello.h"
+#include "core/stream/stream.h"
+
+enum negotiate_state {
+    NEGOTIATE_PEEK,
+    NEGOTIATE_HELLO,
+    NEGOTIATE_MPA,
+    NEGOTIATE_DONE,
+    NEGOTIATE_PLAIN,
+    NEGOTIATE_FALLBACK,
+    NEGOTIATE_FAILED,
+};
+
+/* An incomplete prefix of a Hello holds a plain client back at most this long. */
+#define NEGOTIATE_PREFIX_NS 200000000ull
+/* Streaming octets of a server that speaks first which the initiator keeps before it gives up. */
+#define NEGOTIATE_STREAMED_MAX 65536u
+
+struct negotiate_cfg {
+    bool responder;
+    uint8_t transports;      /* HELLO_TRANSPORT_* */
+    uint8_t nonce[HELLO_NONCE_LEN]; /* initiator: random */
+    uint64_t host;
+    struct mpa_startup_cfg mpa; /* priv is filled in here */
+    struct stream_params params;
+    uint64_t timeout_ns;     /* for the answer to the Hello, and again for the MPA startup */
+};
+
+struct negotiate {
+    uint8_t state;           /* enum negotiate_state */
+    uint8_t reason;          /* enum reason, once PLAIN, FALLBACK or FAILED */
+    struct negotiate_cfg cfg;
+    uint64_t deadline_ns;    /* 0: none */
+    uint64_t streamed;       /* responder: octets the owner sent in streaming mode so far */
+    size_t prefix_len;       /* initiator: streamed octets found before the answer */
+    uint8_t out[HELLO_LEN_MAX];
+    size_t out_len, out_off;
+    struct mpa_startup mpa;  /* from MPA on */
+    struct stream_params peer; /* DONE */
+};
+
+/* 0 or -EINVAL. An initiator has its HELO to send at once and starts its clock. */
+int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_t now_ns) SW_MUST;
+
+/*
+ * The octets at hand. PEEK: what MSG_PEEK shows, from the stream's start; HELLO: everything received since the
+ * connection began, so that it can be looked at again with more; MPA: octets not yet used.
+ * Returns how many of them the negotiation takes: in PEEK 0 or the Hello's length (take them out of the kernel); in
+ * HELLO 0 or up to the end of the answer (the first prefix_len of those are the program's); in MPA any number.
+ * What is left belongs to the next state.
+ */
+size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns);
+
+/* The peer closed (clean or by reset). */
+void negotiate_eof(struct negotiate *n);
+
+/* The deadline may have passed. */
+void negotiate_tick(struct negotiate *n, uint64_t now_ns);
+
+/* Responder in PEEK: this connection shall stay plain; a Hello that comes is answered by HNAK with this reason. */
+void negotiate_decline(struct negotiate *n, unsigned reason);
+
+/* What to send now, and that n octets of it went. Frames are to go out in one send() where possible. */
+size_t negotiate_out(const struct negotiate *n, const uint8_t **p);
+void negotiate_sent(struct negotiate *n, size_t len);
+
+/* Nothing more to read or write here: DONE, PLAIN, FALLBACK or FAILED, and all output taken. */
+bool negotiate_over(const struct negotiate *n);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * The byte stream, set-up: which of the two flow controls, and what the two sides offered each other.
+ */
+#include "core/stream/stream.h"
+
+#include <errno.h>
+
+int stream_init(struct stream *st, const struct stream_cfg *cfg)
+{
+    memset(st, 0, sizeof(*st));
+    st->cfg = *cfg;
+    /* One side that needs credits is enough: the other one can always count. */
+    st->llp = (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_LLP) != 0;
+    if (!st->llp && cfg->ring == NULL)
+        return -EINVAL;
+    size_t send_max = cfg->ep->ops->send_max(cfg->ep);
+    if (send_max <= STREAM_HDR_LEN || cfg->ep->ops->write_max(cfg->ep) == 0)
+        return -EINVAL;
+    if (st->cfg.eager_limit == 0 || st->cfg.eager_limit > cfg->peer.eager_max)
+        st->cfg.eager_limit = cfg->peer.eager_max;
+    if (st->cfg.eager_limit > send_max - STREAM_HDR_LEN)
+        st->cfg.eager_limit = (uint32_t)(send_max - STREAM_HDR_LEN);
+    return 0;
+}

@@ -1,0 +1,164 @@
+/*
+ * A byte stream over RDMA messages (our own ULP): small writes as one Send, large ones as RDMA Writes into the
+ * peer's ring followed by a Send that says how far the stream reaches.
+ *
+ * Receive path: transport -> mpa -> ddp -> rdmap -> [stream] -> recv().
+ *
+ * Sans-IO over an endpoint. Two threads may be in one stream: one reading (poll, read, peek, avail …: the
+ * endpoint's receive side), one writing (write, fin …: the endpoint's send side). In credit mode the two halves
+ * pass numbers through atomics.
+ */
+#ifndef SW_STREAM_STREAM_H
+#define SW_STREAM_STREAM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/iov.h"
+#include "core/base/must.h"
+#include "core/endpoint.h"
+
+#define STREAM_HDR_LEN 16u
+
+enum stream_type { STREAM_DATA = 1, STREAM_CREDIT = 2, STREAM_FIN = 3, STREAM_RESET = 4 };
+
+struct stream_hdr {
+    uint8_t type;    /* enum stream_type */
+    uint8_t flags;
+    uint16_t bufs;   /* receive buffers returned so far, mod 2^16 */
+    uint32_t off;    /* stream offset after this message's octets and all Writes before it, mod 2^32 */
+    uint32_t ring;   /* ring octets consumed so far, mod 2^32 */
+    uint32_t aux;
+};
+
+void stream_hdr_encode(const struct stream_hdr *h, uint8_t buf[STREAM_HDR_LEN]);
+/* -EMSGSIZE below 16 octets, -EPROTO for an unknown type. */
+int stream_hdr_decode(const uint8_t *buf, size_t len, struct stream_hdr *out) SW_MUST;
+
+/* MPA private data of ours: what each side offers. 16 octets. */
+#define STREAM_PARAMS_LEN 16u
+#define STREAM_FLAG_LLP 1u /* flow control by the LLP */
+#define STREAM_RING_MIN 4096u
+#define STREAM_RING_MAX 0x40000000u
+
+struct stream_params {
+    uint8_t version;   /* 1 */
+    uint8_t flags;     /* STREAM_FLAG_* */
+    uint32_t ring_stag;
+    uint32_t ring_len;
+    uint16_t eager_max; /* largest payload of a Send, stream header not counted */
+    uint16_t bufs;      /* receive buffers */
+};
+
+void stream_params_encode(const struct stream_params *p, uint8_t buf[STREAM_PARAMS_LEN]);
+/* -EMSGSIZE, -EPROTO (no 'SW', unknown version, senseless sizes). */
+int stream_params_decode(const uint8_t *buf, size_t len, struct stream_params *out) SW_MUST;
+
+#define STREAM_SLICES 256u /* validated runs of octets waiting to be read; then polling pauses */
+#define STREAM_BATCH 64u   /* messages posted between two flushes of the endpoint */
+#define STREAM_BUFS_KEPT 2u /* credits: receive buffers of the peer kept back for control messages */
+
+struct stream_slice {
+    const uint8_t *p;
+    const uint8_t *upto; /* what to release when the slice is used up; NULL: nothing (ring memory) */
+    uint32_t len;
+    uint32_t bufs;       /* credits: receive buffers that come back with it */
+};
+
+struct stream_cfg {
+    struct endpoint *ep;
+    struct stream_params local, peer;
+    uint8_t *ring;       /* credit mode: memory behind local.ring_stag; NULL when deferred (LLP mode) */
+    uint32_t eager_limit; /* writes above this go as RDMA Writes; clamped to peer.eager_max */
+};
+
+enum stream_rx_end { STREAM_OPEN, STREAM_EOF, STREAM_RESET_BY_PEER, STREAM_BROKEN };
+
+struct stream {
+    struct stream_cfg cfg;
+    bool llp;
+
+    struct { /* receive side */
+        struct stream_slice slice[STREAM_SLICES];
+        uint32_t first, n;      /* slices in use, from first */
+        uint64_t off;           /* stream octets received (placed or sliced), LLP: of both kinds */
+        uint64_t ring_to;       /* ring octets received (LLP) or announced by notify (credits) */
+        uint64_t ring_used;     /* credits: ring octets the program consumed */
+        uint64_t avail;         /* octets ready to be read */
+        uint64_t total;         /* octets the program read */
+        uint32_t bufs_back;     /* credits: receive buffers returned */
+        uint8_t end;            /* enum stream_rx_end, once the slices are used up */
+    } rx;
+
+    struct { /* send side */
+        uint64_t off;           /* stream octets posted */
+        uint64_t ring_to;       /* ring octets posted */
+        uint64_t total;         /* octets accepted from the program */
+        uint32_t sends;         /* credits: receive buffers used */
+        bool fin;               /* FIN was posted */
+        bool notify_owed;       /* Writes were posted and no Send after them yet */
+        /* messages posted since the endpoint was last flushed, for stream_unpost */
+        struct {
+            uint32_t len;       /* octets of the program in it */
+            uint8_t type;       /* enum stream_type; 0: an RDMA Write */
+        } batch[STREAM_BATCH];
+        uint32_t batch_n;
+        uint32_t told_bufs, told_ring; /* credits: last values put into a header */
+    } tx;
+
+    /* credits: what the peer returned, stored by the receive side, read by the send side */
+    _Atomic uint32_t peer_bufs, peer_ring;
+    /* credits: what we returned, stored by the receive side, put into headers by the send side */
+    _Atomic uint32_t back_bufs, back_ring;
+};
+
+/* -EINVAL if the two sides' parameters do not go together. */
+int stream_init(struct stream *st, const struct stream_cfg *cfg) SW_MUST;
+
+/* ---- receive side ---- */
+
+/*
+ * Takes what the endpoint has. Returns 1 if the readable state may have changed, 0 if nothing whole is there,
+ * -EPROTO if the peer broke the protocol (rx.end is then STREAM_BROKEN; call iwarp_fail or the like to tell the peer).
+ */
+int stream_poll(struct stream *st) SW_MUST;
+/* Octets that stream_read would give now. */
+static inline uint64_t stream_avail(const struct stream *st)
+{
+    return st->rx.avail;
+}
+/* Moves up to len octets into dst; with peek they stay, skip octets are passed over first. */
+size_t stream_read(struct stream *st, struct iov_iter *dst, size_t len);
+size_t stream_peek(struct stream *st, struct iov_iter *dst, size_t len, size_t skip);
+/* As read, but drops the octets (MSG_TRUNC). */
+size_t stream_discard(struct stream *st, size_t len);
+/* The pipe below ended; clean: on a message boundary. */
+void stream_eof(struct stream *st, bool clean);
+static inline bool stream_readable(const struct stream *st)
+{
+    return st->rx.avail > 0 || st->rx.end != STREAM_OPEN;
+}
+/* Credits: the peer should be told what was returned (call stream_credit on the send side). */
+bool stream_wants_credit(const struct stream *st);
+
+/* ---- send side ---- */
+
+/*
+ * Posts as much of the next len octets of src as one batch of the endpoint and the peer's credits take. Returns
+ * octets posted; 0 with len > 0: no credit or queue full; -EPIPE: the endpoint is terminated, or FIN was sent.
+ */
+ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len) SW_MUST;
+/* Everything posted has gone out. May post a notify that had no room before: look at the endpoint again. */
+void stream_flushed(struct stream *st);
+/*
+ * The endpoint dropped the last `frames` messages of the batch: takes them back. If the stream's end was moved
+ * by Writes whose notify was dropped, posts a fresh notify. Returns octets of the program taken back.
+ */
+size_t stream_unpost(struct stream *st, unsigned frames);
+/* Posts FIN. 0, -EAGAIN, -EPIPE. */
+int stream_fin(struct stream *st) SW_MUST;
+int stream_credit(struct stream *st) SW_MUST;
+
+#endif

@@ -1,0 +1,225 @@
+/*
+ * The byte stream, receiving: Sends and Writes become an ordered queue of slices, which the program's reads
+ * copy from.
+ *
+ * Receive path: transport -> mpa -> ddp -> rdmap -> [stream] -> recv().
+ *
+ * LLP flow control: Writes to our (deferred) ring arrive as events, in order and checked, and become slices at once;
+ * the notify only confirms the count. Nobody reads on while the slices wait, so TCP's window paces the sender.
+ * Credits: Writes land in the ring unseen; the notify makes slices of ring memory.
+ */
+#include <errno.h>
+
+#include "core/stream/stream.h"
+
+static int broken(struct stream *st)
+{
+    st->rx.end = STREAM_BROKEN;
+    return -EPROTO;
+}
+
+static struct stream_slice *slice_last(struct stream *st)
+{
+    return &st->rx.slice[(st->rx.first + st->rx.n - 1) % STREAM_SLICES];
+}
+
+static void slice_add(struct stream *st, const uint8_t *p, size_t len, const uint8_t *upto, uint32_t bufs)
+{
+    st->rx.n++;
+    struct stream_slice *s = slice_last(st);
+    s->p = p;
+    s->len = (uint32_t)len;
+    s->upto = upto;
+    s->bufs = bufs;
+    st->rx.avail += len;
+}
+
+/* An event without octets for the program: given back behind what waits before it. */
+static void release_behind(struct stream *st, const uint8_t *upto)
+{
+    for (uint32_t i = st->rx.n; i-- > 0;) {
+        struct stream_slice *s = &st->rx.slice[(st->rx.first + i) % STREAM_SLICES];
+        if (s->upto != NULL) {
+            s->upto = upto;
+            return;
+        }
+    }
+    st->cfg.ep->ops->release(st->cfg.ep, upto);
+}
+
+static int take_write(struct stream *st, const struct endpoint_event *ev)
+{
+    /* Only the next octets of the ring make a stream. */
+    if (!st->llp || ev->to != st->rx.ring_to % st->cfg.local.ring_len)
+        return broken(st);
+    st->rx.ring_to += ev->len;
+    st->rx.off += ev->len;
+    slice_add(st, ev->data, ev->len, ev->data + ev->len, 0);
+    return 0;
+}
+
+/* Credits: `len` octets of the ring became part of the stream. */
+static int take_ring(struct stream *st, uint32_t len)
+{
+    uint32_t ring_len = st->cfg.local.ring_len;
+    if (len > ring_len - (st->rx.ring_to - st->rx.ring_used))
+        return broken(st);
+    while (len > 0) {
+        uint32_t at = (uint32_t)(st->rx.ring_to % ring_len);
+        uint32_t n = len < ring_len - at ? len : ring_len - at;
+        slice_add(st, st->cfg.ring + at, n, NULL, 0);
+        st->rx.ring_to += n;
+        st->rx.off += n;
+        len -= n;
+    }
+    return 0;
+}
+
+static int take_send(struct stream *st, const struct endpoint_event *ev)
+{
+    struct stream_hdr h;
+    if (stream_hdr_decode(ev->data, ev->len, &h) < 0)
+        return broken(st);
+    size_t payload = ev->len - STREAM_HDR_LEN;
+    const uint8_t *upto = ev->data + ev->len;
+    if ((h.type != STREAM_DATA && payload > 0) || payload > st->cfg.local.eager_max)
+        return broken(st);
+
+    uint32_t more = h.off - (uint32_t)st->rx.off; /* octets since the last message */
+    if (!st->llp) {
+        atomic_store(&st->peer_bufs, h.bufs);
+        atomic_store(&st->peer_ring, h.ring);
+        if (more < payload || take_ring(st, more - (uint32_t)payload) < 0)
+            return broken(st);
+    } else if (more != payload) {
+        return broken(st);
+    }
+
+    if (payload > 0) {
+        slice_add(st, ev->data + STREAM_HDR_LEN, payload, upto, 1);
+        st->rx.off += payload;
+    } else {
+        release_behind(st, upto);
+        st->rx.bufs_back++;
+        atomic_store(&st->back_bufs, st->rx.bufs_back);
+    }
+    if (h.type == STREAM_FIN)
+        st->rx.end = STREAM_EOF;
+    else if (h.type == STREAM_RESET)
+        st->rx.end = STREAM_RESET_BY_PEER;
+    return 0;
+}
+
+int stream_poll(struct stream *st)
+{
+    bool changed = false;
+    /* One message makes at most three slices: two of the ring, one of its own octets. */
+    while (st->rx.n + 3 <= STREAM_SLICES) {
+        struct endpoint_event ev;
+        int r = st->cfg.ep->ops->poll(st->cfg.ep, &ev);
+        if (r == 0)
+            break;
+        if (r < 0) {
+            st->rx.end = STREAM_BROKEN;
+            return r;
+        }
+        if (ev.type == ENDPOINT_TERMINATED) {
+            st->rx.end = STREAM_RESET_BY_PEER;
+            return 1;
+        }
+        /* Nothing may follow the end. */
+        if (st->rx.end != STREAM_OPEN)
+            return broken(st);
+        r = ev.type == ENDPOINT_WRITE ? take_write(st, &ev) : take_send(st, &ev);
+        if (r < 0)
+            return r;
+        changed = true;
+    }
+    return changed;
+}
+
+/* The first slice gave len octets. */
+static void slice_used(struct stream *st, size_t len)
+{
+    struct stream_slice *s = &st->rx.slice[st->rx.first];
+    bool ring = s->upto == NULL;
+    s->p += len;
+    s->len -= (uint32_t)len;
+    st->rx.avail -= len;
+    st->rx.total += len;
+    if (ring) {
+        st->rx.ring_used += len;
+        atomic_store(&st->back_ring, (uint32_t)st->rx.ring_used);
+    }
+    if (s->len > 0)
+        return;
+    if (!ring)
+        st->cfg.ep->ops->release(st->cfg.ep, s->upto);
+    if (s->bufs > 0) {
+        st->rx.bufs_back += s->bufs;
+        atomic_store(&st->back_bufs, st->rx.bufs_back);
+    }
+    st->rx.first = (st->rx.first + 1) % STREAM_SLICES;
+    st->rx.n--;
+}
+
+size_t stream_read(struct stream *st, struct iov_iter *dst, size_t len)
+{
+    size_t done = 0;
+    while (done < len && st->rx.n > 0) {
+        struct stream_slice *s = &st->rx.slice[st->rx.first];
+        size_t n = s->len < len - done ? s->len : len - done;
+        n = iov_iter_scatter(dst, s->p, n);
+        if (n == 0)
+            break;
+        slice_used(st, n);
+        done += n;
+    }
+    return done;
+}
+
+size_t stream_peek(struct stream *st, struct iov_iter *dst, size_t len, size_t skip)
+{
+    size_t done = 0;
+    for (uint32_t i = 0; i < st->rx.n && done < len; i++) {
+        struct stream_slice *s = &st->rx.slice[(st->rx.first + i) % STREAM_SLICES];
+        if (skip >= s->len) {
+            skip -= s->len;
+            continue;
+        }
+        size_t n = s->len - skip < len - done ? s->len - skip : len - done;
+        size_t got = iov_iter_scatter(dst, s->p + skip, n);
+        done += got;
+        skip = 0;
+        if (got < n)
+            break;
+    }
+    return done;
+}
+
+size_t stream_discard(struct stream *st, size_t len)
+{
+    size_t done = 0;
+    while (done < len && st->rx.n > 0) {
+        struct stream_slice *s = &st->rx.slice[st->rx.first];
+        size_t n = s->len < len - done ? s->len : len - done;
+        slice_used(st, n);
+        done += n;
+    }
+    return done;
+}
+
+void stream_eof(struct stream *st, bool clean)
+{
+    if (st->rx.end == STREAM_OPEN)
+        st->rx.end = clean ? STREAM_EOF : STREAM_RESET_BY_PEER;
+}
+
+bool stream_wants_credit(const struct stream *st)
+{
+    if (st->llp)
+        return false;
+    uint32_t ring = atomic_load(&st->back_ring) - st->tx.told_ring;
+    uint16_t bufs = (uint16_t)(atomic_load(&st->back_bufs) - st->tx.told_bufs);
+    return ring >= st->cfg.local.ring_len / 2 || bufs >= st->cfg.local.bufs / 2;
+}
