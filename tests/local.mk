@@ -10,6 +10,7 @@ preload_tests =
 unit_tests += tests/unit/test_fault
 unit_tests += tests/unit/test_reason
 unit_tests += tests/unit/test_trace
+unit_tests += tests/unit/test_crc32c
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
