@@ -24,6 +24,7 @@ core_sources = \
     core/ddp/stag.h \
     core/endpoint.h \
     core/iwarp/iwarp.h \
+    core/mpa/fpdu.c \
     core/mpa/fpdu.h \
     core/mpa/startup.h \
     core/negotiate/hello.h \

@@ -11,9 +11,11 @@ unit_tests += tests/unit/test_fault
 unit_tests += tests/unit/test_reason
 unit_tests += tests/unit/test_trace
 unit_tests += tests/unit/test_crc32c
+unit_tests += tests/unit/test_mpa_fpdu
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
+script_tests += tests/fuzz/replay.test
 
 # ---- how they are run ----
 
@@ -53,3 +55,44 @@ say-left-out:
 else
 TESTS += $(preload_tests)
 endif
+
+# ---- fuzzing: every tests/fuzz/fuzz_X.c, seeds in tests/fuzz/corpus/X/ ----
+
+fuzz_sources = $(sort $(wildcard $(srcdir)/tests/fuzz/fuzz_*.c))
+fuzz_names = $(patsubst fuzz_%.c,%,$(notdir $(fuzz_sources)))
+fuzz_replays = $(addprefix tests/fuzz/replay_,$(fuzz_names))
+fuzz_link = $(CC) $(DEFS) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) $(AM_LDFLAGS) $(LDFLAGS)
+fuzz_libs = .libs/libcore.a $(URING_LIBS) $(UNWIND_LIBS) $(LIBS)
+
+EXTRA_DIST += $(fuzz_sources) tests/fuzz/replay.c $(wildcard $(srcdir)/tests/fuzz/corpus)
+CLEANFILES += $(fuzz_replays)
+
+# In make check: with the build's own compiler, see tests/fuzz/replay.test.
+check_DATA += $(fuzz_replays)
+$(fuzz_replays): tests/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c libcore.la
+	$(AM_V_at)$(MKDIR_P) tests/fuzz
+	$(AM_V_CCLD)$(fuzz_link) -o $@ $(srcdir)/tests/fuzz/fuzz_$*.c $(srcdir)/tests/fuzz/replay.c $(fuzz_libs)
+
+# make fuzz [SECONDS=n] [FUZZ="name..."]: libFuzzer, one target after the other, in the build tree fuzz/.
+SECONDS = 30
+FUZZ = $(fuzz_names)
+fuzz: $(BUILT_SOURCES)
+	@test -n '$(CLANG)' || { echo "make fuzz needs clang"; exit 1; }
+	@test -n '$(strip $(fuzz_names))' || { echo "make fuzz: no tests/fuzz/fuzz_*.c in the tree"; exit 1; }
+	$(call subtree,fuzz,CC='$(CLANG)' CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' --enable-asan --enable-ubsan)
+	cd fuzz && $(MAKE) $(AM_MAKEFLAGS) libcore.la
+	cd fuzz && $(MAKE) $(AM_MAKEFLAGS) $(addprefix tests/fuzz/libfuzzer_,$(FUZZ))
+	@set -e; cd fuzz; for t in $(FUZZ); do \
+	    echo "fuzz_$$t: $(SECONDS) s"; $(MKDIR_P) corpus/$$t found/$$t; \
+	    seeds='$(abs_srcdir)'/tests/fuzz/corpus/$$t; test -d $$seeds || seeds=; \
+	    tests/fuzz/libfuzzer_$$t -max_total_time=$(SECONDS) -print_final_stats=1 -rss_limit_mb=2048 -timeout=10 \
+	        -artifact_prefix=found/$$t/ corpus/$$t $$seeds >$$t.log 2>&1 || \
+	        { tail -n 60 $$t.log; echo "fuzz_$$t: FAILED; the input is in fuzz/found/$$t, the log is fuzz/$$t.log"; exit 1; }; \
+	    grep -E '^stat::number_of_executed_units|^#.*DONE' $$t.log; \
+	done
+
+# Used inside fuzz/.
+tests/fuzz/libfuzzer_%: tests/fuzz/fuzz_%.c libcore.la
+	$(AM_V_at)$(MKDIR_P) tests/fuzz
+	$(AM_V_CCLD)$(fuzz_link) -fsanitize=fuzzer -o $@ $(srcdir)/tests/fuzz/fuzz_$*.c $(fuzz_libs)
+.PHONY: fuzz
