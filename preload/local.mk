@@ -1,7 +1,10 @@
 # The library that LD_PRELOAD loads: $(pkglibdir)/libsockwarp.so, in the build tree .libs/libsockwarp.so with a link
 # libsockwarp.so beside the launcher.
 
-preload_sources = \
+preload_sources =
+
+# What the tools and the unit tests use as well.
+shared_sources = \
     preload/stats.h
 
 # Files that define fortified entry points (__read_chk and the like) cannot themselves be compiled with
@@ -10,16 +13,20 @@ preload_unfortified_sources =
 
 EXTRA_DIST += preload/libsockwarp.awk
 
+noinst_LTLIBRARIES += libshared.la
+libshared_la_SOURCES = $(shared_sources)
+libshared_la_CFLAGS = $(hidden_cflags)
+
 if HAVE_PRELOAD
 preload_map = preload/libsockwarp.map
 pkglib_LTLIBRARIES += libsockwarp.la
 noinst_LTLIBRARIES += libunfortified.la
 libunfortified_la_SOURCES = $(preload_unfortified_sources)
 libunfortified_la_CPPFLAGS = $(AM_CPPFLAGS) -U_FORTIFY_SOURCE
-libsockwarp_la_SOURCES = preload/calls.h $(preload_sources)
+libsockwarp_la_SOURCES = $(preload_sources)
 libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -no-undefined \
     -Wl,--version-script=$(preload_map)
-libsockwarp_la_LIBADD = libunfortified.la libcore.la
+libsockwarp_la_LIBADD = libunfortified.la libshared.la libcore.la
 EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map)
 CLEANFILES += $(preload_map) libsockwarp.so
 

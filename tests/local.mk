@@ -34,7 +34,7 @@ AM_TESTS_ENVIRONMENT = \
     READELF='$(READELF)'; export READELF;
 
 # For programs without settings of their own: unit tests and the helpers of the script tests.
-LDADD = libcore.la $(CRITERION_LIBS)
+LDADD = libshared.la libcore.la $(CRITERION_LIBS)
 
 dist_check_SCRIPTS += $(script_tests) $(preload_tests) tests/no-criterion.test
 TESTS += $(script_tests)
@@ -51,7 +51,6 @@ check-local: say-left-out
 say-left-out:
 	@echo "sanitized build: left out, because a sanitizer's runtime must be loaded before a preloaded library:"
 	@for t in $(preload_tests); do echo "  $$t"; done
-.PHONY: say-left-out
 else
 TESTS += $(preload_tests)
 endif
@@ -95,4 +94,3 @@ fuzz: $(BUILT_SOURCES)
 tests/fuzz/libfuzzer_%: tests/fuzz/fuzz_%.c libcore.la
 	$(AM_V_at)$(MKDIR_P) tests/fuzz
 	$(AM_V_CCLD)$(fuzz_link) -fsanitize=fuzzer -o $@ $(srcdir)/tests/fuzz/fuzz_$*.c $(fuzz_libs)
-.PHONY: fuzz

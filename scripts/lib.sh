@@ -1,0 +1,80 @@
+# Shared by scripts/check and scripts/demo; sourced, POSIX sh.
+
+build_packages="build-essential autoconf automake libtool pkg-config liburing-dev libunwind-dev"
+
+# A line that tells how far we are: seconds since the start, then the text.
+sw_start=$(date +%s)
+say()
+{
+    printf '[%4d s] %s\n' "$(($(date +%s) - sw_start))" "$*"
+}
+
+die()
+{
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# install_packages LOG NAME...: installs what is missing with apt-get; quick if nothing is.
+install_packages()
+{
+    log=$1
+    shift
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        say "no apt-get: going on as if these Debian packages were installed: $*"
+        return 0
+    fi
+    missing=
+    for p in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing="$missing $p"
+    done
+    if [ -z "$missing" ]; then
+        say "packages: all installed"
+        return 0
+    fi
+    as_root=
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || die "not root and no sudo; these packages are missing:$missing"
+        as_root=sudo
+    fi
+    say "packages: installing$missing"
+    # shellcheck disable=SC2086  # lists of words
+    if ! {
+        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update &&
+            $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing
+    } >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        die "apt-get failed; all it said is in $log"
+    fi
+    say "packages: done"
+}
+
+# step NAME COMMAND...: runs it with its output in $logs/NAME.log, tells when it begins and ends and, while it takes
+# long, how far the log has come. The command's status; the end of the log on failure.
+step()
+{
+    step_name=$1
+    shift
+    step_log=$logs/$step_name.log
+    step_begin=$(date +%s)
+    say "$step_name: $*"
+    "$@" >"$step_log" 2>&1 </dev/null &
+    step_pid=$!
+    while sleep 20 >/dev/null 2>&1; do
+        say "$step_name: $(($(date +%s) - step_begin)) s so far: $(tail -n 1 "$step_log" | cut -c 1-90)"
+    done &
+    step_ticker=$!
+    step_status=0
+    wait "$step_pid" || step_status=$?
+    kill "$step_ticker" 2>/dev/null || :
+    wait "$step_ticker" 2>/dev/null || :
+    step_pid=
+    if [ "$step_status" -eq 0 ]; then
+        say "$step_name: ok, $(($(date +%s) - step_begin)) s"
+    else
+        grep -E '^(FAIL|ERROR|XPASS): ' "$step_log" | sed 's/^/    /'
+        tail -n 40 "$step_log" | sed 's/^/    | /'
+        say "$step_name: FAILED with status $step_status, $(($(date +%s) - step_begin)) s; log: $step_log"
+    fi
+    return "$step_status"
+}
