@@ -27,12 +27,15 @@ core_sources = \
     core/mpa/fpdu.c \
     core/mpa/fpdu.h \
     core/mpa/startup.h \
+    core/negotiate/hello.c \
     core/negotiate/hello.h \
     core/negotiate/negotiate.c \
     core/negotiate/negotiate.h \
     core/negotiate/verdict.c \
     core/negotiate/verdict.h \
+    core/policy/policy.c \
     core/policy/policy.h \
+    core/policy/settings.c \
     core/policy/settings.h \
     core/rdmap/rdmap.c \
     core/rdmap/rdmap.h \

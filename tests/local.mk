@@ -12,6 +12,7 @@ unit_tests += tests/unit/test_reason
 unit_tests += tests/unit/test_trace
 unit_tests += tests/unit/test_crc32c
 unit_tests += tests/unit/test_mpa_fpdu
+unit_tests += tests/unit/test_hello
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test

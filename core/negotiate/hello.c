@@ -1,0 +1,183 @@
+/*
+ * Hello frames: encode, decode, and the search for an answer behind streamed octets. The streaming-mode
+ * exchange before MPA that RFC 5044 section 7.1.3 (delayed startup) leaves to the ULP.
+ *
+ * These are the first octets of a connection, before the receive path exists: whoever is on the other end
+ * may be no sockwarp at all, so each octet is judged as soon as it is there.
+ */
+#include "core/negotiate/hello.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/base/bytes.h"
+#include "core/base/crc32c.h"
+
+#define VERSION 1
+
+enum {
+    OFF_VERSION = 16,
+    OFF_FLAGS = 17,
+    OFF_TOTAL = 18,
+    OFF_ARG = 20,
+    OFF_NONCE = 24,
+    OFF_STREAMED = 40,
+    OFF_HOST = 48,
+    OFF_CRC = 60,
+};
+
+static const uint8_t keys[][HELLO_KEY_LEN] = {
+    [HELLO_HELO] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'E', 'L', 'O' },
+    [HELLO_HACK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'A', 'C', 'K' },
+    [HELLO_HNAK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'N', 'A', 'K' },
+};
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The CRC of a whole frame as if its CRC field were zero. */
+static uint32_t frame_crc(const uint8_t *buf, size_t len)
+{
+    static const uint8_t zero[4];
+    uint32_t state = crc32c_update(CRC32C_INIT, buf, OFF_CRC);
+    state = crc32c_update(state, zero, sizeof(zero));
+    return crc32c_final(crc32c_update(state, buf + HELLO_LEN, len - HELLO_LEN));
+}
+
+ssize_t hello_encode(const struct hello *h, uint8_t *buf, size_t cap)
+{
+    if (h->tlv_len > HELLO_LEN_MAX - HELLO_LEN || HELLO_LEN + h->tlv_len > cap)
+        return -EMSGSIZE;
+    size_t total = HELLO_LEN + h->tlv_len;
+    memset(buf, 0, HELLO_LEN);
+    memcpy(buf, keys[h->kind], HELLO_KEY_LEN);
+    buf[OFF_VERSION] = VERSION;
+    buf[OFF_FLAGS] = h->flags;
+    put_be16(buf + OFF_TOTAL, (uint16_t)total);
+    put_be32(buf + OFF_ARG, h->arg);
+    memcpy(buf + OFF_NONCE, h->nonce, HELLO_NONCE_LEN);
+    put_be64(buf + OFF_STREAMED, h->kind == HELLO_HELO ? 0 : h->streamed);
+    put_be64(buf + OFF_HOST, h->host);
+    if (h->tlv_len > 0)
+        memcpy(buf + HELLO_LEN, h->tlv, h->tlv_len);
+    put_be32(buf + OFF_CRC, frame_crc(buf, total));
+    return (ssize_t)total;
+}
+
+/* Whether the len octets may be the beginning of this kind's key. */
+static bool key_matches(enum hello_kind kind, const uint8_t *buf, size_t len)
+{
+    return memcmp(buf, keys[kind], min_size(len, HELLO_KEY_LEN)) == 0;
+}
+
+/* Sees whether the first len octets of the fixed part may stand so: 0, -EPROTO. */
+static int check_prefix(const uint8_t *buf, size_t len)
+{
+    if (!key_matches(HELLO_HELO, buf, len) && !key_matches(HELLO_HACK, buf, len) &&
+        !key_matches(HELLO_HNAK, buf, len))
+        return -EPROTO;
+    if (len > OFF_VERSION && buf[OFF_VERSION] != VERSION)
+        return -EPROTO;
+    if (len == OFF_TOTAL + 1 && buf[OFF_TOTAL] > HELLO_LEN_MAX >> 8)
+        return -EPROTO;
+    if (len >= OFF_TOTAL + 2) {
+        size_t total = get_be16(buf + OFF_TOTAL);
+        if (total < HELLO_LEN || total > HELLO_LEN_MAX)
+            return -EPROTO;
+    }
+    return 0;
+}
+
+static enum hello_kind kind_of(const uint8_t *buf)
+{
+    if (key_matches(HELLO_HELO, buf, HELLO_KEY_LEN))
+        return HELLO_HELO;
+    return key_matches(HELLO_HACK, buf, HELLO_KEY_LEN) ? HELLO_HACK : HELLO_HNAK;
+}
+
+ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out)
+{
+    if (len == 0)
+        return -EAGAIN;
+    if (check_prefix(buf, len) < 0)
+        return -EPROTO;
+    if (len < HELLO_LEN)
+        return -EAGAIN;
+    size_t total = get_be16(buf + OFF_TOTAL);
+    if (len < total)
+        return -EAGAIN;
+    if (frame_crc(buf, total) != get_be32(buf + OFF_CRC))
+        return -EPROTO;
+    out->kind = kind_of(buf);
+    out->flags = buf[OFF_FLAGS];
+    out->arg = get_be32(buf + OFF_ARG);
+    memcpy(out->nonce, buf + OFF_NONCE, HELLO_NONCE_LEN);
+    out->streamed = get_be64(buf + OFF_STREAMED);
+    out->host = get_be64(buf + OFF_HOST);
+    out->tlv = buf + HELLO_LEN;
+    out->tlv_len = total - HELLO_LEN;
+    return (ssize_t)total;
+}
+
+/*
+ * Whether the len octets at a position may be the beginning of the answer that is looked for. Stricter than
+ * hello_decode, so that an echoed HELO, somebody else's answer or an accident holds back as little as can be.
+ */
+static bool may_be_answer(const uint8_t *buf, size_t len, uint64_t at, const uint8_t *nonce)
+{
+    if (!key_matches(HELLO_HACK, buf, len) && !key_matches(HELLO_HNAK, buf, len))
+        return false;
+    if (check_prefix(buf, len) < 0)
+        return false;
+    if (len > OFF_NONCE &&
+        memcmp(buf + OFF_NONCE, nonce, min_size(len - OFF_NONCE, HELLO_NONCE_LEN)) != 0)
+        return false;
+    uint8_t streamed[8];
+    put_be64(streamed, at);
+    return len <= OFF_STREAMED ||
+           memcmp(buf + OFF_STREAMED, streamed, min_size(len - OFF_STREAMED, sizeof(streamed))) == 0;
+}
+
+ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base, const uint8_t nonce[HELLO_NONCE_LEN],
+                   struct hello *out, size_t *frame_len, size_t *safe)
+{
+    for (size_t pos = 0; pos < len; pos++) {
+        const uint8_t *p = memchr(buf + pos, keys[HELLO_HACK][0], len - pos);
+        if (!p)
+            break;
+        pos = (size_t)(p - buf);
+        if (!may_be_answer(p, len - pos, base + pos, nonce))
+            continue;
+        ssize_t r = hello_decode(p, len - pos, out);
+        if (r > 0) {
+            *frame_len = (size_t)r;
+            return (ssize_t)pos;
+        }
+        if (r == -EAGAIN) {
+            *safe = pos;
+            return -EAGAIN;
+        }
+    }
+    *safe = len;
+    return -EAGAIN;
+}
+
+const uint8_t *hello_tlv_find(const struct hello *h, uint16_t type, size_t *len)
+{
+    struct bytes_rd r = bytes_rd_init(h->tlv, h->tlv_len);
+    while (bytes_rd_left(&r) > 0) {
+        uint16_t t = bytes_rd_be16(&r);
+        size_t l = bytes_rd_be16(&r);
+        const uint8_t *value = bytes_rd_take(&r, l);
+        if (r.bad)
+            return NULL;
+        if (t == type) {
+            *len = l;
+            return value;
+        }
+    }
+    return NULL;
+}
