@@ -1,11 +1,13 @@
 /*
- * Backtraces; see fault.h. Stands beside the receive path: only --explain and failed checks come here.
+ * Backtraces; see fault.h. Stands beside the receive path: only --explain and failed checks come
+ * here.
  *
  * libunwind finds the frames (UNW_LOCAL_ONLY: this process, no ptrace), dladdr the object.
  *
- * libunwind tests whether memory can be read by writing an octet of it into a pipe of its own, and trusts the
- * two descriptors for ever. A program that closes "all" descriptors and goes on would have that octet written
- * into a file or connection of its own. So the pipe's identity is remembered here and checked before each use.
+ * libunwind tests whether memory can be read by writing an octet of it into a pipe of its own, and
+ * trusts the two descriptors for ever. A program that closes "all" descriptors and goes on would
+ * have that octet written into a file or connection of its own. So the pipe's identity is
+ * remembered here and checked before each use.
  */
 #define UNW_LOCAL_ONLY
 #include "core/base/fault.h"
@@ -37,7 +39,10 @@
 #define STR_(x) #x
 #define STR(x) STR_(x)
 
-/* The load range of the object that holds this file; lo == hi before fault_setup. Read-only afterwards. */
+/*
+ * The load range of the object that holds this file; lo == hi before fault_setup. Read-only
+ * afterwards.
+ */
 static uintptr_t own_lo, own_hi;
 
 /* libunwind's entry points; ready is set last. */
@@ -109,11 +114,11 @@ static int load(void)
     so = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
     if (!so)
         return -ENOENT;
-#define RESOLVE(field, name)                     \
-    do {                                         \
-        *(void **)&lib.field = dlsym(so, name);  \
-        if (!lib.field)                          \
-            return -ENOENT;                      \
+#define RESOLVE(field, name)                    \
+    do {                                        \
+        *(void **)&lib.field = dlsym(so, name); \
+        if (!lib.field)                         \
+            return -ENOENT;                     \
     } while (0)
 #ifdef __x86_64__
     RESOLVE(getcontext, STR(unw_tdep_getcontext));
@@ -154,8 +159,9 @@ int fault_prepare(void)
         return rc;
 
     /*
-     * The kernel hands out the lowest free descriptor, so all below the wanted ones are filled, and the last two
-     * given back just before libunwind takes its two. (A low RLIMIT_NOFILE merely ends this earlier.)
+     * The kernel hands out the lowest free descriptor, so all below the wanted ones are filled, and
+     * the last two given back just before libunwind takes its two. (A low RLIMIT_NOFILE merely ends
+     * this earlier.)
      */
     while (n < FAULT_HIGH_FD) {
         int fd = rawsys_open("/", O_PATH | O_CLOEXEC, 0);
@@ -194,8 +200,8 @@ static bool usable(void)
         struct stat st;
         if (pipe_end[i].fd < 0)
             continue;
-        if (fstat(pipe_end[i].fd, &st) < 0 || !S_ISFIFO(st.st_mode) || st.st_dev != pipe_end[i].dev ||
-            st.st_ino != pipe_end[i].ino)
+        if (fstat(pipe_end[i].fd, &st) < 0 || !S_ISFIFO(st.st_mode) ||
+            st.st_dev != pipe_end[i].dev || st.st_ino != pipe_end[i].ino)
             return false;
     }
     return true;
@@ -210,12 +216,13 @@ static size_t held(int n, size_t cap)
 }
 
 /*
- * The object that holds an address: its file name and load address. The dynamic linker knows the program itself
- * only by argv[0], which is whatever its parent said; the kernel knows better. path has room for cap octets.
+ * The object that holds an address: its file name and load address. The dynamic linker knows the
+ * program itself only by argv[0], which is whatever its parent said; the kernel knows better. path
+ * has room for cap octets.
  */
 static const char *object_of(uintptr_t addr, uintptr_t *base, char *path, size_t cap)
 {
-    const ElfW(Ehdr) *eh;
+    const ElfW(Ehdr) * eh;
     Dl_info dli;
     ssize_t n;
 
@@ -242,12 +249,15 @@ static size_t frame_text(unw_cursor_t *cur, unw_word_t ip, char *buf, size_t cap
     const char *object;
     int rc;
 
-    /* ip is a return address: after a call that does not return it may belong to the next function. */
+    /*
+     * ip is a return address: after a call that does not return it may belong to the next function.
+     */
     object = object_of((uintptr_t)ip - 1, &base, path, sizeof(path));
 
     /*
-     * In a stripped object the nearest symbol can be of quite another function. The unwind table knows where
-     * this one begins: only a symbol that stands there is its name (a cut-off one still is).
+     * In a stripped object the nearest symbol can be of quite another function. The unwind table
+     * knows where this one begins: only a symbol that stands there is its name (a cut-off one still
+     * is).
      */
     rc = lib.get_proc_name(cur, name, sizeof(name), &off);
     if (rc == 0 || rc == -UNW_ENOMEM) {

@@ -2,8 +2,9 @@
  * Where are we? Backtraces with libunwind, for --explain (one frame: the program's call site) and
  * for internal checks that fail (all frames, to stderr, then abort).
  *
- * libunwind is loaded with dlopen (RTLD_LOCAL) only when it is wanted. Linked in, its _Unwind_* symbols
- * would stand before libgcc's for C++ code the program loads later, and its first use opens a pipe.
+ * libunwind is loaded with dlopen (RTLD_LOCAL) only when it is wanted. Linked in, its _Unwind_*
+ * symbols would stand before libgcc's for C++ code the program loads later, and its first use opens
+ * a pipe.
  *
  * Not for the data path: unwinding takes microseconds. No malloc after fault_prepare(); fault_check
  * failures may come from any thread, also from a forked child.
@@ -22,22 +23,24 @@
 void fault_setup(void);
 
 /*
- * Loads libunwind and has its first use behind us, with its pipe on high descriptors (both CLOEXEC). Call when
- * fault_call_site() will be used, before threads. Without it the first fault_call_site() loads libunwind,
- * with malloc and the pipe on the lowest free descriptors. 0, or -ENOENT: no libunwind on this system.
+ * Loads libunwind and has its first use behind us, with its pipe on high descriptors (both
+ * CLOEXEC). Call when fault_call_site() will be used, before threads. Without it the first
+ * fault_call_site() loads libunwind, with malloc and the pipe on the lowest free descriptors. 0, or
+ * -ENOENT: no libunwind on this system.
  */
 int fault_prepare(void) SW_MUST;
 
 /*
  * Writes "symbol+0x1f (object)" of the first frame outside our own code into buf (always
- * NUL-terminated; "?" if unknown; "?+0x1f (object)" with the offset in the object where it has no symbol).
- * Returns the length written, without the NUL. Keeps errno. Not async-signal-safe.
+ * NUL-terminated; "?" if unknown; "?+0x1f (object)" with the offset in the object where it has no
+ * symbol). Returns the length written, without the NUL. Keeps errno. Not async-signal-safe.
  */
 size_t fault_call_site(char *buf, size_t cap);
 
 /*
  * Called by SW_CHECK: prints "sockwarp: check failed: EXPR at FILE:LINE: STATE" and a backtrace to
- * stderr with the raw write(2), then aborts. Never returns. Where libunwind cannot be used it says so instead.
+ * stderr with the raw write(2), then aborts. Never returns. Where libunwind cannot be used it says
+ * so instead.
  */
 void fault_fail(const char *expr, const char *file, int line, const char *fmt, ...)
     SW_PRINTF(4, 5) __attribute__((noreturn));

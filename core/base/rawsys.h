@@ -1,6 +1,7 @@
 /*
- * System calls without libc. The preload library interposes write(), close() and syscall() itself, so
- * what must not come back to us (log lines, the message of a failed check) enters the kernel here.
+ * System calls without libc. The preload library interposes write(), close() and syscall() itself,
+ * so what must not come back to us (log lines, the message of a failed check) enters the kernel
+ * here.
  *
  * Every function returns what the kernel returns: a count or -errno. errno is not touched. All are
  * async-signal-safe and fork-safe; none is a cancellation point. x86-64 and aarch64.
@@ -78,8 +79,8 @@ static inline pid_t rawsys_gettid(void)
 }
 
 /*
- * All of buf, as far as the kernel takes it: goes on after a short write or a signal, gives up at any other
- * error (a full non-blocking stderr loses the line; it must never hold up the program).
+ * All of buf, as far as the kernel takes it: goes on after a short write or a signal, gives up at
+ * any other error (a full non-blocking stderr loses the line; it must never hold up the program).
  */
 static inline void rawsys_write_all(int fd, const void *buf, size_t len)
 {

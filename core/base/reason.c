@@ -1,4 +1,7 @@
-/* The table of reason codes, as text; see reason.h. No standard: the numbers are our own (HelloNak). */
+/*
+ * The table of reason codes, as text; see reason.h. No standard: the numbers are our own
+ * (HelloNak).
+ */
 #include "core/base/reason.h"
 
 const char *reason_name(unsigned reason)

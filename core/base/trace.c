@@ -1,8 +1,9 @@
 /*
- * Log lines; see trace.h. Stands beside the receive path: every layer may say a line, none depends on it.
+ * Log lines; see trace.h. Stands beside the receive path: every layer may say a line, none depends
+ * on it.
  *
  *   sockwarp[1234]: connect 10.0.0.2:80: hello-timeout
- *   sockwarp[1234]: 5021.004711 fd 7: state HELLO_SENT -> PLAIN        (debug lines carry CLOCK_MONOTONIC)
+ *   sockwarp[1234]: 5021.004711 fd 7: HELLO_SENT -> PLAIN   (debug lines carry CLOCK_MONOTONIC)
  */
 #include "core/base/trace.h"
 
@@ -67,12 +68,15 @@ void trace_emit(int level, const char *fmt, ...)
     if (level >= TRACE_DEBUG) {
         struct timespec ts = { 0, 0 };
         clock_gettime(CLOCK_MONOTONIC, &ts);
-        len += held(snprintf(line + len, cap - len, "%lld.%06ld ", (long long)ts.tv_sec,
-                             ts.tv_nsec / 1000),
-                    cap - len);
+        len += held(
+            snprintf(line + len, cap - len, "%lld.%06ld ", (long long)ts.tv_sec, ts.tv_nsec / 1000),
+            cap - len);
     }
 
-    /* glibc's vsnprintf neither allocates nor locks for integers and strings, the only conversions used. */
+    /*
+     * glibc's vsnprintf neither allocates nor locks for integers and strings, the only conversions
+     * used.
+     */
     errno = keep; /* for %m */
     head = len;
     va_start(ap, fmt);

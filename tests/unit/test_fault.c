@@ -1,4 +1,7 @@
-/* Backtraces: the call site outside our own object, and what a failed check prints before it aborts. */
+/*
+ * Backtraces: the call site outside our own object, and what a failed check prints before it
+ * aborts.
+ */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -125,8 +128,8 @@ Test(fault, prepare_works_with_few_descriptors)
 }
 
 /*
- * libunwind reads from and writes to its pipe to test memory. A program that closed all descriptors and got the
- * same numbers again must not find those octets in its own connection.
+ * libunwind reads from and writes to its pipe to test memory. A program that closed all descriptors
+ * and got the same numbers again must not find those octets in its own connection.
  */
 Test(fault, descriptors_reused_by_the_program_are_never_touched)
 {

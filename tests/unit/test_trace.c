@@ -149,7 +149,8 @@ Test(trace, every_length_around_the_limit_ends_in_one_newline)
         cr_assert_leq(got_len, 512);
         cr_assert_eq(strchr(got, '\n'), got + got_len - 1);
         if (strcmp(got + got_len - 4, "...\n") != 0)
-            cr_assert_eq(got + got_len - 1 - strchr(strchr(got, ':'), 'a'), (ptrdiff_t)l, "length %zu is whole", l);
+            cr_assert_eq(got + got_len - 1 - strchr(strchr(got, ':'), 'a'), (ptrdiff_t)l,
+                         "length %zu is whole", l);
     }
 }
 
