@@ -8,6 +8,8 @@ script_tests =
 preload_tests =
 
 unit_tests += tests/unit/test_fault
+unit_tests += tests/unit/test_policy
+unit_tests += tests/unit/test_settings
 unit_tests += tests/unit/test_reason
 unit_tests += tests/unit/test_trace
 unit_tests += tests/unit/test_crc32c

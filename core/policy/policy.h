@@ -1,0 +1,97 @@
+/*
+ * Rules from the environment: (role, address, port) -> action and options. DESIGN: first match
+ * wins.
+ *
+ *   RULES   = RULE *( ";" RULE )            blanks around words are free; empty rules are skipped
+ *   RULE    = role address[:port] action *( key=value )
+ *   role    = connect | accept | any
+ *   address = * | IPv4[/prefix] | IPv6[/prefix] | [IPv6[/prefix]]:port
+ *   port    = N | N-M | *
+ *   action  = off | auto | require
+ *   key     = transport crc markers rtr ird ord fpdu ring startup self hello
+ *
+ * connect: address and port are the peer's. accept: the local ones of the accepted connection (or
+ * of the listener). IPv4-mapped IPv6 addresses match IPv4 rules, and only those ("::/0" does not
+ * match them). Bits of an address behind its prefix are ignored. Words are case-sensitive; an
+ * option may be given once a rule.
+ *
+ * Parsed once; read-only afterwards, so no lock.
+ */
+#ifndef SW_POLICY_POLICY_H
+#define SW_POLICY_POLICY_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "core/base/must.h"
+
+enum policy_role { POLICY_CONNECT = 1, POLICY_ACCEPT = 2, POLICY_ANY = 3 };
+enum policy_action { POLICY_OFF, POLICY_AUTO, POLICY_REQUIRE };
+
+struct policy_opts {
+    uint8_t transports;  /* HELLO_TRANSPORT_* allowed; default all built in. iwarp|verbs|shm, joined
+                            with +; those not built in fall out, none left is an error */
+    bool crc;            /* default true. crc=on|off */
+    bool markers;        /* default false. markers=on|off */
+    uint8_t rtr;         /* MPA_RTR_* allowed; default all. rtr=send|write|read, joined with + */
+    uint8_t rtr_pref[3]; /* in the order given; default send, write, read */
+    uint16_t ird, ord;   /* default 8, 8; 0..16383 (16383: MPA_IRD_ORD_NONE) */
+    uint32_t fpdu_len;   /* largest ULPDU: 128..64768 (default); 0 = emss, as large as one segment.
+                            fpdu=N|emss */
+    uint32_t ring_len;   /* 64K..1G, suffix K M G; default 1M. ring=N */
+    bool immediate;      /* startup=delayed|immediate; default delayed */
+    bool self;           /* self=on|off; default off */
+    bool hello_always;   /* hello=auto|always; default auto */
+};
+
+struct policy_rule {
+    enum policy_role role;
+    int family;          /* AF_UNSPEC: any */
+    uint8_t addr[16];
+    uint8_t prefix;      /* bits */
+    uint16_t port_lo, port_hi;
+    enum policy_action action;
+    struct policy_opts opts;
+    uint32_t column;     /* where it stands in the text, from 1 */
+};
+
+struct policy {
+    struct policy_rule *rules; /* malloc'd */
+    size_t n;
+};
+
+struct policy_error {
+    size_t column;       /* from 1, into the whole text */
+    char text[160];      /* names the bad word */
+};
+
+/* The options when a rule says nothing. transports: what is built in. */
+struct policy_opts policy_default_opts(uint8_t transports);
+
+/*
+ * Parses text into *out (which policy_free releases). defaults: options a rule starts from. 0,
+ * -EINVAL with *err, -ENOMEM. On error *out is empty.
+ */
+int policy_parse(const char *text, const struct policy_opts *defaults, struct policy *out,
+                 struct policy_error *err) SW_MUST;
+void policy_free(struct policy *p);
+
+/*
+ * The rule for a connection, or NULL (nothing matches: leave it alone). role: POLICY_CONNECT or
+ * POLICY_ACCEPT. AF_INET and AF_INET6 addresses only; others match nothing. Async-signal-safe.
+ */
+const struct policy_rule *policy_match(const struct policy *p, enum policy_role role,
+                                       const struct sockaddr *addr, socklen_t addr_len);
+
+/*
+ * Could any connection of a listener bound to addr match? For listeners bound to a wildcard address
+ * an accept rule for any local address counts. Returns the first rule that could match and is not
+ * off, or NULL.
+ */
+const struct policy_rule *policy_match_listener(const struct policy *p, const struct sockaddr *addr,
+                                                socklen_t addr_len);
+
+#endif
