@@ -23,7 +23,13 @@ core_sources = \
     core/ddp/stag.c \
     core/ddp/stag.h \
     core/endpoint.h \
+    core/iwarp/iwarp.c \
     core/iwarp/iwarp.h \
+    core/iwarp/iwarp_batch.c \
+    core/iwarp/iwarp_error.c \
+    core/iwarp/iwarp_impl.h \
+    core/iwarp/iwarp_rx.c \
+    core/iwarp/iwarp_tx.c \
     core/mpa/fpdu.c \
     core/mpa/fpdu.h \
     core/mpa/startup.h \
@@ -45,7 +51,9 @@ core_sources = \
     core/stream/stream.h \
     core/stream/stream_hdr.c \
     core/stream/stream_rx.c \
-    core/stream/stream_tx.c
+    core/stream/stream_tx.c \
+    core/transport/mem.c \
+    core/transport/mem.h
 
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(core_sources)

@@ -34,21 +34,22 @@
 #define IWARP_OUT_FRAMES 64u  /* frames one batch holds */
 #define IWARP_OUT_IOV 256u    /* iovecs one batch holds */
 #define IWARP_HDR_MAX 48u     /* length field, DDP/RDMAP headers, ULP header (<= 28 octets) of one frame */
+#define IWARP_ULP_HDR_MAX 28u
+#define IWARP_PIECES_MAX 64u  /* pieces of posted memory one message may have without being copied */
 #define IWARP_IRD_MAX 16u     /* inbound Reads not yet answered */
 #define IWARP_ORD_MAX 16u     /* our own Reads outstanding */
 
 struct iwarp_cfg {
     bool initiator;
-    struct mpa_framing tx, rx;
+    struct mpa_framing tx, rx; /* markers are not supported here: the startup must not agree to them */
     uint8_t rtr;         /* MPA_RTR_* the initiator sends first; 0: none, the initiator's ULP speaks first */
     uint16_t ird, ord;   /* clamped to IWARP_IRD_MAX, IWARP_ORD_MAX */
     size_t mulpdu;       /* largest ULPDU to send, MPA_MULPDU_MIN..MPA_MULPDU_MAX */
     size_t send_max;     /* largest Send message, both ways (header included) */
-    uint8_t *in_buf;     /* staging for received octets; at least MPA_FPDU_MAX */
+    uint8_t *in_buf;     /* staging for received octets; in_cap at least MPA_FPDU_MAX */
     size_t in_cap;
-    uint8_t *out_buf;    /* tail of a frame cut by a full pipe, and gathering of many small pieces; at least
-                            MPA_FPDU_MAX + 512 */
-    size_t out_cap;
+    uint8_t *out_buf;    /* rest of a message cut by a full pipe, gathering of many small pieces, Read Responses */
+    size_t out_cap;      /* at least MPA_FPDU_MAX + 512; bounds write_max and send_max */
     uint8_t *msg_buf;    /* reassembly of Sends of several segments; send_max; may be NULL: such Sends are then
                             refused with Terminate DDP untagged "no buffer" */
     uint32_t (*random32)(void *arg); /* unpredictable */
@@ -78,16 +79,24 @@ struct iwarp_ep;     /* below; fields are private to iwarp/ */
 
 /*
  * Ready to exchange FPDUs: the startup is over (mpa/startup.h). An initiator with cfg->rtr has its RTR queued
- * for out() at once: a zero-length Send, Write or Read (RFC 6581 section 9.2). Copies cfg. -EINVAL.
+ * for out() at once: a zero-length Send, Write or Read (RFC 6581 section 9.2). Copies cfg; the buffers stay
+ * borrowed. Regions are then added with ddp_stags_add(&ep->stags, ...). -EINVAL for sizes outside what
+ * struct iwarp_cfg says, markers, or an unknown RTR kind.
  */
 int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg) SW_MUST;
 
 /* ---- receive side ---- */
 
-/* Where to put received octets: *p and how many fit (0: the ULP has to use up what is there first). */
+/*
+ * Where to put received octets: *p and how many fit (0: the ULP has to use up what is there first). Staged octets
+ * may be moved to the buffer's start here, but never while any event's data is unreleased.
+ */
 size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p);
 void iwarp_in_fed(struct iwarp_ep *ep, size_t n);
-/* Octets still missing from the frame under way: 0 on a frame boundary with nothing staged behind it. */
+/*
+ * Octets still missing from the frame under way: 0 on a frame boundary with nothing staged behind it, and
+ * while a whole frame waits for poll. With one octet of the length field there: what the shortest legal frame needs.
+ */
 size_t iwarp_in_need(const struct iwarp_ep *ep);
 /* End of the pipe. True if it ended on a message boundary (no frame or multi-segment message under way). */
 bool iwarp_in_eof(const struct iwarp_ep *ep);
@@ -96,8 +105,13 @@ bool iwarp_in_eof(const struct iwarp_ep *ep);
  * endpoint_ops.poll, release of this endpoint. Frames are decoded one by one as they are asked for; zero-length
  * Writes and the first FPDU as RTR are absorbed. Writes to ordinary regions are placed (after the CRC) and
  * make no event; Writes to a deferred region become ENDPOINT_WRITE; Read Requests are queued for answer;
- * Read Responses are placed and counted. An error queues one Terminate (RFC 5040 section 7), moves to
- * TERMINATING and makes poll return -EPROTO from then on.
+ * Read Responses are placed and counted. An error queues one Terminate (RFC 5040 section 7.1), moves to
+ * TERMINATING and makes poll return -EPROTO from then on. (A responder that has not received one valid FPDU yet
+ * sends no Terminate: RFC 5044 section 7.1.2 rule 4 lets it send no FPDU.) A Terminate from the peer is the event
+ * ENDPOINT_TERMINATED once, then -EPROTO.
+ *
+ * A Send of several segments is put together in msg_buf, which holds one: poll returns 0 at the next such Send until
+ * the former's data is released.
  */
 int iwarp_poll(struct endpoint *e, struct endpoint_event *ev) SW_MUST;
 void iwarp_release(struct endpoint *e, const uint8_t *upto);
@@ -107,13 +121,22 @@ void iwarp_fail(struct iwarp_ep *ep, struct term_code code);
 
 /* ---- send side ---- */
 
+/* Bounded so that a message fits one batch and its rest fits out_buf: see iwarp_out_detach. */
 size_t iwarp_write_max(const struct endpoint *e);
 size_t iwarp_send_max(const struct endpoint *e);
-/* As endpoint_ops. Writes longer than the MULPDU and Sends likewise become several segments of one message. */
+/*
+ * As endpoint_ops; besides -EMSGSIZE above write_max or send_max, -EINVAL if src holds less than len or hdr_len is
+ * above IWARP_ULP_HDR_MAX. -EAGAIN also while the responder waits for the RTR and while a Read Response waits to be
+ * sent (it goes first). Writes longer than the MULPDU and Sends likewise become several segments of one message.
+ * A message in more than IWARP_PIECES_MAX pieces is gathered by copy into out_buf if that is free, else -EAGAIN.
+ */
 int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len) SW_MUST;
 int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
                     size_t len) SW_MUST;
-/* One RDMA Read of len octets from (src_stag, src_to) of the peer into our region. -EAGAIN: ORD used up. */
+/*
+ * One RDMA Read of len octets from (src_stag, src_to) of the peer into our region, which needs
+ * DDP_ACCESS_LOCAL_SINK (-EINVAL). -EAGAIN: ORD used up, or as above; -EPIPE.
+ */
 int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd) SW_MUST;
 /* Reads completed so far, in order of posting. Receive-side value; atomic. */
 uint64_t iwarp_reads_done(const struct iwarp_ep *ep);
@@ -122,86 +145,97 @@ uint64_t iwarp_reads_done(const struct iwarp_ep *ep);
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
 
 /*
- * The batch to send now, control frames included (on a message boundary); the iovecs refer to the posted
- * memory and to the endpoint's own. Returns how many iovecs; 0: nothing to send. *len is their sum.
+ * The batch to send now; the iovecs refer to the posted memory and to the endpoint's own, and stay valid until
+ * out_sent, out_detach or the next post. Returns how many iovecs; 0: nothing to send. *len is their sum.
+ * Control frames come on a message boundary: a Terminate behind what is posted, Read Responses when the
+ * batch before is out; so call it until it returns 0.
  */
 size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len);
-/* n octets went out. */
+/* n octets went out. Statistics count here. */
 void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
 /*
  * The pipe is full and posted memory has to go back to its owner: the rest of the message under way (of
  * which some octet was sent) is copied to out_buf, messages of which nothing was sent are dropped
- * (their MSNs and counts taken back). Control frames stay. Afterwards out() refers to the
- * endpoint's memory only.
+ * (their MSNs taken back). Control frames stay. Afterwards out() refers to the endpoint's memory only.
  */
 struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep);
 
-/* The responder may send (RTR seen), or initiator. Any thread. */
+/* False only while the responder waits for the RTR. Any thread. */
 bool iwarp_can_send(const struct iwarp_ep *ep);
 enum iwarp_state iwarp_state_now(const struct iwarp_ep *ep);
-/* Valid in TERMINATING and TERMINATED: what went wrong. */
+/* Valid in TERMINATING and TERMINATED: what went wrong, found here or told by the peer. */
 struct term_code iwarp_error(const struct iwarp_ep *ep);
 
 extern const struct endpoint_ops iwarp_endpoint_ops; /* name "iwarp" */
 
 struct iwarp_out_frame {
-    uint32_t end;     /* octets of the batch up to this frame's end */
-    uint32_t iov_end; /* iovecs up to this frame's end */
-    uint8_t kind;     /* RDMAP opcode, or 0xff: control, not the ULP's */
-    bool msg_end;     /* last segment of its message */
+    uint32_t end;         /* octets of the batch up to this frame's end */
+    uint16_t scratch_end; /* octets of scratch up to this frame's end */
+    uint8_t kind;         /* RDMAP opcode, or IWARP_KIND_CTRL: not the ULP's */
+    bool msg_end;         /* last segment of its message */
 };
 
+#define IWARP_KIND_CTRL 0xffu
+
+/* A Read Request to answer. */
 struct iwarp_ctrl {
-    uint8_t opcode;          /* RDMAP_READ_RESPONSE or RDMAP_TERMINATE */
-    struct rdmap_read read;  /* the request to answer */
-    struct ddp_region *src;
-    struct terminate term;
+    struct rdmap_read read;
+    struct ddp_region *src; /* validated on receipt; its STag may be revoked since */
+    uint32_t msn;
 };
 
 struct iwarp_ep {
     struct endpoint base; /* first: an endpoint pointer is an iwarp_ep pointer */
     struct iwarp_cfg cfg;
     struct iwarp_stats stats;
-    _Atomic uint8_t state; /* enum iwarp_state */
-    struct term_code error;
     struct ddp_stags stags; /* set up before use, changed under both sides' locks */
 
-    struct { /* receive side */
-        size_t head;     /* first octet of the frame to decode next, in in_buf */
+    _Atomic uint8_t state;  /* enum iwarp_state */
+    _Atomic bool failed;    /* whoever sets it writes error and term, then state */
+    _Atomic uint8_t term_state; /* IWARP_TERM_* */
+    struct term_code error;
+    struct terminate term;  /* to send */
+
+    struct { /* receive side; offsets into in_buf */
+        size_t head;     /* the frame to decode next */
         size_t tail;     /* first free octet */
-        size_t hold;     /* octets below are released; head >= hold */
-        size_t need;     /* see iwarp_in_need */
-        uint32_t msn[RDMAP_QN_MAX]; /* next expected, per queue */
-        uint32_t mo;     /* of the unfinished untagged message on queue 0 */
-        bool in_message; /* a message of several segments is unfinished */
-        bool rtr_seen;
-        /* implementer's: what else the receive side needs */
-        uint32_t tagged_stag;
-        uint64_t tagged_to;
+        size_t hold;     /* octets below are released; hold < head: some event's data is not */
+        size_t last_end; /* end of the last event's data: released up to here means up to head */
+        size_t msg_head; /* head when msg_buf was handed up, */
+        size_t msg_end;  /* and how many octets of it */
+        bool msg_held;   /* msg_buf is handed up and not released */
+        bool in_message; /* a message of several segments is unfinished: */
         uint8_t msg_opcode;
+        uint32_t msg_stag;  /* tagged */
+        uint64_t msg_to;    /* tagged: what the next segment must have */
+        uint64_t msg_len;   /* octets of it so far; untagged: the next segment's MO */
+        uint32_t msn[RDMAP_QN_MAX]; /* next expected, per queue */
     } rx;
 
     struct { /* send side */
         struct iovec iov[IWARP_OUT_IOV];
         struct iwarp_out_frame frame[IWARP_OUT_FRAMES];
-        uint8_t hdr[IWARP_OUT_FRAMES][IWARP_HDR_MAX + 8]; /* header, then trailer */
+        /* Headers and trailers one behind the other, so that a trailer and the next header are one iovec. */
+        uint8_t scratch[IWARP_OUT_FRAMES * (IWARP_HDR_MAX + 8) + 32];
+        uint32_t scratch_used;
         uint32_t iov_n, iov_first, frame_n, frame_first;
-        uint32_t sent, queued; /* octets of the batch */
+        uint32_t sent, queued;      /* octets of the batch */
         uint32_t msn[RDMAP_QN_MAX]; /* next to use, per queue */
-        size_t out_used;       /* octets of out_buf in use */
-        /* implementer's */
-        uint32_t read_resp_off; /* progress in the Read Response under way */
+        size_t out_used;            /* octets of out_buf in use, by frames up to octet out_end of the batch */
+        uint32_t out_end;
+        bool mid_message;           /* frame_first continues a message whose start has been sent */
+        uint32_t read_off;          /* progress in the Read Response under way */
     } tx;
 
     struct { /* receive side to send side */
-        struct iwarp_ctrl slot[IWARP_IRD_MAX + 1];
-        _Atomic uint32_t head, tail;
+        struct iwarp_ctrl slot[IWARP_IRD_MAX];
+        _Atomic uint32_t head, tail; /* produced, consumed */
     } ctrl;
 
     struct { /* our Reads outstanding: posted by the send side, completed by the receive side */
         struct rdmap_read slot[IWARP_ORD_MAX];
-        _Atomic uint32_t posted, done;
-        uint64_t got; /* octets of the oldest one placed so far */
+        _Atomic uint64_t posted, done;
+        uint64_t rtr; /* 1: the first is the RTR */
     } reads;
 };
 

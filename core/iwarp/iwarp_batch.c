@@ -1,0 +1,249 @@
+/*
+ * The batch: frames as iovecs, on their way to a pipe that takes as much as it likes.
+ *
+ *   iwarp_tx.c: post_* -> [this file] frame, out -> (pipe) -> [this file] out_sent, or out_detach when it is full
+ *
+ * Headers and trailers lie one behind the other in scratch, so that a trailer and the next header are one iovec and a
+ * frame costs two. Positions count octets from the batch's start; an empty batch starts over.
+ */
+#include <string.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/fault.h"
+#include "core/iwarp/iwarp.h"
+#include "core/iwarp/iwarp_impl.h"
+
+/* Segments of a full message, their splits of pieces and scratch runs must fit an empty batch. */
+_Static_assert(IWARP_PIECES_MAX + 2 * IWARP_POST_FRAMES + 1 <= IWARP_POST_IOV, "one message fits a batch");
+_Static_assert(MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + IWARP_ULP_HDR_MAX <= IWARP_HDR_MAX &&
+               RDMAP_READ_HDR_LEN <= IWARP_ULP_HDR_MAX, "a frame's headers");
+_Static_assert(IWARP_POST_FRAMES * (IWARP_HDR_MAX + MPA_TRAILER_MAX) + MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX +
+               MPA_TRAILER_MAX <= sizeof(((struct iwarp_ep *)0)->tx.scratch), "headers of a full batch");
+
+/* ---- frames come in ---- */
+
+static void batch_reset(struct iwarp_ep *ep)
+{
+    ep->tx.scratch_used = 0;
+    ep->tx.iov_n = ep->tx.iov_first = ep->tx.frame_n = ep->tx.frame_first = 0;
+    ep->tx.sent = ep->tx.queued = 0;
+    ep->tx.out_used = 0;
+    ep->tx.out_end = 0;
+}
+
+static bool within(const void *p, const void *base, size_t len)
+{
+    return (const uint8_t *)p >= (const uint8_t *)base && (const uint8_t *)p < (const uint8_t *)base + len;
+}
+
+static bool in_scratch(const struct iwarp_ep *ep, const void *p)
+{
+    return within(p, ep->tx.scratch, sizeof(ep->tx.scratch));
+}
+
+static void put_iov(struct iwarp_ep *ep, void *p, size_t len)
+{
+    ep->tx.iov[ep->tx.iov_n++] = (struct iovec){ .iov_base = p, .iov_len = len };
+    ep->tx.queued += (uint32_t)len;
+}
+
+/* The next len octets of scratch: one iovec with what lies just before them, if that is scratch too. */
+static void put_scratch(struct iwarp_ep *ep, size_t len)
+{
+    uint8_t *p = ep->tx.scratch + ep->tx.scratch_used;
+    struct iovec *last = ep->tx.iov_n > ep->tx.iov_first ? &ep->tx.iov[ep->tx.iov_n - 1] : NULL;
+
+    ep->tx.scratch_used += (uint32_t)len;
+    if (last && in_scratch(ep, last->iov_base) && (uint8_t *)last->iov_base + last->iov_len == p) {
+        last->iov_len += len;
+        ep->tx.queued += (uint32_t)len;
+    } else {
+        put_iov(ep, p, len);
+    }
+}
+
+void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg, const void *ulp_hdr,
+                 size_t ulp_hdr_len, struct iov_iter *src, size_t len)
+{
+    uint8_t *hdr = ep->tx.scratch + ep->tx.scratch_used;
+    size_t hdr_len = MPA_HDR_LEN + ddp_segment_encode(seg, hdr + MPA_HDR_LEN);
+    size_t ulpdu_len;
+    uint32_t crc;
+    void *p;
+
+    if (ulp_hdr_len)
+        memcpy(hdr + hdr_len, ulp_hdr, ulp_hdr_len);
+    hdr_len += ulp_hdr_len;
+    ulpdu_len = hdr_len - MPA_HDR_LEN + len;
+    crc = mpa_fpdu_begin(hdr, ulpdu_len);
+    if (ep->cfg.tx.crc)
+        crc = crc32c_update(crc, hdr + MPA_HDR_LEN, hdr_len - MPA_HDR_LEN);
+    put_scratch(ep, hdr_len);
+    for (size_t n; len > 0 && (n = iov_iter_next(src, len, &p)) > 0; len -= n) {
+        if (ep->cfg.tx.crc)
+            crc = crc32c_update(crc, p, n);
+        put_iov(ep, p, n);
+    }
+    put_scratch(ep, mpa_fpdu_end(&ep->cfg.tx, ep->tx.scratch + ep->tx.scratch_used, ulpdu_len, crc));
+    ep->tx.frame[ep->tx.frame_n++] = (struct iwarp_out_frame){
+        .end = ep->tx.queued,
+        .scratch_end = (uint16_t)ep->tx.scratch_used,
+        .kind = kind,
+        .msg_end = seg->last,
+    };
+}
+
+/* ---- the batch goes out ---- */
+
+size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
+{
+    *len = 0;
+    *iov = ep->tx.iov;
+    if (iwarp_state_load(ep) == IWARP_FULL && iwarp_batch_empty(ep) && iwarp_ctrl_pending(ep))
+        iwarp_tx_read_responses(ep);
+    if (iwarp_state_load(ep) == IWARP_TERMINATING && iwarp_ctrl_pending(ep))
+        iwarp_tx_terminate(ep);
+    /* RFC 5040 section 5.4: after a Terminate from the peer nothing more needs to be said. */
+    if (iwarp_state_load(ep) == IWARP_TERMINATED || iwarp_batch_empty(ep))
+        return 0;
+    *iov = ep->tx.iov + ep->tx.iov_first;
+    *len = ep->tx.queued - ep->tx.sent;
+    return ep->tx.iov_n - ep->tx.iov_first;
+}
+
+static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)
+{
+    ep->stats.tx_fpdus++;
+    if (!f->msg_end)
+        return;
+    if (f->kind == RDMAP_SEND)
+        ep->stats.tx_sends++;
+    else if (f->kind == RDMAP_WRITE)
+        ep->stats.tx_writes++;
+    else if (f->kind == RDMAP_READ_REQUEST)
+        ep->stats.tx_reads++;
+}
+
+void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
+{
+    SW_CHECK(n <= ep->tx.queued - ep->tx.sent, "sent %zu of %u", n, ep->tx.queued - ep->tx.sent);
+    ep->tx.sent += (uint32_t)n;
+    for (; ep->tx.frame_first < ep->tx.frame_n && ep->tx.frame[ep->tx.frame_first].end <= ep->tx.sent;
+         ep->tx.frame_first++) {
+        count_frame(ep, &ep->tx.frame[ep->tx.frame_first]);
+        ep->tx.mid_message = !ep->tx.frame[ep->tx.frame_first].msg_end;
+    }
+    if (iwarp_batch_empty(ep)) {
+        batch_reset(ep);
+        return;
+    }
+    while (n > 0) {
+        struct iovec *v = &ep->tx.iov[ep->tx.iov_first];
+        size_t l = n < v->iov_len ? n : v->iov_len;
+
+        v->iov_base = (uint8_t *)v->iov_base + l;
+        v->iov_len -= l;
+        n -= l;
+        if (v->iov_len == 0)
+            ep->tx.iov_first++;
+    }
+    if (ep->tx.sent >= ep->tx.out_end) {
+        ep->tx.out_used = 0;
+        ep->tx.out_end = 0;
+    }
+}
+
+/* ---- the batch is cut ---- */
+
+/* How many frames must stay: control frames in front, then the rest of a message that is partly out. */
+static uint32_t frames_to_keep(const struct iwarp_ep *ep)
+{
+    uint32_t k = ep->tx.frame_first;
+    uint32_t start = k > 0 ? ep->tx.frame[k - 1].end : 0;
+
+    bool under_way = ep->tx.mid_message || ep->tx.sent > start;
+
+    /* (The batch may hold only the first segments of a Read Response; a message of the ULP is there whole.) */
+    if (under_way && ep->tx.frame[k].kind != IWARP_KIND_CTRL)
+        while (!ep->tx.frame[k++].msg_end)
+            SW_CHECK(k < ep->tx.frame_n, "frame %u of %u", k, ep->tx.frame_n);
+    while (k < ep->tx.frame_n && ep->tx.frame[k].kind == IWARP_KIND_CTRL)
+        k++;
+    return k;
+}
+
+/* Drops frames from k on, all of them unsent. Returns how many of the ULP's messages they were. */
+static unsigned drop_frames(struct iwarp_ep *ep, uint32_t k)
+{
+    uint32_t keep = k > 0 ? ep->tx.frame[k - 1].end : 0;
+    size_t left = keep - ep->tx.sent;
+    unsigned messages = 0;
+    uint32_t i;
+
+    for (i = k; i < ep->tx.frame_n; i++) {
+        const struct iwarp_out_frame *f = &ep->tx.frame[i];
+
+        if (f->kind == IWARP_KIND_CTRL) {
+            /* Read Responses come only into an empty batch: this is the Terminate. It is made again. */
+            atomic_store_explicit(&ep->term_state, IWARP_TERM_QUEUED, memory_order_relaxed);
+            continue;
+        }
+        if (!f->msg_end)
+            continue;
+        messages++;
+        if (f->kind == RDMAP_SEND) {
+            ep->tx.msn[RDMAP_QN_SEND]--;
+        } else if (f->kind == RDMAP_READ_REQUEST) {
+            ep->tx.msn[RDMAP_QN_READ_REQUEST]--;
+            atomic_fetch_sub_explicit(&ep->reads.posted, 1, memory_order_relaxed);
+        }
+    }
+    ep->tx.frame_n = k;
+    ep->tx.queued = keep;
+    ep->tx.scratch_used = k > 0 ? ep->tx.frame[k - 1].scratch_end : 0;
+    for (i = ep->tx.iov_first; left > 0; i++) {
+        struct iovec *v = &ep->tx.iov[i];
+
+        if (v->iov_len > left)
+            v->iov_len = left;
+        left -= v->iov_len;
+    }
+    ep->tx.iov_n = i;
+    return messages;
+}
+
+struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
+{
+    struct iwarp_cut cut = { 0 };
+    bool out_buf_kept = false;
+
+    if (iwarp_batch_empty(ep))
+        return cut;
+    cut.frames = drop_frames(ep, frames_to_keep(ep));
+    if (iwarp_batch_empty(ep)) {
+        batch_reset(ep);
+        return cut;
+    }
+    for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++)
+        if (within(ep->tx.iov[i].iov_base, ep->cfg.out_buf, ep->cfg.out_cap))
+            out_buf_kept = true;
+    if (!out_buf_kept)
+        ep->tx.out_used = 0;
+    /*
+     * Posted memory in what is kept is of one message, which is under way: so nothing before it is left, nothing behind
+     * it either, out_buf is free, and write_max and send_max see to it that the payload fits.
+     */
+    for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
+        struct iovec *v = &ep->tx.iov[i];
+
+        if (in_scratch(ep, v->iov_base) || within(v->iov_base, ep->cfg.out_buf, ep->cfg.out_cap))
+            continue;
+        SW_CHECK(!out_buf_kept && v->iov_len <= ep->cfg.out_cap - ep->tx.out_used, "%zu octets, %zu used",
+                 v->iov_len, ep->tx.out_used);
+        memcpy(ep->cfg.out_buf + ep->tx.out_used, v->iov_base, v->iov_len);
+        v->iov_base = ep->cfg.out_buf + ep->tx.out_used;
+        ep->tx.out_used += v->iov_len;
+    }
+    ep->tx.out_end = ep->tx.out_used > 0 ? ep->tx.queued : 0;
+    return cut;
+}

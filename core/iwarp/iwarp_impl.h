@@ -1,0 +1,72 @@
+/*
+ * What the files of iwarp/ share and nobody else sees.
+ */
+#ifndef SW_IWARP_IWARP_IMPL_H
+#define SW_IWARP_IWARP_IMPL_H
+
+#include "core/iwarp/iwarp.h"
+
+/* iwarp_ep.term_state: the one Terminate this side may send. */
+enum { IWARP_TERM_NONE, IWARP_TERM_QUEUED, IWARP_TERM_IN_BATCH };
+
+/* One received segment, taken apart. */
+struct iwarp_segment {
+    struct ddp_segment ddp;
+    const uint8_t *ulpdu;
+    size_t ulpdu_len;
+    size_t hdr_len;
+    const uint8_t *payload;
+    size_t len;
+    uint8_t opcode;
+};
+
+static inline struct iwarp_ep *iwarp_of(struct endpoint *e)
+{
+    return (struct iwarp_ep *)e; /* base is the first member */
+}
+
+static inline const struct iwarp_ep *iwarp_of_const(const struct endpoint *e)
+{
+    return (const struct iwarp_ep *)e;
+}
+
+static inline uint8_t iwarp_state_load(const struct iwarp_ep *ep)
+{
+    return atomic_load_explicit(&ep->state, memory_order_acquire);
+}
+
+/* An error on this received segment: Terminate with the headers RFC 5040 Figure 10 asks for. */
+void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype,
+                        uint8_t code);
+/* A frame whose CRC is wrong. */
+void iwarp_fail_crc(struct iwarp_ep *ep);
+/* A ULPDU shorter than the DDP header it announces. */
+void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len);
+/* A Read under way whose source was revoked; send side. off octets were answered. */
+void iwarp_fail_read(struct iwarp_ep *ep, const struct iwarp_ctrl *c, uint32_t off);
+/* A Terminate came. */
+void iwarp_terminated(struct iwarp_ep *ep, const uint8_t *payload, size_t len);
+
+/* One frame, one iovec of the batch are kept for a Terminate. */
+#define IWARP_POST_FRAMES (IWARP_OUT_FRAMES - 1)
+#define IWARP_POST_IOV (IWARP_OUT_IOV - 1)
+
+static inline bool iwarp_batch_empty(const struct iwarp_ep *ep)
+{
+    return ep->tx.queued == ep->tx.sent;
+}
+
+/*
+ * One FPDU into the batch: headers, the ULP's header (copied), the next len octets of src (not copied), trailer. The
+ * caller has made sure of room.
+ */
+void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg, const void *ulp_hdr,
+                 size_t ulp_hdr_len, struct iov_iter *src, size_t len);
+
+/* Control frames into the batch: the initiator's RTR and Read Responses into an empty one, the Terminate behind all. */
+void iwarp_tx_rtr(struct iwarp_ep *ep);
+void iwarp_tx_terminate(struct iwarp_ep *ep);
+/* Segments of the Read Responses due, as many as the batch and out_buf take. */
+void iwarp_tx_read_responses(struct iwarp_ep *ep);
+
+#endif

@@ -1,0 +1,469 @@
+/*
+ * The software endpoint's receive side: the staging buffer, and one segment after the other through the rules of DDP
+ * (RFC 5041 section 7.1) and RDMAP (RFC 5040 section 7.2) to placement or an event.
+ *
+ *   in_fed -> mpa_fpdu_decode -> ddp_segment_decode -> [this file] -> stream
+ *
+ * Nothing a peer says is believed before it is checked: every length is compared in 64 bits, every region bound to
+ * the octet, and no octet is placed or handed up from a frame whose CRC or headers are wrong.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/bytes.h"
+#include "core/base/fault.h"
+#include "core/iwarp/iwarp.h"
+#include "core/iwarp/iwarp_impl.h"
+
+enum rx_result {
+    RX_DONE,   /* absorbed, placed or queued */
+    RX_EVENT,  /* *ev is filled in */
+    RX_HOLD,   /* cannot be taken now: the frame stays */
+    RX_FAILED, /* the error has been recorded */
+};
+
+/* ---- staging ---- */
+
+#define ULPDU_MIN DDP_TAGGED_HDR_LEN
+#define IN_ROOM_WANTED 65536u /* less room than this behind tail: worth moving a partial frame to the front */
+
+size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p)
+{
+    size_t cap = ep->cfg.in_cap, staged = ep->rx.tail - ep->rx.head, room = cap - ep->rx.tail;
+
+    /* With nothing of ours handed up, what is staged may move; else the ULP's pointers forbid it. */
+    if (ep->rx.hold == ep->rx.head && ep->rx.head > 0 &&
+        (staged == 0 || room == 0 || (room < IN_ROOM_WANTED && staged <= ep->rx.head))) {
+        if (staged)
+            memmove(ep->cfg.in_buf, ep->cfg.in_buf + ep->rx.head, staged);
+        ep->rx.head = ep->rx.hold = ep->rx.last_end = ep->rx.msg_head = 0;
+        ep->rx.tail = staged;
+    }
+    *p = ep->cfg.in_buf + ep->rx.tail;
+    return cap - ep->rx.tail;
+}
+
+void iwarp_in_fed(struct iwarp_ep *ep, size_t n)
+{
+    SW_CHECK(n <= ep->cfg.in_cap - ep->rx.tail, "fed %zu, room %zu", n, ep->cfg.in_cap - ep->rx.tail);
+    ep->rx.tail += n;
+}
+
+size_t iwarp_in_need(const struct iwarp_ep *ep)
+{
+    size_t staged = ep->rx.tail - ep->rx.head, whole;
+
+    if (staged == 0)
+        return 0;
+    whole = mpa_fpdu_len(staged >= MPA_HDR_LEN ? get_be16(ep->cfg.in_buf + ep->rx.head) : ULPDU_MIN);
+    return whole > staged ? whole - staged : 0;
+}
+
+bool iwarp_in_eof(const struct iwarp_ep *ep)
+{
+    return ep->rx.tail == ep->rx.head && !ep->rx.in_message;
+}
+
+static bool in_msg_buf(const struct iwarp_ep *ep, const uint8_t *upto)
+{
+    return ep->cfg.msg_buf && upto > ep->cfg.msg_buf && upto <= ep->cfg.msg_buf + ep->cfg.send_max;
+}
+
+void iwarp_release(struct endpoint *e, const uint8_t *upto)
+{
+    struct iwarp_ep *ep = iwarp_of(e);
+    size_t off;
+
+    if (in_msg_buf(ep, upto)) {
+        if (!ep->rx.msg_held)
+            return;
+        if (upto >= ep->cfg.msg_buf + ep->rx.msg_end)
+            ep->rx.msg_held = false;
+        off = ep->rx.msg_head; /* all that was handed up before it */
+    } else {
+        off = (size_t)(upto - ep->cfg.in_buf);
+        SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off, ep->rx.head);
+        if (off > ep->rx.msg_head)
+            ep->rx.msg_held = false;
+    }
+    if (off > ep->rx.hold)
+        ep->rx.hold = off;
+    /* Behind the last event's data there is nothing to hold on to: its pad and CRC, and frames absorbed since. */
+    if (ep->rx.hold >= ep->rx.last_end)
+        ep->rx.hold = ep->rx.head;
+}
+
+/* ---- rules common to all messages ---- */
+
+static enum rx_result fail(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype,
+                           uint8_t code)
+{
+    iwarp_fail_segment(ep, s, layer, etype, code);
+    return RX_FAILED;
+}
+
+static enum rx_result fail_tagged(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t code)
+{
+    return fail(ep, s, TERM_LAYER_DDP, TERM_DDP_TAGGED, code);
+}
+
+static enum rx_result fail_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t code)
+{
+    return fail(ep, s, TERM_LAYER_DDP, TERM_DDP_UNTAGGED, code);
+}
+
+static enum rx_result fail_operation(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t code)
+{
+    return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, code);
+}
+
+/*
+ * RFC 5041 section 5.2: the segments of a tagged message carry one STag and a TO that advances by exactly the
+ * payload. A segment without payload that is not the last gets nowhere, and a peer could send such for ever.
+ */
+static enum rx_result check_tagged(struct iwarp_ep *ep, const struct iwarp_segment *s)
+{
+    if (ep->rx.in_message) {
+        if (s->ddp.stag != ep->rx.msg_stag)
+            return fail_tagged(ep, s, DDP_TAGGED_INVALID_STAG);
+        if (s->ddp.to != ep->rx.msg_to)
+            return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
+    }
+    if (s->len == 0 && !s->ddp.last)
+        return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
+    /* RFC 5041 section 5.1: a message is shorter than 2^32 octets. */
+    if ((ep->rx.in_message ? ep->rx.msg_len : 0) + s->len > UINT32_MAX)
+        return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
+    return RX_DONE;
+}
+
+/* RFC 5041 section 7.1, untagged items 3 and 5: messages come in order, segments without gap or overlap. */
+static enum rx_result check_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s)
+{
+    bool goes_on = ep->rx.in_message && s->ddp.qn == RDMAP_QN_SEND;
+
+    if (s->ddp.msn != ep->rx.msn[s->ddp.qn])
+        return fail_untagged(ep, s, TERM_DDP_U_MSN_RANGE);
+    if (s->ddp.mo != (goes_on ? ep->rx.msg_len : 0))
+        return fail_untagged(ep, s, TERM_DDP_U_INVALID_MO);
+    if (s->len == 0 && !s->ddp.last)
+        return fail_untagged(ep, s, TERM_DDP_U_INVALID_MO);
+    return RX_DONE;
+}
+
+/* After a segment was taken: where its message stands. */
+static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
+{
+    ep->rx.msg_len = (ep->rx.in_message ? ep->rx.msg_len : 0) + s->len;
+    ep->rx.in_message = !s->ddp.last;
+    ep->rx.msg_opcode = s->opcode;
+    if (s->ddp.tagged) {
+        ep->rx.msg_stag = s->ddp.stag;
+        ep->rx.msg_to = s->ddp.to + s->len;
+    } else if (s->ddp.last) {
+        ep->rx.msn[s->ddp.qn]++; /* wraps to 0 */
+    }
+}
+
+/* The region [to, to+len) of a segment with payload, or NULL with the error recorded. */
+static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t access)
+{
+    struct ddp_region *region;
+    bool rights;
+    enum ddp_tagged_err err =
+        ddp_stags_check(&ep->stags, s->ddp.stag, s->ddp.to, s->len, access, &region, &rights);
+
+    if (err == DDP_TAGGED_OK)
+        return region;
+    if (rights)
+        (void)fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS);
+    else
+        (void)fail_tagged(ep, s, (uint8_t)err);
+    return NULL;
+}
+
+static void place(const struct ddp_region *region, const struct iwarp_segment *s)
+{
+    memcpy(region->base + (s->ddp.to - region->to), s->payload, s->len);
+}
+
+/* ---- by opcode ---- */
+
+static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
+{
+    struct ddp_region *region = NULL;
+
+    if (s->len == 0 && s->ddp.last && !ep->rx.in_message) {
+        /* RFC 5041 section 5.2: "The STag and TO fields MUST NOT be checked for a zero-length ... Message." */
+        ep->stats.rx_writes++;
+        return RX_DONE;
+    }
+    if (check_tagged(ep, s) != RX_DONE)
+        return RX_FAILED;
+    if (s->len > 0) {
+        region = region_of(ep, s, DDP_ACCESS_REMOTE_WRITE);
+        if (!region)
+            return RX_FAILED;
+    }
+    message_goes_on(ep, s);
+    if (s->ddp.last)
+        ep->stats.rx_writes++;
+    if (!region)
+        return RX_DONE;
+    if (!region->deferred) {
+        place(region, s);
+        return RX_DONE;
+    }
+    *ev = (struct endpoint_event){
+        .type = ENDPOINT_WRITE, .data = s->payload, .len = s->len, .to = s->ddp.to,
+    };
+    return RX_EVENT;
+}
+
+static uint8_t read_error(enum ddp_tagged_err err, bool rights)
+{
+    if (rights)
+        return TERM_RDMAP_ACCESS;
+    switch (err) {
+    case DDP_TAGGED_BOUNDS:
+        return TERM_RDMAP_BOUNDS;
+    case DDP_TAGGED_NOT_ASSOCIATED:
+        return TERM_RDMAP_NOT_ASSOCIATED;
+    case DDP_TAGGED_TO_WRAP:
+        return TERM_RDMAP_TO_WRAP;
+    default:
+        return TERM_RDMAP_INVALID_STAG;
+    }
+}
+
+static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                                      struct endpoint_event *ev SW_UNUSED)
+{
+    uint32_t head = atomic_load_explicit(&ep->ctrl.head, memory_order_relaxed);
+    uint32_t tail = atomic_load_explicit(&ep->ctrl.tail, memory_order_acquire);
+    uint32_t ird = ep->cfg.ird;
+    struct iwarp_ctrl c = { .msn = s->ddp.msn };
+    enum ddp_tagged_err err;
+    bool rights;
+
+    if (check_untagged(ep, s) != RX_DONE)
+        return RX_FAILED;
+    /* The untagged buffer of this queue is exactly one Read Request header long. */
+    if (s->len > RDMAP_READ_HDR_LEN || (!s->ddp.last && s->len == RDMAP_READ_HDR_LEN))
+        return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG);
+    if (!s->ddp.last || rdmap_read_decode(s->payload, s->len, &c.read) < 0)
+        return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED);
+    /*
+     * There are IRD buffers on this queue (RFC 5040 section 5.2.2); one Request more has none: RFC 5041 section 7.1
+     * item 2. A Read as RTR is taken even with IRD 0.
+     */
+    if (ird == 0 && iwarp_state_load(ep) == IWARP_WAIT_RTR)
+        ird = 1;
+    if (head - tail >= ird)
+        return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
+    /* RFC 5040 section 5.2.1: size zero: "MUST NOT validate the Data Source STag". */
+    if (c.read.len > 0) {
+        err = ddp_stags_check(&ep->stags, c.read.src_stag, c.read.src_to, c.read.len, DDP_ACCESS_REMOTE_READ,
+                              &c.src, &rights);
+        if (err == DDP_TAGGED_OK && c.src->deferred) {
+            err = DDP_TAGGED_INVALID_STAG; /* nothing behind it to read */
+            rights = true;
+        }
+        if (err != DDP_TAGGED_OK)
+            return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, read_error(err, rights));
+    }
+    message_goes_on(ep, s);
+    ep->stats.rx_reads++;
+    ep->ctrl.slot[head % IWARP_IRD_MAX] = c;
+    atomic_store_explicit(&ep->ctrl.head, head + 1, memory_order_release);
+    return RX_DONE;
+}
+
+static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                                       struct endpoint_event *ev SW_UNUSED)
+{
+    uint64_t done = atomic_load_explicit(&ep->reads.done, memory_order_relaxed);
+    const struct rdmap_read *rd = &ep->reads.slot[done % IWARP_ORD_MAX];
+    uint64_t got = ep->rx.in_message ? ep->rx.msg_len : 0;
+    struct ddp_region *region = NULL;
+
+    /* Nobody asked. */
+    if (atomic_load_explicit(&ep->reads.posted, memory_order_acquire) == done)
+        return fail_operation(ep, s, TERM_RDMAP_OPCODE);
+    if (check_tagged(ep, s) != RX_DONE)
+        return RX_FAILED;
+    if (s->len > rd->len - got)
+        return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
+    if (s->len > 0) {
+        /* RFC 5040 section 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are the same". We do. */
+        if (s->ddp.stag != rd->sink_stag)
+            return fail_tagged(ep, s, DDP_TAGGED_INVALID_STAG);
+        if (s->ddp.to != rd->sink_to + got)
+            return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
+        region = region_of(ep, s, DDP_ACCESS_LOCAL_SINK);
+        if (!region)
+            return RX_FAILED;
+        if (region->deferred)
+            return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS);
+    }
+    if (s->ddp.last && got + s->len != rd->len)
+        return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED); /* shorter than asked for */
+    if (region)
+        place(region, s);
+    message_goes_on(ep, s);
+    if (s->ddp.last)
+        atomic_store_explicit(&ep->reads.done, done + 1, memory_order_release);
+    return RX_DONE;
+}
+
+/* RFC 5040 section 5.3: only an STag of this stream that the peer has rights to can be invalidated by it. */
+static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
+{
+    struct ddp_region *region = ddp_stags_find(&ep->stags, stag);
+
+    if (!region || !(region->access & (DDP_ACCESS_REMOTE_READ | DDP_ACCESS_REMOTE_WRITE)))
+        return false;
+    return ddp_stags_revoke(&ep->stags, stag) == 0;
+}
+
+static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
+{
+    bool inv = s->opcode == RDMAP_SEND_INV || s->opcode == RDMAP_SEND_SE_INV;
+    bool whole = s->ddp.last && !ep->rx.in_message;
+
+    if (check_untagged(ep, s) != RX_DONE)
+        return RX_FAILED;
+    if ((uint64_t)s->ddp.mo + s->len > ep->cfg.send_max)
+        return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG);
+    if (!whole) {
+        if (!ep->cfg.msg_buf)
+            return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
+        if (ep->rx.msg_held)
+            return RX_HOLD;
+    }
+    if (inv && s->ddp.last && !invalidate(ep, s->ddp.ulp_word))
+        return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE);
+
+    if (!whole && s->len > 0)
+        memcpy(ep->cfg.msg_buf + s->ddp.mo, s->payload, s->len);
+    message_goes_on(ep, s);
+    if (!s->ddp.last)
+        return RX_DONE;
+    /* The first FPDU, when an RTR was agreed: it uses up an MSN and is not the ULP's (RFC 6581 section 9.2). */
+    if (s->len == 0 && whole && iwarp_state_load(ep) == IWARP_WAIT_RTR && ep->cfg.rtr)
+        return RX_DONE;
+    ep->stats.rx_sends++;
+    *ev = (struct endpoint_event){
+        .type = ENDPOINT_SEND,
+        .data = whole ? s->payload : ep->cfg.msg_buf,
+        .len = (size_t)ep->rx.msg_len,
+    };
+    return RX_EVENT;
+}
+
+static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
+{
+    if (check_untagged(ep, s) != RX_DONE)
+        return RX_FAILED;
+    if (!s->ddp.last)
+        return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG);
+    iwarp_terminated(ep, s->payload, s->len);
+    *ev = (struct endpoint_event){ .type = ENDPOINT_TERMINATED };
+    return RX_EVENT;
+}
+
+/* What is not here (Immediate Data, Atomics: never offered) is an unexpected opcode. */
+static const struct {
+    enum rx_result (*handle)(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev);
+    bool between; /* may stand between the segments of another message */
+} rx_opcode[16] = {
+    [RDMAP_WRITE] = { rx_write, false },
+    [RDMAP_READ_REQUEST] = { rx_read_request, false },
+    [RDMAP_READ_RESPONSE] = { rx_read_response, false },
+    [RDMAP_SEND] = { rx_send, false },
+    [RDMAP_SEND_INV] = { rx_send, false },
+    [RDMAP_SEND_SE] = { rx_send, false },
+    [RDMAP_SEND_SE_INV] = { rx_send, false },
+    [RDMAP_TERMINATE] = { rx_terminate, true },
+};
+
+static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, struct endpoint_event *ev)
+{
+    const struct rdmap_opcode_rule *rule;
+    struct iwarp_segment s = { .ulpdu = f->ulpdu, .ulpdu_len = f->ulpdu_len };
+    ssize_t n = ddp_segment_decode(f->ulpdu, f->ulpdu_len, &s.ddp);
+
+    if (n < 0) {
+        iwarp_fail_short(ep, f->ulpdu_len);
+        return RX_FAILED;
+    }
+    s.hdr_len = (size_t)n;
+    s.payload = f->ulpdu + n;
+    s.len = f->ulpdu_len - (size_t)n;
+    s.opcode = rdmap_ctrl_opcode(s.ddp.ulp_ctrl);
+    rule = &rdmap_opcode_rules[s.opcode];
+
+    /* From the lower layer up. Until the versions are known to be ours no other field means anything. */
+    if (s.ddp.version != DDP_VERSION)
+        return s.ddp.tagged ? fail_tagged(ep, &s, DDP_TAGGED_VERSION)
+                            : fail_untagged(ep, &s, TERM_DDP_U_VERSION);
+    if (!s.ddp.tagged && s.ddp.qn >= RDMAP_QN_MAX)
+        return fail_untagged(ep, &s, TERM_DDP_U_INVALID_QN);
+    if (rdmap_ctrl_version(s.ddp.ulp_ctrl) != RDMAP_VERSION)
+        return fail_operation(ep, &s, TERM_RDMAP_VERSION);
+    if (!rx_opcode[s.opcode].handle || s.ddp.tagged != rule->tagged)
+        return fail_operation(ep, &s, TERM_RDMAP_OPCODE);
+    if (!s.ddp.tagged && s.ddp.qn != rule->qn)
+        return fail_untagged(ep, &s, TERM_DDP_U_INVALID_QN);
+    if (ep->rx.in_message && s.opcode != ep->rx.msg_opcode && !rx_opcode[s.opcode].between)
+        return fail_operation(ep, &s, TERM_RDMAP_OPCODE);
+    return rx_opcode[s.opcode].handle(ep, &s, ev);
+}
+
+int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
+{
+    struct iwarp_ep *ep = iwarp_of(e);
+
+    for (;;) {
+        struct mpa_fpdu f;
+        size_t need;
+        uint8_t state = iwarp_state_load(ep);
+        bool nothing_held = ep->rx.hold == ep->rx.head;
+        enum rx_result r;
+        ssize_t n;
+
+        if (SW_UNLIKELY(state >= IWARP_TERMINATING))
+            return -EPROTO;
+        n = mpa_fpdu_decode(&ep->cfg.rx, ep->cfg.in_buf + ep->rx.head, ep->rx.tail - ep->rx.head, &f, &need);
+        if (n == -EAGAIN)
+            return 0;
+        if (SW_UNLIKELY(n < 0)) {
+            iwarp_fail_crc(ep);
+            return -EPROTO;
+        }
+        r = rx_segment(ep, &f, ev);
+        if (r == RX_HOLD)
+            return 0;
+        if (r == RX_FAILED)
+            return -EPROTO;
+
+        ep->rx.head += (size_t)n;
+        ep->stats.rx_fpdus++;
+        if (SW_UNLIKELY(state == IWARP_WAIT_RTR && iwarp_state_load(ep) == IWARP_WAIT_RTR))
+            atomic_store_explicit(&ep->state, IWARP_FULL, memory_order_release);
+
+        if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED && ev->data != ep->cfg.msg_buf) {
+            ep->rx.last_end = (size_t)(ev->data - ep->cfg.in_buf) + ev->len;
+        } else {
+            if (nothing_held)
+                ep->rx.hold = ep->rx.head;
+            if (r == RX_EVENT && ev->type == ENDPOINT_SEND) {
+                ep->rx.msg_held = true;
+                ep->rx.msg_head = ep->rx.head;
+                ep->rx.msg_end = ev->len;
+            }
+        }
+        if (r == RX_EVENT)
+            return 1;
+    }
+}

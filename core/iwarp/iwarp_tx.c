@@ -1,0 +1,268 @@
+/*
+ * The software endpoint's send side: messages become segments (RFC 5041 section 5.2) in FPDUs (RFC 5044 section 4).
+ *
+ *   post_* -> [this file] -> iwarp_batch.c: frame, out -> (pipe) -> out_sent
+ *
+ * Payload is never copied here: the iovecs point to what was posted, and the CRC is run over it where it lies. The
+ * exceptions use out_buf: messages in too many pieces, and Read Responses (the peer may write to the region between
+ * our CRC and the pipe's copy, so they go out from a copy).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/iwarp/iwarp.h"
+#include "core/iwarp/iwarp_impl.h"
+#include "core/mpa/startup.h"
+
+size_t iwarp_write_max(const struct endpoint *e)
+{
+    const struct iwarp_ep *ep = iwarp_of_const(e);
+    size_t batch = IWARP_POST_FRAMES * (ep->cfg.mulpdu - DDP_TAGGED_HDR_LEN);
+
+    return batch < ep->cfg.out_cap ? batch : ep->cfg.out_cap;
+}
+
+size_t iwarp_send_max(const struct endpoint *e)
+{
+    const struct iwarp_ep *ep = iwarp_of_const(e);
+    size_t batch = IWARP_POST_FRAMES * (ep->cfg.mulpdu - DDP_UNTAGGED_HDR_LEN);
+
+    if (batch > ep->cfg.out_cap)
+        batch = ep->cfg.out_cap;
+    return batch < ep->cfg.send_max ? batch : ep->cfg.send_max;
+}
+
+/* ---- what the ULP posts ---- */
+
+/* May the ULP post now? 0, -EAGAIN, -EPIPE. */
+static int may_post(const struct iwarp_ep *ep)
+{
+    switch (iwarp_state_load(ep)) {
+    case IWARP_WAIT_RTR:
+        return -EAGAIN;
+    case IWARP_FULL:
+        /* RFC 5041 section 5.3: messages are not mixed; and the answer must not wait for ever behind new posts. */
+        return iwarp_ctrl_pending(ep) ? -EAGAIN : 0;
+    default:
+        return -EPIPE;
+    }
+}
+
+/* Pieces the next len octets of src lie in, at most IWARP_PIECES_MAX + 1 counted; -EINVAL if there are fewer octets. */
+static int count_pieces(const struct iov_iter *src, size_t len)
+{
+    struct iov_iter it = *src;
+    int pieces = 0;
+    void *p;
+
+    for (size_t n; len > 0; len -= n, pieces++) {
+        if (pieces > (int)IWARP_PIECES_MAX)
+            return iov_iter_left(&it) >= len ? pieces : -EINVAL;
+        n = iov_iter_next(&it, len, &p);
+        if (n == 0)
+            return -EINVAL;
+    }
+    return pieces;
+}
+
+/*
+ * One message of the ULP in as many segments as it takes: ulp_hdr, then the next len octets of src. seg is the first
+ * one's header.
+ */
+static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr, size_t ulp_hdr_len,
+                struct iov_iter *src, size_t len)
+{
+    size_t room = ep->cfg.mulpdu - (seg.tagged ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN);
+    size_t left = ulp_hdr_len + len;
+    size_t frames = left ? (left + room - 1) / room : 1;
+    struct iov_iter it = *src, gathered, *from = &it;
+    struct iovec copy;
+    int err = may_post(ep), pieces;
+    bool gather;
+
+    if (err)
+        return err;
+    pieces = count_pieces(src, len);
+    if (pieces < 0)
+        return pieces;
+    gather = pieces > (int)IWARP_PIECES_MAX;
+    if (gather)
+        pieces = 1;
+    if (ep->tx.frame_n + frames > IWARP_POST_FRAMES)
+        return -EAGAIN;
+    if (ep->tx.iov_n + (size_t)pieces + 2 * frames + 1 > IWARP_POST_IOV)
+        return -EAGAIN;
+    if (gather && ep->tx.out_used > 0)
+        return -EAGAIN;
+
+    if (gather) {
+        copy = (struct iovec){ ep->cfg.out_buf, iov_iter_gather(&it, ep->cfg.out_buf, len) };
+        gathered = iov_iter_init(&copy, 1);
+        from = &gathered;
+        ep->tx.out_used = len;
+    }
+    do {
+        size_t n = left < room ? left : room;
+
+        seg.last = n == left;
+        iwarp_frame(ep, rdmap_ctrl_opcode(seg.ulp_ctrl), &seg, ulp_hdr, ulp_hdr_len, from, n - ulp_hdr_len);
+        seg.to += n;
+        seg.mo += (uint32_t)n;
+        left -= n;
+        ulp_hdr_len = 0;
+    } while (left > 0);
+    if (gather)
+        ep->tx.out_end = ep->tx.queued;
+    if (!seg.tagged)
+        ep->tx.msn[seg.qn]++;
+    *src = it;
+    return 0;
+}
+
+int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len)
+{
+    struct ddp_segment seg = {
+        .tagged = true, .ulp_ctrl = rdmap_ctrl(RDMAP_WRITE), .stag = stag, .to = to,
+    };
+
+    if (len > iwarp_write_max(e))
+        return -EMSGSIZE;
+    return post(iwarp_of(e), seg, NULL, 0, src, len);
+}
+
+int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
+{
+    struct iwarp_ep *ep = iwarp_of(e);
+    struct ddp_segment seg = {
+        .ulp_ctrl = rdmap_ctrl(RDMAP_SEND), .qn = RDMAP_QN_SEND, .msn = ep->tx.msn[RDMAP_QN_SEND],
+    };
+
+    if (hdr_len > IWARP_ULP_HDR_MAX)
+        return -EINVAL;
+    if (len > SIZE_MAX - hdr_len || hdr_len + len > iwarp_send_max(e))
+        return -EMSGSIZE;
+    return post(ep, seg, hdr, hdr_len, src, len);
+}
+
+/* The slot is written before posted is: the receive side looks at it only after that. */
+static void post_read(struct iwarp_ep *ep, uint8_t kind, const struct rdmap_read *rd)
+{
+    uint64_t posted = atomic_load_explicit(&ep->reads.posted, memory_order_relaxed);
+    struct ddp_segment seg = {
+        .last = true,
+        .ulp_ctrl = rdmap_ctrl(RDMAP_READ_REQUEST),
+        .qn = RDMAP_QN_READ_REQUEST,
+        .msn = ep->tx.msn[RDMAP_QN_READ_REQUEST]++,
+    };
+    uint8_t hdr[RDMAP_READ_HDR_LEN];
+
+    rdmap_read_encode(rd, hdr);
+    ep->reads.slot[posted % IWARP_ORD_MAX] = *rd;
+    atomic_store_explicit(&ep->reads.posted, posted + 1, memory_order_release);
+    iwarp_frame(ep, kind, &seg, hdr, sizeof(hdr), NULL, 0);
+}
+
+int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
+{
+    uint64_t posted = atomic_load_explicit(&ep->reads.posted, memory_order_relaxed);
+    uint64_t done = atomic_load_explicit(&ep->reads.done, memory_order_acquire);
+    struct ddp_region *region;
+    bool rights;
+    int err = may_post(ep);
+
+    if (err)
+        return err;
+    if (rd->len > 0 && (ddp_stags_check(&ep->stags, rd->sink_stag, rd->sink_to, rd->len, DDP_ACCESS_LOCAL_SINK,
+                                        &region, &rights) != DDP_TAGGED_OK || region->deferred))
+        return -EINVAL;
+    if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES || ep->tx.iov_n + 2 > IWARP_POST_IOV)
+        return -EAGAIN;
+    post_read(ep, RDMAP_READ_REQUEST, rd);
+    return 0;
+}
+
+/* ---- control frames ---- */
+
+void iwarp_tx_rtr(struct iwarp_ep *ep)
+{
+    /*
+     * The STags and offsets of zero-length messages are not validated (RFC 5041 section 5.2, RFC 5040 section 5.2.1);
+     * these are the values Linux siw uses.
+     */
+    struct ddp_segment seg = { .last = true };
+    struct rdmap_read rd = { .src_stag = 1 };
+
+    switch (ep->cfg.rtr) {
+    case MPA_RTR_SEND:
+        seg.ulp_ctrl = rdmap_ctrl(RDMAP_SEND);
+        seg.qn = RDMAP_QN_SEND;
+        seg.msn = ep->tx.msn[RDMAP_QN_SEND]++;
+        iwarp_frame(ep, IWARP_KIND_CTRL, &seg, NULL, 0, NULL, 0);
+        break;
+    case MPA_RTR_WRITE:
+        seg.tagged = true;
+        seg.ulp_ctrl = rdmap_ctrl(RDMAP_WRITE);
+        seg.stag = 1;
+        iwarp_frame(ep, IWARP_KIND_CTRL, &seg, NULL, 0, NULL, 0);
+        break;
+    case MPA_RTR_READ:
+        ep->reads.rtr = 1;
+        post_read(ep, IWARP_KIND_CTRL, &rd);
+        break;
+    }
+}
+
+void iwarp_tx_terminate(struct iwarp_ep *ep)
+{
+    struct ddp_segment seg = {
+        .last = true, .ulp_ctrl = rdmap_ctrl(RDMAP_TERMINATE), .qn = RDMAP_QN_TERMINATE, .msn = 1,
+    };
+    uint8_t payload[TERM_MAX];
+
+    /* The longest of all headers; scratch and the last frame are kept for it. */
+    iwarp_frame(ep, IWARP_KIND_CTRL, &seg, payload, terminate_encode(&ep->term, payload), NULL, 0);
+    atomic_store_explicit(&ep->term_state, IWARP_TERM_IN_BATCH, memory_order_relaxed);
+}
+
+void iwarp_tx_read_responses(struct iwarp_ep *ep)
+{
+    size_t room = ep->cfg.mulpdu - DDP_TAGGED_HDR_LEN;
+    uint32_t tail = atomic_load_explicit(&ep->ctrl.tail, memory_order_relaxed);
+    uint32_t head = atomic_load_explicit(&ep->ctrl.head, memory_order_acquire);
+
+    while (tail != head && ep->tx.frame_n < IWARP_POST_FRAMES && ep->tx.iov_n + 3 <= IWARP_POST_IOV) {
+        const struct iwarp_ctrl *c = &ep->ctrl.slot[tail % IWARP_IRD_MAX];
+        uint32_t off = ep->tx.read_off;
+        size_t n = c->read.len - off < room ? c->read.len - off : room;
+        struct ddp_segment seg = {
+            .tagged = true,
+            .last = off + n == c->read.len,
+            .ulp_ctrl = rdmap_ctrl(RDMAP_READ_RESPONSE),
+            /* RFC 5040 section 4.4: "copied, without interpretation", also for size 0. */
+            .stag = c->read.sink_stag,
+            .to = c->read.sink_to + off,
+        };
+        uint8_t *copy = ep->cfg.out_buf + ep->tx.out_used;
+        struct iovec iov = { copy, n };
+        struct iov_iter it = iov_iter_init(&iov, 1);
+
+        if (n > ep->cfg.out_cap - ep->tx.out_used)
+            break;
+        if (n > 0) {
+            if (__atomic_load_n(&c->src->stag, __ATOMIC_ACQUIRE) != c->read.src_stag) {
+                iwarp_fail_read(ep, c, off);
+                return;
+            }
+            memcpy(copy, c->src->base + (c->read.src_to - c->src->to) + off, n);
+        }
+        iwarp_frame(ep, IWARP_KIND_CTRL, &seg, NULL, 0, &it, n);
+        ep->tx.out_used += n;
+        ep->tx.out_end = ep->tx.queued;
+        if (seg.last) {
+            ep->tx.read_off = 0;
+            atomic_store_explicit(&ep->ctrl.tail, ++tail, memory_order_release);
+        } else {
+            ep->tx.read_off = off + (uint32_t)n;
+        }
+    }
+}
