@@ -5,6 +5,7 @@ preload_sources =
 
 # What the tools and the unit tests use as well.
 shared_sources = \
+    preload/stats.c \
     preload/stats.h
 
 # Files that define fortified entry points (__read_chk and the like) cannot themselves be compiled with
