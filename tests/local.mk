@@ -21,6 +21,8 @@ script_tests += tests/layering.test
 script_tests += tests/listed.test
 script_tests += tests/fuzz/replay.test
 
+preload_tests += tests/preload/launcher.test
+
 # ---- how they are run ----
 
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh

@@ -1,6 +1,11 @@
-# The launcher: sockwarp PROGRAM, sockwarp stat, sockwarp check.
+# The launcher: sockwarp PROGRAM.
 
-tools_sources =
+tools_sources = \
+    tools/library.c \
+    tools/library.h \
+    tools/sockwarp.c \
+    tools/target.c \
+    tools/target.h
 
 if HAVE_LAUNCHER
 bin_PROGRAMS += sockwarp

@@ -1,0 +1,116 @@
+/* Finding the preload library, and LD_PRELOAD (ld.so(8)); see library.h. */
+#include "tools/library.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBRARY_NAME "libsockwarp.so"
+
+/* 0 if path is a shared object of this word size that can be read. */
+static int check(const char *path)
+{
+    ElfW(Ehdr) eh;
+    ssize_t n;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    n = pread(fd, &eh, sizeof(eh), 0);
+    close(fd);
+    if (n != (ssize_t)sizeof(eh) || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 ||
+        eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_type != ET_DYN)
+        return -ENOEXEC;
+    return 0;
+}
+
+/*
+ * In a build tree the program is TOP/sockwarp, TOP/.libs/sockwarp (started by libtool's wrapper) or
+ * one folder further down, and the library TOP/.libs/libsockwarp.so.
+ */
+static bool in_build_tree(char path[PATH_MAX])
+{
+    static const char *const places[] = { "/.libs/" LIBRARY_NAME, "/../.libs/" LIBRARY_NAME };
+    char self[PATH_MAX], *slash;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n <= 0)
+        return false;
+    self[n] = '\0';
+    slash = strrchr(self, '/');
+    if (!slash)
+        return false;
+    *slash = '\0';
+    for (size_t i = 0; i < SW_ARRAY_LEN(places); i++) {
+        char tried[PATH_MAX + 32];
+
+        snprintf(tried, sizeof(tried), "%s%s", self, places[i]);
+        if (access(tried, F_OK) == 0 && realpath(tried, path))
+            return true;
+    }
+    return false;
+}
+
+int library_find(char *path, char *err, size_t cap)
+{
+    const char *given = getenv("SOCKWARP_LIBRARY");
+    const char *name = given && given[0] != '\0' ? given : SW_PKGLIBDIR "/" LIBRARY_NAME;
+    int rc;
+
+    if (name == given || !in_build_tree(path)) {
+        if (!realpath(name, path)) {
+            rc = -errno;
+            snprintf(err, cap, "cannot read the library %s: %s", name, strerror(-rc));
+            return rc;
+        }
+    }
+    rc = check(path);
+    if (rc < 0) {
+        snprintf(err, cap, "cannot read the library %s: %s", path,
+                 rc == -ENOEXEC ? "it is not a shared object" : strerror(-rc));
+        return rc;
+    }
+    /*
+     * ld.so(8): elements are separated by spaces or colons, "and there is no support for escaping".
+     */
+    if (strpbrk(path, ": \t")) {
+        snprintf(err, cap, "LD_PRELOAD cannot hold the name of the library %s", path);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+char *library_preload(const char *old, const char *lib, bool add)
+{
+    size_t len = 0;
+    char *value;
+
+    if (!old)
+        old = "";
+    value = malloc(strlen(lib) + strlen(old) + 2);
+    if (!value)
+        return NULL;
+    if (add) {
+        len = strlen(lib);
+        memcpy(value, lib, len);
+    }
+    for (old += strspn(old, ": "); *old != '\0'; old += strspn(old, ": ")) {
+        size_t n = strcspn(old, ": ");
+
+        if (n != strlen(lib) || memcmp(old, lib, n) != 0) {
+            if (len > 0)
+                value[len++] = ':';
+            memcpy(value + len, old, n);
+            len += n;
+        }
+        old += n;
+    }
+    value[len] = '\0';
+    return value;
+}

@@ -1,0 +1,346 @@
+/*
+ * sockwarp PROGRAM…: starts a program with the preload library and checked settings. It replaces
+ * itself by the program (execvp), so process id, signals and exit status are the program's own.
+ *
+ * Order matters: everything that can be wrong is looked at before the environment is touched.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/negotiate/hello.h"
+#include "core/policy/settings.h"
+#include "include/sockwarp.h"
+#include "tools/library.h"
+#include "tools/target.h"
+
+/* As env(1), but 2 for mistakes of usage and settings. */
+enum { EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+#define DEFAULT_POLICY "any * auto"
+#define TRANSPORTS_BUILT_IN HELLO_TRANSPORT_IWARP
+
+struct options {
+    const char *policy;    /* -p, NULL = not given */
+    const char *transport; /* -t, NULL = not given */
+    const char *stats;     /* --stats, NULL = not given */
+    bool explain;          /* -v, --explain */
+};
+
+static void die(const char *fmt, ...) SW_PRINTF(1, 2) __attribute__((noreturn));
+static void die(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("sockwarp: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    exit(EXIT_USAGE);
+}
+
+static void set(const char *name, const char *value)
+{
+    if (setenv(name, value, 1) < 0)
+        die("%s: %s", name, strerror(errno));
+}
+
+static int print_help(void)
+{
+    fputs("Usage: sockwarp [run] [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
+          "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
+          "runs sockwarp too, and left plain everywhere else.\n"
+          "\n"
+          "  -p, --policy RULES        which connections to accelerate, and how; instead of\n"
+          "                            SOCKWARP_POLICY (default: " DEFAULT_POLICY ")\n"
+          "  -t, --transport NAME      use this transport only (iwarp)\n"
+          "  -v, --explain             one line on stderr for every decision\n"
+          "      --stats FILE          append a line of JSON for every connection to FILE\n"
+          "  -h, --help                this text\n"
+          "  -V, --version             name and version\n"
+          "\n"
+          "Exit status: PROGRAM's; 127 if it is not found, 126 if it cannot be run, 2 for\n"
+          "mistakes in options and settings. Rules and variables: man 7 sockwarp.\n",
+          stdout);
+    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
+}
+
+static int print_version(void)
+{
+    puts("sockwarp " SW_VERSION);
+    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
+}
+
+/* Words that are kept for later: a program of that name needs "run" before it. */
+static void refuse_reserved(const char *word)
+{
+    static const char *const reserved[] = { "stat", "check" };
+
+    for (size_t i = 0; word && i < SW_ARRAY_LEN(reserved); i++)
+        if (strcmp(word, reserved[i]) == 0)
+            die("'%s' is not in this version (to run a program of that name: sockwarp run %s)",
+                word, word);
+}
+
+/*
+ * The index of PROGRAM in argv; exits for --help, --version and mistakes. Stops at the first
+ * non-option.
+ */
+static int parse_options(int argc, char **argv, struct options *o)
+{
+    static const struct option longs[] = {
+        { "policy", required_argument, NULL, 'p' },
+        { "transport", required_argument, NULL, 't' },
+        { "explain", no_argument, NULL, 'v' },
+        { "stats", required_argument, NULL, 'S' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },
+        { NULL, 0, NULL, 0 },
+    };
+    int c;
+
+    if (argc > 1 && strcmp(argv[1], "run") == 0)
+        optind = 2;
+    else
+        refuse_reserved(argv[1]);
+    while ((c = getopt_long(argc, argv, "+p:t:vhV", longs, NULL)) != -1) {
+        switch (c) {
+        case 'p':
+            o->policy = optarg;
+            break;
+        case 't':
+            o->transport = optarg;
+            break;
+        case 'v':
+            o->explain = true;
+            break;
+        case 'S':
+            o->stats = optarg;
+            break;
+        case 'h':
+            exit(print_help());
+        case 'V':
+            exit(print_version());
+        default:
+            fputs("Try 'sockwarp --help'.\n", stderr);
+            exit(EXIT_USAGE);
+        }
+    }
+    if (optind >= argc) {
+        fputs("sockwarp: no program given\nTry 'sockwarp --help'.\n", stderr);
+        exit(EXIT_USAGE);
+    }
+    return optind;
+}
+
+/* -t: one of the policy's transports, or several joined with '+'. */
+static void check_transport(const char *name)
+{
+    struct policy_opts defaults = policy_default_opts(TRANSPORTS_BUILT_IN);
+    struct policy_error err;
+    struct policy policy;
+    char rule[128];
+
+    if (name[0] == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789+-")] != '\0' ||
+        strlen(name) > 64)
+        die("-t: unknown transport '%s' (iwarp, verbs or shm)", name);
+    snprintf(rule, sizeof(rule), "any * auto transport=%s", name);
+    if (policy_parse(rule, &defaults, &policy, &err) < 0)
+        die("-t: %s", err.text);
+    policy_free(&policy);
+}
+
+/* Does the rule, which ends at end, choose its transport itself? */
+static bool has_transport(const char *rule, const char *end)
+{
+    const char *at = memmem(rule, (size_t)(end - rule), "transport=", strlen("transport="));
+
+    return at != NULL;
+}
+
+/* The rules, each with " transport=NAME" unless it has one. The caller frees it. */
+static char *add_transport(const char *rules, const char *name)
+{
+    size_t len = 0;
+    char *text = NULL;
+    FILE *f = open_memstream(&text, &len);
+
+    if (!f)
+        die("%s", strerror(errno));
+    for (;;) {
+        const char *end = strchrnul(rules, ';');
+        bool any = strspn(rules, " \t\r\n") < (size_t)(end - rules);
+
+        fprintf(f, "%.*s", (int)(end - rules), rules);
+        if (any && !has_transport(rules, end))
+            fprintf(f, " transport=%s", name);
+        if (*end == '\0')
+            break;
+        fputc(';', f);
+        rules = end + 1;
+    }
+    if (fclose(f) != 0)
+        die("%s", strerror(errno));
+    return text;
+}
+
+/*
+ * --stats: absolute, since the program may change folder; can it be written? The caller frees it.
+ */
+static char *stats_path(const char *file)
+{
+    char cwd[PATH_MAX], *path;
+    int fd;
+
+    if (file[0] == '\0')
+        die("--stats: no file name given");
+    if (file[0] == '/')
+        cwd[0] = '\0';
+    else if (!getcwd(cwd, sizeof(cwd)))
+        die("--stats: current folder: %s", strerror(errno));
+    if (asprintf(&path, "%s%s%s", cwd, cwd[0] ? "/" : "", file) < 0)
+        die("%s", strerror(ENOMEM));
+    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+    if (fd < 0 && errno != ENXIO) /* a FIFO without a reader yet is fine */
+        die("--stats: %s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return path;
+}
+
+/*
+ * The environment as the program will see it: what an option says comes before what the variable
+ * says.
+ */
+struct overlay {
+    const char *policy, *stats; /* NULL = the variable's */
+};
+
+static const char *overlaid(void *arg, const char *name)
+{
+    const struct overlay *o = arg;
+
+    if (o->policy && strcmp(name, SOCKWARP_ENV_POLICY) == 0)
+        return o->policy;
+    if (o->stats && strcmp(name, SOCKWARP_ENV_STATS) == 0)
+        return o->stats;
+    return getenv(name);
+}
+
+/* Exits with a line that names the option or variable, and in rules the column. */
+static void check_settings(const struct options *o, struct overlay *env)
+{
+    static const char variable[] = SOCKWARP_ENV_POLICY ":";
+    struct settings s;
+    char err[320];
+
+    if (settings_read(&s, overlaid, env, TRANSPORTS_BUILT_IN, err, sizeof(err)) < 0) {
+        if (o->policy && strncmp(err, variable, strlen(variable)) == 0)
+            die("-p:%s", err + strlen(variable));
+        die("%s", err);
+    }
+    settings_free(&s);
+}
+
+/* What is said about a program that cannot be reached. */
+static void note(const struct target *t)
+{
+    static const char *const why[] = {
+        [TARGET_STATIC] = "is statically linked",
+        [TARGET_SECURE] = "gains privileges (setuid, setgid or capabilities)",
+        [TARGET_FOREIGN] = "uses another C library",
+        [TARGET_MACHINE] = "is for another processor or word size",
+    };
+
+    if (t->kind == TARGET_FOREIGN)
+        fprintf(stderr, "sockwarp: note: %s %s (%s); it runs without sockwarp\n", t->path,
+                why[t->kind], t->interp);
+    else
+        fprintf(stderr, "sockwarp: note: %s %s; it runs without sockwarp\n", t->path, why[t->kind]);
+}
+
+static void set_environment(const struct options *o, const struct overlay *env, const char *lib)
+{
+    const char *rules = env->policy ? env->policy : getenv(SOCKWARP_ENV_POLICY);
+    char *preload = library_preload(getenv("LD_PRELOAD"), lib, true), *with = NULL;
+
+    if (!preload)
+        die("%s", strerror(ENOMEM));
+    if (o->transport)
+        rules = with = add_transport(rules, o->transport);
+    set(SOCKWARP_ENV_POLICY, rules);
+    if (env->stats)
+        set(SOCKWARP_ENV_STATS, env->stats);
+    if (o->explain)
+        set(SOCKWARP_ENV_EXPLAIN, "1");
+    set("LD_PRELOAD", preload);
+    free(preload);
+    free(with);
+}
+
+/*
+ * A library left over from an outer sockwarp would keep a program with another C library from
+ * starting.
+ */
+static void clear_preload(const char *lib)
+{
+    const char *old = getenv("LD_PRELOAD");
+    char *rest;
+
+    if (!old)
+        return;
+    rest = library_preload(old, lib, false);
+    if (!rest)
+        die("%s", strerror(ENOMEM));
+    if (rest[0] != '\0')
+        set("LD_PRELOAD", rest);
+    else
+        unsetenv("LD_PRELOAD");
+    free(rest);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { NULL, NULL, NULL, false };
+    struct overlay env = { NULL, NULL };
+    char lib[PATH_MAX], err[PATH_MAX + 128];
+    const char *rules;
+    char *stats = NULL;
+    struct target t;
+    int first, rc;
+
+    first = parse_options(argc, argv, &o);
+    if (o.transport)
+        check_transport(o.transport);
+    if (o.stats)
+        env.stats = stats = stats_path(o.stats);
+    rules = getenv(SOCKWARP_ENV_POLICY);
+    env.policy = o.policy ? o.policy : rules && rules[0] != '\0' ? NULL : DEFAULT_POLICY;
+    check_settings(&o, &env);
+    if (library_find(lib, err, sizeof(err)) < 0)
+        die("%s", err);
+
+    rc = target_find(argv[first], &t);
+    if (rc == 0 && t.kind == TARGET_DYNAMIC) {
+        set_environment(&o, &env, lib);
+    } else if (rc == 0) {
+        if (o.explain || t.kind == TARGET_FOREIGN)
+            note(&t);
+        if (t.kind == TARGET_FOREIGN)
+            clear_preload(lib);
+    }
+    free(stats);
+
+    execvp(argv[first], argv + first);
+    rc = errno;
+    fprintf(stderr, "sockwarp: '%s': %s\n", argv[first], strerror(rc));
+    return rc == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}
