@@ -16,6 +16,10 @@ unit_tests += tests/unit/test_trace
 unit_tests += tests/unit/test_crc32c
 unit_tests += tests/unit/test_mpa_fpdu
 unit_tests += tests/unit/test_hello
+unit_tests += tests/unit/test_ddp_segment
+unit_tests += tests/unit/test_ddp_stag
+unit_tests += tests/unit/test_rdmap
+unit_tests += tests/unit/test_terminate
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
