@@ -32,6 +32,7 @@ core_sources = \
     core/iwarp/iwarp_tx.c \
     core/mpa/fpdu.c \
     core/mpa/fpdu.h \
+    core/mpa/startup.c \
     core/mpa/startup.h \
     core/negotiate/hello.c \
     core/negotiate/hello.h \

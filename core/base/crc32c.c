@@ -102,8 +102,8 @@ const struct crc32c_impl crc32c_impls[] = {
 };
 
 /*
- * What the pointer holds until the first call, so that calls before our constructor (a program's own
- * constructor may open connections) need no other preparation.
+ * What the pointer holds until the first call, so that calls before our constructor (a program's
+ * own constructor may open connections) need no other preparation.
  */
 static uint32_t first_update(uint32_t state, const void *buf, size_t len)
 {

@@ -1,8 +1,8 @@
 /*
  * CRC32C with the crc32c instructions of ARMv8 (optional in 8.0, in every server CPU).
  *
- * The instruction takes eight octets but its result comes some cycles later, so three independent runs are
- * interleaved and joined by multiplying by x^(8 * run length) (crc32c_shift).
+ * The instruction takes eight octets but its result comes some cycles later, so three independent
+ * runs are interleaved and joined by multiplying by x^(8 * run length) (crc32c_shift).
  */
 #include "core/base/crc32c_impl.h"
 

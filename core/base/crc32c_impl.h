@@ -8,9 +8,9 @@
  *
  * Running L zero octets through a state multiplies it by x^(8L), and that is linear: state bit i
  * becomes e(31 - i + 8L). So each 256-entry table below is given by eight consecutive e(n), the
- * lowest power for the table index's highest bit; the compiler makes the rest. The folding constants
- * of crc32c_x86.c are e(n) << 1. tests/unit/test_crc32c.c steps through the sequence bit by bit and
- * holds each implementation against it.
+ * lowest power for the table index's highest bit; the compiler makes the rest. The folding
+ * constants of crc32c_x86.c are e(n) << 1. tests/unit/test_crc32c.c steps through the sequence bit
+ * by bit and holds each implementation against it.
  */
 #ifndef SW_BASE_CRC32C_IMPL_H
 #define SW_BASE_CRC32C_IMPL_H

@@ -4,11 +4,11 @@
  * vpclmul 58 GB/s, pclmul and sse4.2 26, table 2.
  *
  * Folding: a 16-octet lane standing D bits before another one may be added to it after
- * multiplication by x^D. Its first eight octets (the low half, the higher powers) are
- * multiplied by x^(D+32) mod P, the other eight by x^(D-32) mod P; the 32 are what a 64-bit half and a
- * 32-bit remainder differ by, and the constants e(n) << 1 (crc32c_impl.h) are shifted by one because the
- * product of two reflected 64-bit numbers comes out one bit short of 128. When one lane is left, the crc32 instruction
- * over its 16 octets reduces it.
+ * multiplication by x^D. Its first eight octets (the low half, the higher powers) are multiplied by
+ * x^(D+32) mod P, the other eight by x^(D-32) mod P; the 32 are what a 64-bit half and a 32-bit
+ * remainder differ by, and the constants e(n) << 1 (crc32c_impl.h) are shifted by one because the
+ * product of two reflected 64-bit numbers comes out one bit short of 128. When one lane is left,
+ * the crc32 instruction over its 16 octets reduces it.
  */
 #include "core/base/crc32c_impl.h"
 
@@ -93,8 +93,8 @@ __attribute__((target("sse4.2"))) static inline uint32_t serial(uint32_t state, 
 }
 
 /* The instruction takes a new input each cycle but answers after three: three runs side by side. */
-__attribute__((target("sse4.2"))) static inline uint32_t three_runs(uint32_t state, const uint8_t *p,
-                                                                    size_t run,
+__attribute__((target("sse4.2"))) static inline uint32_t three_runs(uint32_t state,
+                                                                    const uint8_t *p, size_t run,
                                                                     const uint32_t shift[4][256])
 {
     uint32_t b = 0, c = 0;
@@ -144,10 +144,11 @@ TARGET_PCLMUL static inline uint32_t reduce128(__m128i x)
 }
 
 /*
- * len >= 64: runs the whole 64-octet blocks of it; *done says how many octets. Four lanes go side by
- * side because a multiplication takes some cycles to answer.
+ * len >= 64: runs the whole 64-octet blocks of it; *done says how many octets. Four lanes go side
+ * by side because a multiplication takes some cycles to answer.
  */
-TARGET_PCLMUL static uint32_t fold_blocks(uint32_t state, const uint8_t *p, size_t len, size_t *done)
+TARGET_PCLMUL static uint32_t fold_blocks(uint32_t state, const uint8_t *p, size_t len,
+                                          size_t *done)
 {
     const __m128i k = pair(FOLD_512);
     __m128i a = _mm_xor_si128(load128(p), _mm_cvtsi32_si128((int)state));
@@ -166,8 +167,9 @@ TARGET_PCLMUL static uint32_t fold_blocks(uint32_t state, const uint8_t *p, size
 }
 
 /*
- * Three runs of the crc32 instruction take eight octets a cycle, which 128-bit multiplication reaches at
- * best (and on AMD by half: 26 against 15 GB/s), but only in big steps; folding serves what is left.
+ * Three runs of the crc32 instruction take eight octets a cycle, which 128-bit multiplication
+ * reaches at best (and on AMD by half: 26 against 15 GB/s), but only in big steps; folding serves
+ * what is left.
  */
 TARGET_PCLMUL uint32_t crc32c_pclmul_update(uint32_t state, const void *buf, size_t len)
 {

@@ -1,8 +1,8 @@
 /*
  * FPDU framing without markers, RFC 5044 sections 4.1, 4.4 and 4.5: both directions of one format.
  *
- * Receive path: transport -> [mpa] -> ddp -> rdmap -> stream. This is the first place where received octets
- * are looked at; what leaves it is one ULPDU (a DDP segment) whose CRC was good.
+ * Receive path: transport -> [mpa] -> ddp -> rdmap -> stream. This is the first place where
+ * received octets are looked at; what leaves it is one ULPDU (a DDP segment) whose CRC was good.
  */
 #include "core/mpa/fpdu.h"
 

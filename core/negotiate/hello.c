@@ -1,9 +1,10 @@
 /*
- * Hello frames: encode, decode, and the search for an answer behind streamed octets. The streaming-mode
- * exchange before MPA that RFC 5044 section 7.1.3 (delayed startup) leaves to the ULP.
+ * Hello frames: encode, decode, and the search for an answer behind streamed octets. The
+ * streaming-mode exchange before MPA that RFC 5044 section 7.1.3 (delayed startup) leaves to the
+ * ULP.
  *
- * These are the first octets of a connection, before the receive path exists: whoever is on the other end
- * may be no sockwarp at all, so each octet is judged as soon as it is there.
+ * These are the first octets of a connection, before the receive path exists: whoever is on the
+ * other end may be no sockwarp at all, so each octet is judged as soon as it is there.
  */
 #include "core/negotiate/hello.h"
 
@@ -28,9 +29,12 @@ enum {
 };
 
 static const uint8_t keys[][HELLO_KEY_LEN] = {
-    [HELLO_HELO] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'E', 'L', 'O' },
-    [HELLO_HACK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'A', 'C', 'K' },
-    [HELLO_HNAK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'N', 'A', 'K' },
+    [HELLO_HELO] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'E', 'L',
+                     'O' },
+    [HELLO_HACK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'A', 'C',
+                     'K' },
+    [HELLO_HNAK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'N', 'A',
+                     'K' },
 };
 
 static size_t min_size(size_t a, size_t b)
@@ -123,8 +127,9 @@ ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out)
 }
 
 /*
- * Whether the len octets at a position may be the beginning of the answer that is looked for. Stricter than
- * hello_decode, so that an echoed HELO, somebody else's answer or an accident holds back as little as can be.
+ * Whether the len octets at a position may be the beginning of the answer that is looked for.
+ * Stricter than hello_decode, so that an echoed HELO, somebody else's answer or an accident holds
+ * back as little as can be.
  */
 static bool may_be_answer(const uint8_t *buf, size_t len, uint64_t at, const uint8_t *nonce)
 {
@@ -137,12 +142,13 @@ static bool may_be_answer(const uint8_t *buf, size_t len, uint64_t at, const uin
         return false;
     uint8_t streamed[8];
     put_be64(streamed, at);
-    return len <= OFF_STREAMED ||
-           memcmp(buf + OFF_STREAMED, streamed, min_size(len - OFF_STREAMED, sizeof(streamed))) == 0;
+    return len <= OFF_STREAMED || memcmp(buf + OFF_STREAMED, streamed,
+                                         min_size(len - OFF_STREAMED, sizeof(streamed))) == 0;
 }
 
-ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base, const uint8_t nonce[HELLO_NONCE_LEN],
-                   struct hello *out, size_t *frame_len, size_t *safe)
+ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
+                   const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
+                   size_t *safe)
 {
     for (size_t pos = 0; pos < len; pos++) {
         const uint8_t *p = memchr(buf + pos, keys[HELLO_HACK][0], len - pos);

@@ -1,8 +1,9 @@
 /*
  * The Hello frames of the streaming-mode negotiation (delayed startup, RFC 5044 section 7.1.3).
  *
- *  0 key 12 + "HELO"|"HACK"|"HNAK" · 16 version · 17 flags · 18 total length · 20 arg · 24 nonce 16 ·
- *  40 streaming octets sent before · 48 host identity · 56 reserved · 60 CRC32C · 64 TLVs
+ *  0 key 12 + "HELO"|"HACK"|"HNAK" · 16 version · 17 flags · 18 total length · 20 arg ·
+ *  24 nonce 16 · 40 streaming octets sent before · 48 host identity · 56 reserved · 60 CRC32C ·
+ *  64 TLVs
  */
 #ifndef SW_NEGOTIATE_HELLO_H
 #define SW_NEGOTIATE_HELLO_H
@@ -29,10 +30,10 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK };
 
 struct hello {
     enum hello_kind kind;
-    uint8_t flags;    /* sent as given, none defined: 0 */
-    uint32_t arg;     /* HELO: transports offered; HACK: chosen; HNAK: enum reason */
+    uint8_t flags; /* sent as given, none defined: 0 */
+    uint32_t arg;  /* HELO: transports offered; HACK: chosen; HNAK: enum reason */
     uint8_t nonce[HELLO_NONCE_LEN];
-    uint64_t streamed; /* octets the sender of this frame sent in streaming mode before it; HELO: sent as 0 */
+    uint64_t streamed; /* octets its sender sent in streaming mode before it; HELO: 0 */
     uint64_t host;
     const uint8_t *tlv; /* decode: in the caller's buffer; encode: appended as it is */
     size_t tlv_len;
@@ -42,25 +43,28 @@ struct hello {
 ssize_t hello_encode(const struct hello *h, uint8_t *buf, size_t cap) SW_MUST;
 
 /*
- * Looks at the octets a stream begins with. Returns octets of the whole frame (64..1024) with *out; -EAGAIN if
- * they are a true prefix of some Hello frame (len 0 included); -EPROTO if they cannot become one: wrong key,
- * version, length, CRC. Says -EPROTO at the first octet that is wrong, so that a plain client's octets
- * are not held back. Flags and the reserved field are not checked (but in the CRC); TLVs are not looked at.
+ * Looks at the octets a stream begins with. Returns octets of the whole frame (64..1024) with *out;
+ * -EAGAIN if they are a true prefix of some Hello frame (len 0 included); -EPROTO if they cannot
+ * become one: wrong key, version, length, CRC. Says -EPROTO at the first octet that is wrong, so
+ * that a plain client's octets are not held back. Flags and the reserved field are not checked (but
+ * in the CRC); TLVs are not looked at.
  */
 ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out) SW_MUST;
 
 /*
- * Finds the answer to our Hello in what a peer streamed: the first HACK or HNAK with this nonce whose `streamed`
- * equals base + its position in buf (base: octets of the peer's stream before buf). Returns the frame's position
- * with *out and *frame_len, or -EAGAIN with *safe = octets at the start that cannot belong to such a frame
- * any more; they are the program's and may be dropped from buf if base is advanced by as many.
+ * Finds the answer to our Hello in what a peer streamed: the first HACK or HNAK with this nonce
+ * whose `streamed` equals base + its position in buf (base: octets of the peer's stream before
+ * buf). Returns the frame's position with *out and *frame_len, or -EAGAIN with *safe = octets at
+ * the start that cannot belong to such a frame any more; they are the program's and may be dropped
+ * from buf if base is advanced by as many.
  */
-ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base, const uint8_t nonce[HELLO_NONCE_LEN],
-                   struct hello *out, size_t *frame_len, size_t *safe) SW_MUST;
+ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
+                   const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
+                   size_t *safe) SW_MUST;
 
 /*
- * Walks TLVs: returns the value of the first one of that type and its length, or NULL. Ends at a TLV that claims
- * more than there is; what stands before it is still found.
+ * Walks TLVs: returns the value of the first one of that type and its length, or NULL. Ends at a
+ * TLV that claims more than there is; what stands before it is still found.
  */
 const uint8_t *hello_tlv_find(const struct hello *h, uint16_t type, size_t *len);
 
