@@ -20,6 +20,7 @@ unit_tests += tests/unit/test_ddp_segment
 unit_tests += tests/unit/test_ddp_stag
 unit_tests += tests/unit/test_rdmap
 unit_tests += tests/unit/test_terminate
+unit_tests += tests/unit/test_iwarp
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
