@@ -40,6 +40,7 @@ AC_DEFUN([SW_FLAGS_HARDENING], [
   AC_ARG_ENABLE([hardening],
       [AS_HELP_STRING([--disable-hardening], [leave out stack protector, fortify, RELRO, PIE and the like])],
       [], [enable_hardening=yes])
+  SW_HARDENING=$enable_hardening
   SW_HARDEN_CFLAGS= SW_HARDEN_LDFLAGS= SW_PIE_CFLAGS= SW_PIE_LDFLAGS= SW_FORTIFY=
   sw_hardening_note=no
   AS_IF([test "$enable_hardening" = yes], [
@@ -99,6 +100,7 @@ AC_DEFUN([SW_FLAGS_CHECKERS], [
   AM_CONDITIONAL([SANITIZED], [test "$enable_asan$enable_ubsan" != nono])
   AM_CONDITIONAL([COVERAGE], [test "$enable_coverage" = yes])
   sw_sanitizers=${sw_sanitizers:-none}
+  AC_SUBST([SW_HARDENING])
   AC_SUBST([SW_HARDEN_CFLAGS])
   AC_SUBST([SW_HARDEN_LDFLAGS])
   AC_SUBST([SW_PIE_CFLAGS])

@@ -23,7 +23,8 @@ preload_map = preload/libsockwarp.map
 pkglib_LTLIBRARIES += libsockwarp.la
 noinst_LTLIBRARIES += libunfortified.la
 libunfortified_la_SOURCES = $(preload_unfortified_sources)
-libunfortified_la_CPPFLAGS = $(AM_CPPFLAGS) -U_FORTIFY_SOURCE
+# (In CFLAGS, to come after a -D of the user's CPPFLAGS.)
+libunfortified_la_CFLAGS = $(AM_CFLAGS) -U_FORTIFY_SOURCE
 libsockwarp_la_SOURCES = $(preload_sources)
 libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -no-undefined \
     -Wl,--version-script=$(preload_map)

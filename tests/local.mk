@@ -25,8 +25,11 @@ unit_tests += tests/unit/test_iwarp
 script_tests += tests/layering.test
 script_tests += tests/listed.test
 script_tests += tests/fuzz/replay.test
+script_tests += tests/bench/bench.test
 
 preload_tests += tests/preload/launcher.test
+preload_tests += tests/preload/symbols.test
+preload_tests += tests/preload/hardening.test
 
 # ---- how they are run ----
 
@@ -42,6 +45,11 @@ AM_TESTS_ENVIRONMENT = \
     SW_LAUNCHER='$(abs_top_builddir)/sockwarp$(EXEEXT)'; export SW_LAUNCHER; \
     SW_LIBRARY='$(abs_top_builddir)/.libs/libsockwarp.so'; export SW_LIBRARY; \
     SW_BENCH='$(abs_top_builddir)/sockwarp-bench$(EXEEXT)'; export SW_BENCH; \
+    SW_HARDENING='$(SW_HARDENING)'; export SW_HARDENING; \
+    SW_FORTIFY='$(SW_FORTIFY)'; export SW_FORTIFY; \
+    SW_CF_PROTECTION='$(filter -fcf-protection,$(SW_HARDEN_CFLAGS))'; export SW_CF_PROTECTION; \
+    CC='$(CC)'; export CC; \
+    AR='$(AR)'; export AR; \
     READELF='$(READELF)'; export READELF;
 
 # For programs without settings of their own: unit tests and the helpers of the script tests.
