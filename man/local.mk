@@ -1,1 +1,4 @@
-# Manual pages: dist_man_MANS += man/sockwarp.1
+# Manual pages. tests/preload/man.test checks that they name everything there is.
+
+dist_man_MANS += man/sockwarp.1
+dist_man_MANS += man/sockwarp.7

@@ -26,6 +26,7 @@ script_tests += tests/layering.test
 script_tests += tests/listed.test
 script_tests += tests/fuzz/replay.test
 script_tests += tests/bench/bench.test
+script_tests += tests/preload/man.test
 
 preload_tests += tests/preload/launcher.test
 preload_tests += tests/preload/symbols.test
