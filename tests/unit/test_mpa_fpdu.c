@@ -48,17 +48,32 @@ static void check_ulpdu(const struct mpa_fpdu *f, const uint8_t *buf, size_t ulp
 }
 
 /*
- * The segments of RFC 5044 Figures 5 and 6 with their markers left out. The CRCs were computed apart from this
- * program, bit by bit in Python; with the markers put back the same computation gives the figures' values.
+ * The segments of RFC 5044 Figures 5 and 6 with their markers left out. The CRCs were computed
+ * apart from this program, bit by bit in Python; with the markers put back the same computation
+ * gives the figures' values.
  */
 static const struct vector {
     const char *name;
     uint8_t octets[48]; /* 2 + 42 + 0 + 4 */
 } vectors[] = {
     { "Figure 5 without its marker",
-      { [0x01] = 0x2a, [0x02] = 0x41, [0x03] = 0x43, [0x0f] = 0x01, [0x2c] = 0xb7, 0x24, 0x3e, 0xc3 } },
+      { [0x01] = 0x2a,
+        [0x02] = 0x41,
+        [0x03] = 0x43,
+        [0x0f] = 0x01,
+        [0x2c] = 0xb7,
+        0x24,
+        0x3e,
+        0xc3 } },
     { "Figure 6 without its marker",
-      { [0x01] = 0x2a, [0x02] = 0x41, [0x03] = 0x43, [0x0f] = 0x02, [0x2c] = 0x29, 0x0f, 0xbe, 0xde } },
+      { [0x01] = 0x2a,
+        [0x02] = 0x41,
+        [0x03] = 0x43,
+        [0x0f] = 0x02,
+        [0x2c] = 0x29,
+        0x0f,
+        0xbe,
+        0xde } },
 };
 
 Test(mpa_fpdu, figures_5_and_6_without_markers_decode)
@@ -148,7 +163,8 @@ Test(mpa_fpdu, every_truncation_asks_for_more_and_says_how_much)
             struct mpa_fpdu f = { .ulpdu = whole, .ulpdu_len = 77 };
             size_t need = 0;
             cr_assert_eq(mpa_fpdu_decode(&crc_on, part, cut, &f, &need), -EAGAIN);
-            cr_assert_eq(need, cut < MPA_HDR_LEN ? MPA_FPDU_MIN : total, "cut %zu of %zu", cut, total);
+            cr_assert_eq(need, cut < MPA_HDR_LEN ? MPA_FPDU_MIN : total, "cut %zu of %zu", cut,
+                         total);
             cr_assert(need > cut && need <= total);
             cr_assert(f.ulpdu == whole && f.ulpdu_len == 77, "written without a whole FPDU");
             free(part);
@@ -226,7 +242,10 @@ Test(mpa_fpdu, a_bad_crc_leaves_the_result_alone)
     cr_assert(f.ulpdu == NULL && f.ulpdu_len == 3 && need == 5);
 }
 
-/* Section 7.1.1: "the CRC field MUST be considered valid for FPDU checking regardless of its contents". */
+/*
+ * Section 7.1.1: "the CRC field MUST be considered valid for FPDU checking regardless of its
+ * contents".
+ */
 Test(mpa_fpdu, without_crc_any_crc_field_is_good)
 {
     uint8_t buf[64];
@@ -277,10 +296,11 @@ Test(mpa_fpdu, mulpdu_follows_the_formula_within_its_range)
     static const struct {
         size_t emss, mulpdu;
     } row[] = {
-        { 1460, 1454 },   { 1448, 1442 },   { 1461, 1454 },   { 1463, 1454 },   { 536, 530 },
-        { 8948, 8942 },   { 0, 128 },       { 88, 128 },      { 134, 128 },     { 137, 130 },
-        { 139, 130 },     { 140, 134 },     { 65483, 64768 }, { 64774, 64766 }, { 64776, 64768 },
-        { 64772, 64766 }, { (size_t)-1, 64768 },
+        { 1460, 1454 },        { 1448, 1442 },   { 1461, 1454 },   { 1463, 1454 },
+        { 536, 530 },          { 8948, 8942 },   { 0, 128 },       { 88, 128 },
+        { 134, 128 },          { 137, 130 },     { 139, 130 },     { 140, 134 },
+        { 65483, 64768 },      { 64774, 64766 }, { 64776, 64768 }, { 64772, 64766 },
+        { (size_t)-1, 64768 },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(row); i++)
         cr_assert_eq(mpa_mulpdu(row[i].emss), row[i].mulpdu, "EMSS %zu: %zu", row[i].emss,
