@@ -24,6 +24,7 @@ unit_tests += tests/unit/test_ddp_stag
 unit_tests += tests/unit/test_rdmap
 unit_tests += tests/unit/test_terminate
 unit_tests += tests/unit/test_iwarp
+unit_tests += tests/unit/test_iwarp_errors
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
@@ -41,6 +42,8 @@ LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver
 LOG_COMPILER = $(SHELL) $(top_srcdir)/build-aux/criterion-tap
 TEST_LOG_DRIVER = $(LOG_DRIVER)
 EXTRA_DIST += build-aux/criterion-tap
+# What tests include, source or read, found by name.
+EXTRA_DIST += $(sort $(wildcard $(addprefix $(srcdir)/tests/,*.h *.sh *.py */*.h */*.sh */*.py vectors/*)))
 
 # Where the tests find things. Absolute, since some tests change folder.
 AM_TESTS_ENVIRONMENT = \
