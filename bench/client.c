@@ -145,10 +145,12 @@ static void *run(void *arg)
     /* All meet here, also those that failed: else the others would wait for ever. */
     pthread_barrier_wait(s->start);
     s->begin_ns = bench_now_ns();
-    if (r == 0)
-        r = s->req.mode == BENCH_STREAM    ? run_stream(s)
-            : s->req.mode == BENCH_REVERSE ? run_reverse(s)
-                                           : run_pingpong(s);
+    if (r == 0 && s->req.mode == BENCH_STREAM)
+        run_stream(s);
+    else if (r == 0 && s->req.mode == BENCH_REVERSE)
+        run_reverse(s);
+    else if (r == 0)
+        run_pingpong(s);
     s->end_ns = bench_now_ns();
     if (s->fd >= 0)
         close(s->fd);

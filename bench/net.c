@@ -58,7 +58,7 @@ static int use_connect(int fd, const struct addrinfo *ai)
 
 int net_listen(const char *addr, const char *port, unsigned *real_port)
 {
-    struct sockaddr_storage ss;
+    struct sockaddr_storage ss = { 0 };
     socklen_t len = sizeof(ss);
 
     int fd = each_address(addr, port, AI_PASSIVE, "listen on", use_listen);
