@@ -25,6 +25,7 @@ unit_tests += tests/unit/test_rdmap
 unit_tests += tests/unit/test_terminate
 unit_tests += tests/unit/test_iwarp
 unit_tests += tests/unit/test_iwarp_errors
+unit_tests += tests/unit/test_iwarp_property
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
