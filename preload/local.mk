@@ -18,6 +18,11 @@ noinst_LTLIBRARIES += libshared.la
 libshared_la_SOURCES = $(shared_sources)
 libshared_la_CFLAGS = $(hidden_cflags)
 
+# A symbol that is missing shows at link time and not in somebody's program. (A sanitizer's are in the program.)
+if !SANITIZED
+preload_defs = -Wl,-z,defs
+endif
+
 if HAVE_PRELOAD
 preload_map = preload/libsockwarp.map
 pkglib_LTLIBRARIES += libsockwarp.la
@@ -26,7 +31,7 @@ libunfortified_la_SOURCES = $(preload_unfortified_sources)
 # (In CFLAGS, to come after a -D of the user's CPPFLAGS.)
 libunfortified_la_CFLAGS = $(AM_CFLAGS) -U_FORTIFY_SOURCE
 libsockwarp_la_SOURCES = $(preload_sources)
-libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -no-undefined \
+libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -no-undefined $(preload_defs) \
     -Wl,--version-script=$(preload_map)
 libsockwarp_la_LIBADD = libunfortified.la libshared.la libcore.la
 EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map)
@@ -47,4 +52,13 @@ install-exec-hook:
 uninstall-hook:
 	rm -f $(DESTDIR)$(pkglibdir)/libsockwarp.so
 	-rmdir $(DESTDIR)$(pkglibdir) 2>/dev/null
+
+# What is installed finds each other: launcher, library, pkg-config file.
+if HAVE_LAUNCHER
+installcheck-local:
+	test -r $(DESTDIR)$(pkglibdir)/libsockwarp.so
+	test "`$(DESTDIR)$(bindir)/sockwarp --version`" = "sockwarp $(PACKAGE_VERSION)"
+	test "`PKG_CONFIG_PATH=$(DESTDIR)$(pkgconfigdir) $(PKG_CONFIG) --variable=preload sockwarp`" = $(pkglibdir)/libsockwarp.so
+	test -n "$(DESTDIR)" || test "`$(bindir)/sockwarp sh -c 'echo $$LD_PRELOAD'`" = $(pkglibdir)/libsockwarp.so
+endif
 endif
