@@ -55,11 +55,16 @@ AC_DEFUN([SW_FLAGS_HARDENING], [
     SW_TRY_CFLAG([SW_PIE_CFLAGS], [-fPIE])
     SW_TRY_LDFLAG([SW_PIE_LDFLAGS], [-pie])
     SW_FORTIFY="-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2"
-    dnl Fortified calls need optimisation: with -O0 glibc warns at every include.
+    dnl Fortified calls need optimisation: with -O0 they are not there, and some versions of glibc warn at every include.
     AC_MSG_CHECKING([whether _FORTIFY_SOURCE works with CFLAGS="$CFLAGS"])
     sw_saved_cppflags=$CPPFLAGS sw_saved_cflags=$CFLAGS
     CPPFLAGS="$CPPFLAGS $SW_FORTIFY" CFLAGS="$CFLAGS -Werror"
-    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <string.h>]], [])],
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+#include <string.h>
+#ifndef __OPTIMIZE__
+#error "not optimised"
+#endif
+    ]], [])],
         [AC_MSG_RESULT([yes])],
         [AC_MSG_RESULT([no]); SW_FORTIFY=; sw_hardening_note="yes, without _FORTIFY_SOURCE"])
     CPPFLAGS=$sw_saved_cppflags CFLAGS=$sw_saved_cflags
