@@ -275,6 +275,19 @@ Test(iwarp, without_agreed_rtr_a_zero_length_send_is_the_ulps)
     pair_fini(&p);
 }
 
+Test(iwarp, only_the_first_zero_length_send_is_the_rtr)
+{
+    struct endpoint_event ev;
+
+    setup(MPA_RTR_SEND);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 0);
+    cr_assert_eq(side_send(&p.a, NULL, 0, NULL, 0), 0);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+    cr_expect_eq(ev.type, ENDPOINT_SEND);
+    cr_expect_eq(ev.len, 0);
+    pair_fini(&p);
+}
+
 /* ---- messages ---- */
 
 Test(iwarp, sends_of_every_length_around_the_segment_size_arrive_whole)
@@ -695,6 +708,28 @@ Test(iwarp, a_second_message_of_several_segments_waits_for_the_first_ones_releas
     pair_fini(&p);
 }
 
+Test(iwarp, release_of_a_message_of_several_segments_releases_what_came_before_it)
+{
+    struct endpoint_event ev;
+    uint8_t *to;
+
+    setup(MPA_RTR_SEND);
+    cr_assert_eq(side_send(&p.a, "1", 1, data, 100), 0);
+    cr_assert_eq(side_send(&p.a, "2", 1, data, 3000), 0);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+    cr_assert_eq(ev.data, p.b.msg_buf);
+    cr_expect_lt(iwarp_in_space(&p.b.ep, &to), MPA_FPDU_MAX);
+    iwarp_release(&p.b.ep.base, ev.data + 1);
+    cr_assert_eq(side_send(&p.a, "3", 1, data, 3000), 0);
+    cr_expect_eq(next_at(&p.b, &p.a, &p.ab, &ev), 0, "msg_buf is still held");
+    iwarp_release(&p.b.ep.base, p.b.msg_buf + 3001);
+    cr_expect_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+    iwarp_release(&p.b.ep.base, p.b.msg_buf + 3001);
+    cr_expect_eq(iwarp_in_space(&p.b.ep, &to), MPA_FPDU_MAX);
+    pair_fini(&p);
+}
+
 /* ---- the stream of octets, cut ---- */
 
 static void exchange_cut(size_t cut, uint8_t rtr)
@@ -903,6 +938,35 @@ Test(iwarp, detach_keeps_a_gathered_message_where_it_is_and_frees_a_dropped_one)
         cr_expect_arr_eq(sink, data, 2000);
         pair_fini(&p);
     }
+}
+
+Test(iwarp, detach_copies_over_what_a_dropped_gathered_message_had)
+{
+    static struct iovec v[200];
+    struct iov_iter it;
+    const struct iovec *iov;
+    struct iwarp_cfg c;
+    uint32_t stag;
+    size_t len, most = sizeof(data);
+
+    setup(0);
+    c = side_cfg(&p.a, true, 0);
+    c.mulpdu = 8192;
+    cr_assert_eq(iwarp_init(&p.a.ep, &c), 0);
+    cr_assert_gt(most + 2000, SIDE_OUT_CAP, "together they would not fit out_buf");
+    stag = side_region(&p.b, sink, 0, sizeof(sink), DDP_ACCESS_REMOTE_WRITE);
+    for (size_t i = 0; i < 200; i++)
+        v[i] = (struct iovec){ data + 10 * i, 10 };
+    cr_assert_eq(side_write(&p.a, stag, 0, data, most), 0);
+    it = iov_iter_init(v, 200);
+    cr_assert_eq(iwarp_post_write(&p.a.ep.base, stag, 0, &it, 2000), 0);
+    iwarp_out(&p.a.ep, &iov, &len);
+    cr_assert_eq(mem_pipe_write(&p.ab, &(struct iovec){ iov->iov_base, 1 }, 1), 1);
+    iwarp_out_sent(&p.a.ep, 1);
+    cr_expect_eq(iwarp_out_detach(&p.a.ep).frames, 1);
+    settle();
+    cr_expect_arr_eq(sink, data, most);
+    pair_fini(&p);
 }
 
 Test(iwarp, detach_keeps_a_terminate_behind_dropped_messages)

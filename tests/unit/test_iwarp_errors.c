@@ -739,6 +739,34 @@ Test(iwarp_errors, read_responses_must_be_what_was_asked_for)
     response_after_read("something for nothing", 0, FB_TL, 0, 0, 1, ddp, tg, DDP_TAGGED_BOUNDS);
 }
 
+Test(iwarp_errors, read_response_into_another_sink_than_named_is_refused)
+{
+    struct rdmap_read rd = { .sink_to = BASE_TO, .len = 16 };
+    static uint8_t second[REGION];
+    uint8_t out[256];
+    uint32_t stag;
+
+    setup();
+    stag = side_region(&rx, second, BASE_TO, REGION, DDP_ACCESS_LOCAL_SINK);
+    rd.sink_stag = stag_l;
+    cr_assert_eq(iwarp_post_read(&rx.ep, &rd), 0);
+    cr_assert_gt(drain(out, sizeof(out)), 0u);
+    bad_frame("another sink", f, fb_tagged(f, FB_TL, FB_RV | 2, stag, BASE_TO, payload, 16), TERM_LAYER_DDP,
+              TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
+    cr_expect(all(second, sizeof(second), 0));
+    untouched("another sink");
+}
+
+Test(iwarp_errors, nothing_can_be_read_from_a_region_without_memory)
+{
+    uint32_t stag;
+
+    setup();
+    stag = side_region(&rx, NULL, 0, 4096, DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ);
+    bad_frame("deferred", f, fb_read_request(f, 1, 1, 0, 16, stag, 0), TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION,
+              TERM_RDMAP_ACCESS, true, true);
+}
+
 Test(iwarp_errors, read_response_nobody_asked_for_is_unexpected)
 {
     setup();
@@ -809,7 +837,7 @@ Test(iwarp_errors, invalidate_takes_a_remote_stag_and_nothing_else)
             setup();
             const uint32_t stags[] = { 0, stag_l, 0x0badf00d, stag_w ^ 0x80 };
 
-            bad_frame("invalidate", f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stags[i], 0, 1, 0, payload, 4),
+            bad_frame("invalidate", f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stags[i], 0, 1, 0, payload, 40),
                       TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE, true, false);
             cr_expect_not_null(ddp_stags_find(&rx.ep.stags, stag_w));
         }
