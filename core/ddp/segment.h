@@ -1,6 +1,7 @@
 /*
- * DDP segment headers, RFC 5041 sections 4.1 to 4.3: tagged (14 octets here, with the ULP's control octet) and
- * untagged (18 octets, with the ULP's five reserved octets). Encode and decode, nothing else.
+ * DDP segment headers, RFC 5041 sections 4.1 to 4.3: tagged (14 octets here, with the ULP's control
+ * octet) and untagged (18 octets, with the ULP's five reserved octets). Encode and decode, nothing
+ * else.
  */
 #ifndef SW_DDP_SEGMENT_H
 #define SW_DDP_SEGMENT_H
@@ -28,8 +29,8 @@ struct ddp_segment {
 };
 
 /*
- * Reads the header at the start of a ULPDU. Returns its length (14 or 18), or -EMSGSIZE if the ULPDU is
- * shorter than the header its T bit announces. Does not judge the version or any value.
+ * Reads the header at the start of a ULPDU. Returns its length (14 or 18), or -EMSGSIZE if the
+ * ULPDU is shorter than the header its T bit announces. Does not judge the version or any value.
  */
 ssize_t ddp_segment_decode(const uint8_t *ulpdu, size_t len, struct ddp_segment *out) SW_MUST;
 

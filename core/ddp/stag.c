@@ -1,9 +1,9 @@
 /*
- * Steering tags: the checks of RFC 5041 section 7.1 for tagged segments, and the table they look at.
- * Receive path: transport -> mpa -> [ddp] -> rdmap -> stream.
+ * Steering tags: the checks of RFC 5041 section 7.1 for tagged segments, and the table they look
+ * at. Receive path: transport -> mpa -> [ddp] -> rdmap -> stream.
  *
- * STags are stored and read atomically because a Send with Invalidate revokes one on the receive side while
- * the send side may be answering a Read from it.
+ * STags are stored and read atomically because a Send with Invalidate revokes one on the receive
+ * side while the send side may be answering a Read from it.
  */
 #include "core/ddp/stag.h"
 
@@ -41,7 +41,10 @@ int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*ran
     if (!slot)
         return -ENOSPC;
 
-    /* RFC 5040 section 8.1.1 item 8: difficult to predict. 0 marks a free slot and is never given out. */
+    /*
+     * RFC 5040 section 8.1.1 item 8: difficult to predict. 0 marks a free slot and is never given
+     * out.
+     */
     do
         stag = random32(arg);
     while (stag == 0 || ddp_stags_find(t, stag));
@@ -72,7 +75,10 @@ enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, uint32_t stag, uint64_t
     *out = NULL;
     if (!region)
         return DDP_TAGGED_INVALID_STAG;
-    /* RFC 5041 section 7.1 item 5: a wrapped sum would pass the bounds check below, so it comes first. */
+    /*
+     * RFC 5041 section 7.1 item 5: a wrapped sum would pass the bounds check below, so it comes
+     * first.
+     */
     if (to + len < to)
         return DDP_TAGGED_TO_WRAP;
     /* Items 3 and 4, exact to the octet; written so that nothing can wrap. */

@@ -1,8 +1,10 @@
 /*
- * Steering tags, RFC 5041 sections 7.1 and 8.2, RFC 5042: which memory a peer may reach, how, on which stream.
+ * Steering tags, RFC 5041 sections 7.1 and 8.2, RFC 5042: which memory a peer may reach, how, on
+ * which stream.
  *
- * One table belongs to one endpoint (so every STag is bound to that stream by construction) and is used
- * under that endpoint's lock. STags are random 32-bit numbers, never 0. Bounds are exact to the octet.
+ * One table belongs to one endpoint (so every STag is bound to that stream by construction) and is
+ * used under that endpoint's lock. STags are random 32-bit numbers, never 0. Bounds are exact to
+ * the octet.
  */
 #ifndef SW_DDP_STAG_H
 #define SW_DDP_STAG_H
@@ -22,7 +24,7 @@
 struct ddp_region {
     uint32_t stag;   /* 0 = free slot */
     uint8_t access;  /* DDP_ACCESS_* */
-    bool deferred;   /* nothing is placed: valid segments are handed up in order (the stream's ring) */
+    bool deferred;   /* nothing is placed: valid segments are handed up in order (a ring) */
     uint64_t to;     /* tagged offset of the first octet */
     uint64_t len;
     uint8_t *base;   /* borrowed until revoked; NULL if deferred */
@@ -33,7 +35,8 @@ struct ddp_stags {
 };
 
 /*
- * Error numbers of RFC 5041 section 7.2 for tagged buffers, DDP_TAGGED_ERR_*: the code in Terminate 1/1/x.
+ * Error numbers of RFC 5041 section 7.2 for tagged buffers, DDP_TAGGED_ERR_*: the code in Terminate
+ * 1/1/x.
  */
 enum ddp_tagged_err {
     DDP_TAGGED_OK = -1,
@@ -47,22 +50,26 @@ enum ddp_tagged_err {
 void ddp_stags_init(struct ddp_stags *t);
 
 /*
- * Adds a region under a fresh random STag (from random32(arg), which must be unpredictable), stored in
- * region->stag. Returns 0, -ENOSPC, -EINVAL (no length, to + len wraps, or no base and not deferred).
+ * Adds a region under a fresh random STag (from random32(arg), which must be unpredictable), stored
+ * in region->stag. Returns 0, -ENOSPC, -EINVAL (no length, to + len wraps, or no base and not
+ * deferred).
  */
 int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*random32)(void *arg),
                   void *arg) SW_MUST;
 
-/* From now on the STag is invalid. Returns 0 or -ENOENT. Safe against a concurrent find or check. */
+/*
+ * From now on the STag is invalid. Returns 0 or -ENOENT. Safe against a concurrent find or check.
+ */
 int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag);
 
 struct ddp_region *ddp_stags_find(struct ddp_stags *t, uint32_t stag);
 
 /*
- * May `access` reach [to, to+len) of stag? Returns DDP_TAGGED_OK with *out, or the error (RFC 5041 section 7.1,
- * tagged items 1 to 5); *rights is set if the only thing wrong is the access right, and the error is then
- * DDP_TAGGED_INVALID_STAG: DDP has no number for it, RDMAP has (RFC 5040 section 4.8, Figure 9: Terminate 0/1/2).
- * A zero length is not passed here: RFC 5041 section 5.2 ("STag and TO MUST NOT be checked").
+ * May `access` reach [to, to+len) of stag? Returns DDP_TAGGED_OK with *out, or the error (RFC 5041
+ * section 7.1, tagged items 1 to 5); *rights is set if the only thing wrong is the access right,
+ * and the error is then DDP_TAGGED_INVALID_STAG: DDP has no number for it, RDMAP has (RFC 5040
+ * section 4.8, Figure 9: Terminate 0/1/2). A zero length is not passed here: RFC 5041 section 5.2
+ * ("STag and TO MUST NOT be checked").
  */
 enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t len,
                                     uint8_t access, struct ddp_region **out, bool *rights) SW_MUST;

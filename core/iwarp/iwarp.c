@@ -1,6 +1,7 @@
 /*
- * The software endpoint: setting up, what state it is in, and the operations it offers (core/endpoint.h).
- * The receive side is in iwarp_rx.c, the send side in iwarp_tx.c, errors in iwarp_error.c.
+ * The software endpoint: setting up, what state it is in, and the operations it offers
+ * (core/endpoint.h). The receive side is in iwarp_rx.c, the send side in iwarp_tx.c, errors in
+ * iwarp_error.c.
  */
 #include "core/iwarp/iwarp.h"
 
@@ -29,7 +30,8 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
     if (cfg->in_cap < MPA_FPDU_MAX || cfg->out_cap < MPA_FPDU_MAX + 512 || cfg->send_max == 0 ||
         cfg->send_max > UINT32_MAX)
         return -EINVAL;
-    if (cfg->rtr != 0 && cfg->rtr != MPA_RTR_SEND && cfg->rtr != MPA_RTR_WRITE && cfg->rtr != MPA_RTR_READ)
+    if (cfg->rtr != 0 && cfg->rtr != MPA_RTR_SEND && cfg->rtr != MPA_RTR_WRITE &&
+        cfg->rtr != MPA_RTR_READ)
         return -EINVAL;
 
     memset(ep, 0, sizeof(*ep));
@@ -44,10 +46,12 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
     for (unsigned qn = 0; qn < RDMAP_QN_MAX; qn++)
         ep->rx.msn[qn] = ep->tx.msn[qn] = 1;
     /*
-     * RFC 5044 section 7.1.2 rule 4: the responder sends no FPDU before it has received one; the initiator may send at
-     * once. RFC 6581 section 9.2 makes the initiator's first one an RTR when that was agreed.
+     * RFC 5044 section 7.1.2 rule 4: the responder sends no FPDU before it has received one; the
+     * initiator may send at once. RFC 6581 section 9.2 makes the initiator's first one an RTR when
+     * that was agreed.
      */
-    atomic_store_explicit(&ep->state, cfg->initiator ? IWARP_FULL : IWARP_WAIT_RTR, memory_order_release);
+    atomic_store_explicit(&ep->state, cfg->initiator ? IWARP_FULL : IWARP_WAIT_RTR,
+                          memory_order_release);
     if (cfg->initiator && cfg->rtr)
         iwarp_tx_rtr(ep);
     return 0;

@@ -1,18 +1,18 @@
 /*
- * The software endpoint: MPA framing, DDP and RDMAP composed into a queue pair over a byte pipe that
- * somebody else owns (a TCP socket, a test's memory pipe). Sans-IO: octets come in by in_space/in_fed and go
- * out by out/out_sent.
+ * The software endpoint: MPA framing, DDP and RDMAP composed into a queue pair over a byte pipe
+ * that somebody else owns (a TCP socket, a test's memory pipe). Sans-IO: octets come in by
+ * in_space/in_fed and go out by out/out_sent.
  *
  *   in_fed -> mpa_fpdu_decode -> ddp_segment_decode -> rdmap rules -> placement or event -> poll()
  *   post_* -> rdmap, ddp headers -> mpa length, pad, CRC -> out()
  *
- * Two threads may use one endpoint at a time: one on the receive side (in_*, poll, release, eof), one on the
- * send side (post_*, out_*). What the receive side wants sent (Terminate, Read Response) passes through a
- * single-producer single-consumer queue; after poll the owner looks at iwarp_ctrl_pending() and, if true, runs
- * the send side.
+ * Two threads may use one endpoint at a time: one on the receive side (in_*, poll, release, eof),
+ * one on the send side (post_*, out_*). What the receive side wants sent (Terminate, Read Response)
+ * passes through a single-producer single-consumer queue; after poll the owner looks at
+ * iwarp_ctrl_pending() and, if true, runs the send side.
  *
- * All memory is given by the caller and the structure holds no process-private resources, so it may live in
- * memory shared by fork (at one address in all processes).
+ * All memory is given by the caller and the structure holds no process-private resources, so it may
+ * live in memory shared by fork (at one address in all processes).
  */
 #ifndef SW_IWARP_IWARP_H
 #define SW_IWARP_IWARP_H
@@ -33,25 +33,26 @@
 
 #define IWARP_OUT_FRAMES 64u  /* frames one batch holds */
 #define IWARP_OUT_IOV 256u    /* iovecs one batch holds */
-#define IWARP_HDR_MAX 48u     /* length field, DDP/RDMAP headers, ULP header (<= 28 octets) of one frame */
+#define IWARP_HDR_MAX 48u     /* length field, DDP/RDMAP headers, ULP header of one frame */
 #define IWARP_ULP_HDR_MAX 28u
-#define IWARP_PIECES_MAX 64u  /* pieces of posted memory one message may have without being copied */
+#define IWARP_PIECES_MAX 64u  /* pieces of posted memory a message may have without being copied */
 #define IWARP_IRD_MAX 16u     /* inbound Reads not yet answered */
 #define IWARP_ORD_MAX 16u     /* our own Reads outstanding */
 
 struct iwarp_cfg {
     bool initiator;
-    struct mpa_framing tx, rx; /* markers are not supported here: the startup must not agree to them */
-    uint8_t rtr;         /* MPA_RTR_* the initiator sends first; 0: none, the initiator's ULP speaks first */
+    struct mpa_framing tx, rx; /* no markers: the startup must not agree to them */
+    uint8_t rtr;         /* MPA_RTR_* the initiator sends first; 0: none, its ULP speaks first */
     uint16_t ird, ord;   /* clamped to IWARP_IRD_MAX, IWARP_ORD_MAX */
     size_t mulpdu;       /* largest ULPDU to send, MPA_MULPDU_MIN..MPA_MULPDU_MAX */
     size_t send_max;     /* largest Send message, both ways (header included) */
     uint8_t *in_buf;     /* staging for received octets; in_cap at least MPA_FPDU_MAX */
     size_t in_cap;
-    uint8_t *out_buf;    /* rest of a message cut by a full pipe, gathering of many small pieces, Read Responses */
+    uint8_t *out_buf;    /* rest of a message cut by a full pipe, gathering of many small pieces,
+                            Read Responses */
     size_t out_cap;      /* at least MPA_FPDU_MAX + 512; bounds write_max and send_max */
-    uint8_t *msg_buf;    /* reassembly of Sends of several segments; send_max; may be NULL: such Sends are then
-                            refused with Terminate DDP untagged "no buffer" */
+    uint8_t *msg_buf;    /* reassembly of Sends of several segments: send_max octets; may be NULL:
+                            such Sends are then refused with Terminate DDP untagged "no buffer" */
     uint32_t (*random32)(void *arg); /* unpredictable */
     void *random_arg;
 };
@@ -78,40 +79,46 @@ struct iwarp_cut {
 struct iwarp_ep;     /* below; fields are private to iwarp/ */
 
 /*
- * Ready to exchange FPDUs: the startup is over (mpa/startup.h). An initiator with cfg->rtr has its RTR queued
- * for out() at once: a zero-length Send, Write or Read (RFC 6581 section 9.2). Copies cfg; the buffers stay
- * borrowed. Regions are then added with ddp_stags_add(&ep->stags, ...). -EINVAL for sizes outside what
- * struct iwarp_cfg says, markers, or an unknown RTR kind.
+ * Ready to exchange FPDUs: the startup is over (mpa/startup.h). An initiator with cfg->rtr has its
+ * RTR queued for out() at once: a zero-length Send, Write or Read (RFC 6581 section 9.2). Copies
+ * cfg; the buffers stay borrowed. Regions are then added with ddp_stags_add(&ep->stags, ...).
+ * -EINVAL for sizes outside what struct iwarp_cfg says, markers, or an unknown RTR kind.
  */
 int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg) SW_MUST;
 
 /* ---- receive side ---- */
 
 /*
- * Where to put received octets: *p and how many fit (0: the ULP has to use up what is there first). Staged octets
- * may be moved to the buffer's start here, but never while any event's data is unreleased.
+ * Where to put received octets: *p and how many fit (0: the ULP has to use up what is there first).
+ * Staged octets may be moved to the buffer's start here, but never while any event's data is
+ * unreleased.
  */
 size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p);
 void iwarp_in_fed(struct iwarp_ep *ep, size_t n);
 /*
- * Octets still missing from the frame under way: 0 on a frame boundary with nothing staged behind it, and
- * while a whole frame waits for poll. With one octet of the length field there: what the shortest legal frame needs.
+ * Octets still missing from the frame under way: 0 on a frame boundary with nothing staged behind
+ * it, and while a whole frame waits for poll. With one octet of the length field there: what the
+ * shortest legal frame needs.
  */
 size_t iwarp_in_need(const struct iwarp_ep *ep);
-/* End of the pipe. True if it ended on a message boundary (no frame or multi-segment message under way). */
+/*
+ * End of the pipe. True if it ended on a message boundary (no frame or multi-segment message under
+ * way).
+ */
 bool iwarp_in_eof(const struct iwarp_ep *ep);
 
 /*
- * endpoint_ops.poll, release of this endpoint. Frames are decoded one by one as they are asked for; zero-length
- * Writes and the first FPDU as RTR are absorbed. Writes to ordinary regions are placed (after the CRC) and
- * make no event; Writes to a deferred region become ENDPOINT_WRITE; Read Requests are queued for answer;
- * Read Responses are placed and counted. An error queues one Terminate (RFC 5040 section 7.1), moves to
- * TERMINATING and makes poll return -EPROTO from then on. (A responder that has not received one valid FPDU yet
- * sends no Terminate: RFC 5044 section 7.1.2 rule 4 lets it send no FPDU.) A Terminate from the peer is the event
- * ENDPOINT_TERMINATED once, then -EPROTO.
+ * endpoint_ops.poll, release of this endpoint. Frames are decoded one by one as they are asked for;
+ * zero-length Writes and the first FPDU as RTR are absorbed. Writes to ordinary regions are placed
+ * (after the CRC) and make no event; Writes to a deferred region become ENDPOINT_WRITE; Read
+ * Requests are queued for answer; Read Responses are placed and counted. An error queues one
+ * Terminate (RFC 5040 section 7.1), moves to TERMINATING and makes poll return -EPROTO from then
+ * on. (A responder that has not received one valid FPDU yet sends no Terminate: RFC 5044 section
+ * 7.1.2 rule 4 lets it send no FPDU.) A Terminate from the peer is the event ENDPOINT_TERMINATED
+ * once, then -EPROTO.
  *
- * A Send of several segments is put together in msg_buf, which holds one: poll returns 0 at the next such Send until
- * the former's data is released.
+ * A Send of several segments is put together in msg_buf, which holds one: poll returns 0 at the
+ * next such Send until the former's data is released.
  */
 int iwarp_poll(struct endpoint *e, struct endpoint_event *ev) SW_MUST;
 void iwarp_release(struct endpoint *e, const uint8_t *upto);
@@ -125,12 +132,14 @@ void iwarp_fail(struct iwarp_ep *ep, struct term_code code);
 size_t iwarp_write_max(const struct endpoint *e);
 size_t iwarp_send_max(const struct endpoint *e);
 /*
- * As endpoint_ops; besides -EMSGSIZE above write_max or send_max, -EINVAL if src holds less than len or hdr_len is
- * above IWARP_ULP_HDR_MAX. -EAGAIN also while the responder waits for the RTR and while a Read Response waits to be
- * sent (it goes first). Writes longer than the MULPDU and Sends likewise become several segments of one message.
- * A message in more than IWARP_PIECES_MAX pieces is gathered by copy into out_buf if that is free, else -EAGAIN.
+ * As endpoint_ops; besides -EMSGSIZE above write_max or send_max, -EINVAL if src holds less than
+ * len or hdr_len is above IWARP_ULP_HDR_MAX. -EAGAIN also while the responder waits for the RTR and
+ * while a Read Response waits to be sent (it goes first). Writes longer than the MULPDU and Sends
+ * likewise become several segments of one message. A message in more than IWARP_PIECES_MAX pieces
+ * is gathered by copy into out_buf if that is free, else -EAGAIN.
  */
-int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len) SW_MUST;
+int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
+                     size_t len) SW_MUST;
 int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
                     size_t len) SW_MUST;
 /*
@@ -145,18 +154,19 @@ uint64_t iwarp_reads_done(const struct iwarp_ep *ep);
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
 
 /*
- * The batch to send now; the iovecs refer to the posted memory and to the endpoint's own, and stay valid until
- * out_sent, out_detach or the next post. Returns how many iovecs; 0: nothing to send. *len is their sum.
- * Control frames come on a message boundary: a Terminate behind what is posted, Read Responses when the
- * batch before is out; so call it until it returns 0.
+ * The batch to send now; the iovecs refer to the posted memory and to the endpoint's own, and stay
+ * valid until out_sent, out_detach or the next post. Returns how many iovecs; 0: nothing to send.
+ * *len is their sum. Control frames come on a message boundary: a Terminate behind what is posted,
+ * Read Responses when the batch before is out; so call it until it returns 0.
  */
 size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len);
 /* n octets went out. Statistics count here. */
 void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
 /*
- * The pipe is full and posted memory has to go back to its owner: the rest of the message under way (of
- * which some octet was sent) is copied to out_buf, messages of which nothing was sent are dropped
- * (their MSNs taken back). Control frames stay. Afterwards out() refers to the endpoint's memory only.
+ * The pipe is full and posted memory has to go back to its owner: the rest of the message under way
+ * (of which some octet was sent) is copied to out_buf, messages of which nothing was sent are
+ * dropped (their MSNs taken back). Control frames stay. Afterwards out() refers to the endpoint's
+ * memory only.
  */
 struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep);
 
@@ -215,14 +225,14 @@ struct iwarp_ep {
     struct { /* send side */
         struct iovec iov[IWARP_OUT_IOV];
         struct iwarp_out_frame frame[IWARP_OUT_FRAMES];
-        /* Headers and trailers one behind the other, so that a trailer and the next header are one iovec. */
+        /* Headers and trailers in a row, so that a trailer and the next header are one iovec. */
         uint8_t scratch[IWARP_OUT_FRAMES * (IWARP_HDR_MAX + 8) + 32];
         uint32_t scratch_used;
         uint32_t iov_n, iov_first, frame_n, frame_first;
         uint32_t sent, queued;      /* octets of the batch */
         uint32_t msn[RDMAP_QN_MAX]; /* next to use, per queue */
-        size_t out_used;            /* octets of out_buf in use, by frames up to octet out_end of the batch */
-        uint32_t out_end;
+        size_t out_used;            /* octets of out_buf in use, ... */
+        uint32_t out_end;           /* ... by frames up to this octet of the batch */
         bool mid_message;           /* frame_first continues a message whose start has been sent */
         uint32_t read_off;          /* progress in the Read Response under way */
     } tx;

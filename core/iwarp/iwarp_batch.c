@@ -1,10 +1,11 @@
 /*
  * The batch: frames as iovecs, on their way to a pipe that takes as much as it likes.
  *
- *   iwarp_tx.c: post_* -> [this file] frame, out -> (pipe) -> [this file] out_sent, or out_detach when it is full
+ *   iwarp_tx.c: post_* -> [this file] frame, out -> (pipe) -> [this file] out_sent, out_detach
  *
- * Headers and trailers lie one behind the other in scratch, so that a trailer and the next header are one iovec and a
- * frame costs two. Positions count octets from the batch's start; an empty batch starts over.
+ * Headers and trailers lie one behind the other in scratch, so that a trailer and the next header
+ * are one iovec and a frame costs two. Positions count octets from the batch's start; an empty
+ * batch starts over.
  */
 #include <string.h>
 
@@ -14,11 +15,14 @@
 #include "core/iwarp/iwarp_impl.h"
 
 /* Segments of a full message, their splits of pieces and scratch runs must fit an empty batch. */
-_Static_assert(IWARP_PIECES_MAX + 2 * IWARP_POST_FRAMES + 1 <= IWARP_POST_IOV, "one message fits a batch");
+_Static_assert(IWARP_PIECES_MAX + 2 * IWARP_POST_FRAMES + 1 <= IWARP_POST_IOV,
+               "one message fits a batch");
 _Static_assert(MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + IWARP_ULP_HDR_MAX <= IWARP_HDR_MAX &&
                RDMAP_READ_HDR_LEN <= IWARP_ULP_HDR_MAX, "a frame's headers");
-_Static_assert(IWARP_POST_FRAMES * (IWARP_HDR_MAX + MPA_TRAILER_MAX) + MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX +
-               MPA_TRAILER_MAX <= sizeof(((struct iwarp_ep *)0)->tx.scratch), "headers of a full batch");
+_Static_assert(sizeof(((struct iwarp_ep *)0)->tx.scratch) >=
+                   IWARP_POST_FRAMES * (IWARP_HDR_MAX + MPA_TRAILER_MAX) +
+                       (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX + MPA_TRAILER_MAX),
+               "headers of a full batch and a Terminate");
 
 /* ---- frames come in ---- */
 
@@ -33,7 +37,8 @@ static void batch_reset(struct iwarp_ep *ep)
 
 static bool within(const void *p, const void *base, size_t len)
 {
-    return (const uint8_t *)p >= (const uint8_t *)base && (const uint8_t *)p < (const uint8_t *)base + len;
+    return (const uint8_t *)p >= (const uint8_t *)base &&
+           (const uint8_t *)p < (const uint8_t *)base + len;
 }
 
 static bool in_scratch(const struct iwarp_ep *ep, const void *p)
@@ -47,7 +52,7 @@ static void put_iov(struct iwarp_ep *ep, void *p, size_t len)
     ep->tx.queued += (uint32_t)len;
 }
 
-/* The next len octets of scratch: one iovec with what lies just before them, if that is scratch too. */
+/* The next len octets of scratch: one iovec with what lies just before them if that is scratch. */
 static void put_scratch(struct iwarp_ep *ep, size_t len)
 {
     uint8_t *p = ep->tx.scratch + ep->tx.scratch_used;
@@ -62,8 +67,8 @@ static void put_scratch(struct iwarp_ep *ep, size_t len)
     }
 }
 
-void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg, const void *ulp_hdr,
-                 size_t ulp_hdr_len, struct iov_iter *src, size_t len)
+void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
+                 const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
     uint8_t *hdr = ep->tx.scratch + ep->tx.scratch_used;
     size_t hdr_len = MPA_HDR_LEN + ddp_segment_encode(seg, hdr + MPA_HDR_LEN);
@@ -84,7 +89,8 @@ void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *se
             crc = crc32c_update(crc, p, n);
         put_iov(ep, p, n);
     }
-    put_scratch(ep, mpa_fpdu_end(&ep->cfg.tx, ep->tx.scratch + ep->tx.scratch_used, ulpdu_len, crc));
+    put_scratch(ep,
+                mpa_fpdu_end(&ep->cfg.tx, ep->tx.scratch + ep->tx.scratch_used, ulpdu_len, crc));
     ep->tx.frame[ep->tx.frame_n++] = (struct iwarp_out_frame){
         .end = ep->tx.queued,
         .scratch_end = (uint16_t)ep->tx.scratch_used,
@@ -128,10 +134,14 @@ void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
 {
     SW_CHECK(n <= ep->tx.queued - ep->tx.sent, "sent %zu of %u", n, ep->tx.queued - ep->tx.sent);
     ep->tx.sent += (uint32_t)n;
-    for (; ep->tx.frame_first < ep->tx.frame_n && ep->tx.frame[ep->tx.frame_first].end <= ep->tx.sent;
-         ep->tx.frame_first++) {
-        count_frame(ep, &ep->tx.frame[ep->tx.frame_first]);
-        ep->tx.mid_message = !ep->tx.frame[ep->tx.frame_first].msg_end;
+    while (ep->tx.frame_first < ep->tx.frame_n) {
+        const struct iwarp_out_frame *f = &ep->tx.frame[ep->tx.frame_first];
+
+        if (f->end > ep->tx.sent)
+            break;
+        count_frame(ep, f);
+        ep->tx.mid_message = !f->msg_end;
+        ep->tx.frame_first++;
     }
     if (iwarp_batch_empty(ep)) {
         batch_reset(ep);
@@ -155,15 +165,14 @@ void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
 
 /* ---- the batch is cut ---- */
 
-/* How many frames must stay: control frames in front, then the rest of a message that is partly out. */
+/* How many frames must stay: control frames in front, or the rest of a message partly out. */
 static uint32_t frames_to_keep(const struct iwarp_ep *ep)
 {
     uint32_t k = ep->tx.frame_first;
     uint32_t start = k > 0 ? ep->tx.frame[k - 1].end : 0;
-
     bool under_way = ep->tx.mid_message || ep->tx.sent > start;
 
-    /* (The batch may hold only the first segments of a Read Response; a message of the ULP is there whole.) */
+    /* (The batch may hold only a part of a Read Response; the ULP's messages are there whole.) */
     if (under_way && ep->tx.frame[k].kind != IWARP_KIND_CTRL)
         while (!ep->tx.frame[k++].msg_end)
             SW_CHECK(k < ep->tx.frame_n, "frame %u of %u", k, ep->tx.frame_n);
@@ -184,7 +193,7 @@ static unsigned drop_frames(struct iwarp_ep *ep, uint32_t k)
         const struct iwarp_out_frame *f = &ep->tx.frame[i];
 
         if (f->kind == IWARP_KIND_CTRL) {
-            /* Read Responses come only into an empty batch: this is the Terminate. It is made again. */
+            /* Read Responses come only in front: this is the Terminate. It is made again. */
             atomic_store_explicit(&ep->term_state, IWARP_TERM_QUEUED, memory_order_relaxed);
             continue;
         }
@@ -230,16 +239,17 @@ struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
     if (!out_buf_kept)
         ep->tx.out_used = 0;
     /*
-     * Posted memory in what is kept is of one message, which is under way: so nothing before it is left, nothing behind
-     * it either, out_buf is free, and write_max and send_max see to it that the payload fits.
+     * Posted memory in what is kept is of one message, which is under way: so nothing before it is
+     * left, nothing behind it either, out_buf is free, and write_max and send_max see to it that
+     * the payload fits.
      */
     for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
         struct iovec *v = &ep->tx.iov[i];
 
         if (in_scratch(ep, v->iov_base) || within(v->iov_base, ep->cfg.out_buf, ep->cfg.out_cap))
             continue;
-        SW_CHECK(!out_buf_kept && v->iov_len <= ep->cfg.out_cap - ep->tx.out_used, "%zu octets, %zu used",
-                 v->iov_len, ep->tx.out_used);
+        SW_CHECK(!out_buf_kept && v->iov_len <= ep->cfg.out_cap - ep->tx.out_used,
+                 "%zu octets, %zu used", v->iov_len, ep->tx.out_used);
         memcpy(ep->cfg.out_buf + ep->tx.out_used, v->iov_base, v->iov_len);
         v->iov_base = ep->cfg.out_buf + ep->tx.out_used;
         ep->tx.out_used += v->iov_len;

@@ -1,7 +1,9 @@
 /*
- * What goes wrong, told once: which Terminate goes out (RFC 5040 sections 4.8 and 7.1) and what stops.
+ * What goes wrong, told once: which Terminate goes out (RFC 5040 sections 4.8 and 7.1) and what
+ * stops.
  *
- * Only the first error counts (section 7.1 item 4), from whichever side; "failed" decides who was first.
+ * Only the first error counts (section 7.1 item 4), from whichever side; "failed" decides who was
+ * first.
  */
 #include <string.h>
 
@@ -19,13 +21,13 @@ static void fail(struct iwarp_ep *ep, const struct terminate *t, bool may_send)
     atomic_store_explicit(&ep->term_state, may_send ? IWARP_TERM_QUEUED : IWARP_TERM_NONE,
                           memory_order_relaxed);
     atomic_store_explicit(&ep->state, IWARP_TERMINATING, memory_order_release);
-    trace_info("iwarp %p: %s (%u/%u/%u)", (void *)ep, term_code_text(t->code), t->code.layer, t->code.etype,
-               t->code.code);
+    trace_info("iwarp %p: %s (%u/%u/%u)", (void *)ep, term_code_text(t->code), t->code.layer,
+               t->code.etype, t->code.code);
 }
 
 /*
- * RFC 5044 section 7.1.2 rule 4: the responder sends no FPDU before it has received a valid one, so until
- * then an error stays unsaid.
+ * RFC 5044 section 7.1.2 rule 4: the responder sends no FPDU before it has received a valid one, so
+ * until then an error stays unsaid.
  */
 static bool heard_valid_fpdu(const struct iwarp_ep *ep)
 {
@@ -56,14 +58,14 @@ void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len)
     fail(ep, &t, true);
 }
 
-void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype,
-                        uint8_t code)
+void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
+                        uint8_t etype, uint8_t code)
 {
     struct terminate t = { .code = { layer, etype, code } };
 
     /*
-     * RFC 5040 Figure 10: length and DDP header except for local catastrophic and LLP errors; the Read Request
-     * header for remote protection errors.
+     * RFC 5040 Figure 10: length and DDP header except for local catastrophic and LLP errors; the
+     * Read Request header for remote protection errors.
      */
     if (layer != TERM_LAYER_LLP && etype != TERM_RDMAP_CATASTROPHIC) {
         t.has_len = t.has_ddp_hdr = true;
@@ -71,8 +73,8 @@ void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint
         t.ddp_hdr_len = (uint8_t)s->hdr_len;
         memcpy(t.ddp_hdr, s->ulpdu, s->hdr_len);
     }
-    if (layer == TERM_LAYER_RDMAP && etype == TERM_RDMAP_PROTECTION && s->opcode == RDMAP_READ_REQUEST &&
-        s->len >= RDMAP_READ_HDR_LEN) {
+    if (layer == TERM_LAYER_RDMAP && etype == TERM_RDMAP_PROTECTION &&
+        s->opcode == RDMAP_READ_REQUEST && s->len >= RDMAP_READ_HDR_LEN) {
         t.has_read_hdr = true;
         memcpy(t.read_hdr, s->payload, RDMAP_READ_HDR_LEN);
     }
@@ -87,7 +89,9 @@ void iwarp_fail_read(struct iwarp_ep *ep, const struct iwarp_ctrl *c, uint32_t o
         .qn = RDMAP_QN_READ_REQUEST,
         .msn = c->msn,
     };
-    /* RFC 5040 section 4.8: "updated to reflect the current location of the RDMA Read operation". */
+    /*
+     * RFC 5040 section 4.8: "updated to reflect the current location of the RDMA Read operation".
+     */
     struct rdmap_read rd = {
         .sink_stag = c->read.sink_stag,
         .sink_to = c->read.sink_to + off,
@@ -115,9 +119,12 @@ void iwarp_terminated(struct iwarp_ep *ep, const uint8_t *payload, size_t len)
 
     if (atomic_exchange_explicit(&ep->failed, true, memory_order_acq_rel))
         return;
-    /* One too short to say anything is a Terminate all the same, and is not answered with another. */
+    /*
+     * One too short to say anything is a Terminate all the same, and is not answered with another.
+     */
     if (terminate_decode(payload, len, &t) < 0)
-        t.code = (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED };
+        t.code =
+            (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED };
     ep->error = t.code;
     ep->stats.errors++;
     atomic_store_explicit(&ep->state, IWARP_TERMINATED, memory_order_release);

@@ -36,8 +36,8 @@ static inline uint8_t iwarp_state_load(const struct iwarp_ep *ep)
 }
 
 /* An error on this received segment: Terminate with the headers RFC 5040 Figure 10 asks for. */
-void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype,
-                        uint8_t code);
+void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
+                        uint8_t etype, uint8_t code);
 /* A frame whose CRC is wrong. */
 void iwarp_fail_crc(struct iwarp_ep *ep);
 /* A ULPDU shorter than the DDP header it announces. */
@@ -57,13 +57,16 @@ static inline bool iwarp_batch_empty(const struct iwarp_ep *ep)
 }
 
 /*
- * One FPDU into the batch: headers, the ULP's header (copied), the next len octets of src (not copied), trailer. The
- * caller has made sure of room.
+ * One FPDU into the batch: headers, the ULP's header (copied), the next len octets of src (not
+ * copied), trailer. The caller has made sure of room.
  */
-void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg, const void *ulp_hdr,
-                 size_t ulp_hdr_len, struct iov_iter *src, size_t len);
+void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
+                 const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len);
 
-/* Control frames into the batch: the initiator's RTR and Read Responses into an empty one, the Terminate behind all. */
+/*
+ * Control frames into the batch: the initiator's RTR and Read Responses into an empty one, the
+ * Terminate behind all.
+ */
 void iwarp_tx_rtr(struct iwarp_ep *ep);
 void iwarp_tx_terminate(struct iwarp_ep *ep);
 /* Segments of the Read Responses due, as many as the batch and out_buf take. */

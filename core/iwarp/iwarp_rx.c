@@ -1,11 +1,13 @@
 /*
- * The software endpoint's receive side: the staging buffer, and one segment after the other through the rules of DDP
- * (RFC 5041 section 7.1) and RDMAP (RFC 5040 section 7.2) to placement or an event.
+ * The software endpoint's receive side: the staging buffer, and one segment after the other through
+ * the rules of DDP (RFC 5041 section 7.1) and RDMAP (RFC 5040 section 7.2) to placement or an
+ * event.
  *
  *   in_fed -> mpa_fpdu_decode -> ddp_segment_decode -> [this file] -> stream
  *
- * Nothing a peer says is believed before it is checked: every length is compared in 64 bits, every region bound to
- * the octet, and no octet is placed or handed up from a frame whose CRC or headers are wrong.
+ * Nothing a peer says is believed before it is checked: every length is compared in 64 bits, every
+ * region bound to the octet, and no octet is placed or handed up from a frame whose CRC or headers
+ * are wrong.
  */
 #include <errno.h>
 #include <string.h>
@@ -25,13 +27,16 @@ enum rx_result {
 /* ---- staging ---- */
 
 #define ULPDU_MIN DDP_TAGGED_HDR_LEN
-#define IN_ROOM_WANTED 65536u /* less room than this behind tail: worth moving a partial frame to the front */
+/* With less room than this behind tail it is worth moving a partial frame to the front. */
+#define IN_ROOM_WANTED 65536u
 
 size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p)
 {
     size_t cap = ep->cfg.in_cap, staged = ep->rx.tail - ep->rx.head, room = cap - ep->rx.tail;
 
-    /* With nothing of ours handed up, what is staged may move; else the ULP's pointers forbid it. */
+    /*
+     * With nothing of ours handed up, what is staged may move; else the ULP's pointers forbid it.
+     */
     if (ep->rx.hold == ep->rx.head && ep->rx.head > 0 &&
         (staged == 0 || room == 0 || (room < IN_ROOM_WANTED && staged <= ep->rx.head))) {
         if (staged)
@@ -45,7 +50,8 @@ size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p)
 
 void iwarp_in_fed(struct iwarp_ep *ep, size_t n)
 {
-    SW_CHECK(n <= ep->cfg.in_cap - ep->rx.tail, "fed %zu, room %zu", n, ep->cfg.in_cap - ep->rx.tail);
+    SW_CHECK(n <= ep->cfg.in_cap - ep->rx.tail, "fed %zu, room %zu", n,
+             ep->cfg.in_cap - ep->rx.tail);
     ep->rx.tail += n;
 }
 
@@ -55,7 +61,8 @@ size_t iwarp_in_need(const struct iwarp_ep *ep)
 
     if (staged == 0)
         return 0;
-    whole = mpa_fpdu_len(staged >= MPA_HDR_LEN ? get_be16(ep->cfg.in_buf + ep->rx.head) : ULPDU_MIN);
+    whole =
+        mpa_fpdu_len(staged >= MPA_HDR_LEN ? get_be16(ep->cfg.in_buf + ep->rx.head) : ULPDU_MIN);
     return whole > staged ? whole - staged : 0;
 }
 
@@ -82,21 +89,25 @@ void iwarp_release(struct endpoint *e, const uint8_t *upto)
         off = ep->rx.msg_head; /* all that was handed up before it */
     } else {
         off = (size_t)(upto - ep->cfg.in_buf);
-        SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off, ep->rx.head);
+        SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off,
+                 ep->rx.head);
         if (off > ep->rx.msg_head)
             ep->rx.msg_held = false;
     }
     if (off > ep->rx.hold)
         ep->rx.hold = off;
-    /* Behind the last event's data there is nothing to hold on to: its pad and CRC, and frames absorbed since. */
+    /*
+     * Behind the last event's data there is nothing to hold on to: its pad and CRC, and frames
+     * absorbed since.
+     */
     if (ep->rx.hold >= ep->rx.last_end)
         ep->rx.hold = ep->rx.head;
 }
 
 /* ---- rules common to all messages ---- */
 
-static enum rx_result fail(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype,
-                           uint8_t code)
+static enum rx_result fail(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
+                           uint8_t etype, uint8_t code)
 {
     iwarp_fail_segment(ep, s, layer, etype, code);
     return RX_FAILED;
@@ -107,19 +118,22 @@ static enum rx_result fail_tagged(struct iwarp_ep *ep, const struct iwarp_segmen
     return fail(ep, s, TERM_LAYER_DDP, TERM_DDP_TAGGED, code);
 }
 
-static enum rx_result fail_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t code)
+static enum rx_result fail_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                                    uint8_t code)
 {
     return fail(ep, s, TERM_LAYER_DDP, TERM_DDP_UNTAGGED, code);
 }
 
-static enum rx_result fail_operation(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t code)
+static enum rx_result fail_operation(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                                     uint8_t code)
 {
     return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, code);
 }
 
 /*
- * RFC 5041 section 5.2: the segments of a tagged message carry one STag and a TO that advances by exactly the
- * payload. A segment without payload that is not the last gets nowhere, and a peer could send such for ever.
+ * RFC 5041 section 5.2: the segments of a tagged message carry one STag and a TO that advances by
+ * exactly the payload. A segment without payload that is not the last gets nowhere, and a peer
+ * could send such for ever.
  */
 static enum rx_result check_tagged(struct iwarp_ep *ep, const struct iwarp_segment *s)
 {
@@ -137,7 +151,10 @@ static enum rx_result check_tagged(struct iwarp_ep *ep, const struct iwarp_segme
     return RX_DONE;
 }
 
-/* RFC 5041 section 7.1, untagged items 3 and 5: messages come in order, segments without gap or overlap. */
+/*
+ * RFC 5041 section 7.1, untagged items 3 and 5: messages come in order, segments without gap or
+ * overlap.
+ */
 static enum rx_result check_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s)
 {
     bool goes_on = ep->rx.in_message && s->ddp.qn == RDMAP_QN_SEND;
@@ -166,7 +183,8 @@ static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
 }
 
 /* The region [to, to+len) of a segment with payload, or NULL with the error recorded. */
-static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t access)
+static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                                    uint8_t access)
 {
     struct ddp_region *region;
     bool rights;
@@ -189,12 +207,16 @@ static void place(const struct ddp_region *region, const struct iwarp_segment *s
 
 /* ---- by opcode ---- */
 
-static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
+static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                               struct endpoint_event *ev)
 {
     struct ddp_region *region = NULL;
 
     if (s->len == 0 && s->ddp.last && !ep->rx.in_message) {
-        /* RFC 5041 section 5.2: "The STag and TO fields MUST NOT be checked for a zero-length ... Message." */
+        /*
+         * RFC 5041 section 5.2: "The STag and TO fields MUST NOT be checked for a zero-length ...
+         * Message."
+         */
         ep->stats.rx_writes++;
         return RX_DONE;
     }
@@ -254,8 +276,8 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
     if (!s->ddp.last || rdmap_read_decode(s->payload, s->len, &c.read) < 0)
         return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED);
     /*
-     * There are IRD buffers on this queue (RFC 5040 section 5.2.2); one Request more has none: RFC 5041 section 7.1
-     * item 2. A Read as RTR is taken even with IRD 0.
+     * There are IRD buffers on this queue (RFC 5040 section 5.2.2); one Request more has none: RFC
+     * 5041 section 7.1 item 2. A Read as RTR is taken even with IRD 0.
      */
     if (ird == 0 && iwarp_state_load(ep) == IWARP_WAIT_RTR)
         ird = 1;
@@ -263,8 +285,8 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
         return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
     /* RFC 5040 section 5.2.1: size zero: "MUST NOT validate the Data Source STag". */
     if (c.read.len > 0) {
-        err = ddp_stags_check(&ep->stags, c.read.src_stag, c.read.src_to, c.read.len, DDP_ACCESS_REMOTE_READ,
-                              &c.src, &rights);
+        err = ddp_stags_check(&ep->stags, c.read.src_stag, c.read.src_to, c.read.len,
+                              DDP_ACCESS_REMOTE_READ, &c.src, &rights);
         if (err == DDP_TAGGED_OK && c.src->deferred) {
             err = DDP_TAGGED_INVALID_STAG; /* nothing behind it to read */
             rights = true;
@@ -295,7 +317,10 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
     if (s->len > rd->len - got)
         return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
     if (s->len > 0) {
-        /* RFC 5040 section 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are the same". We do. */
+        /*
+         * RFC 5040 section 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are
+         * the same". We do.
+         */
         if (s->ddp.stag != rd->sink_stag)
             return fail_tagged(ep, s, DDP_TAGGED_INVALID_STAG);
         if (s->ddp.to != rd->sink_to + got)
@@ -316,7 +341,10 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
     return RX_DONE;
 }
 
-/* RFC 5040 section 5.3: only an STag of this stream that the peer has rights to can be invalidated by it. */
+/*
+ * RFC 5040 section 5.3: only an STag of this stream that the peer has rights to can be invalidated
+ * by it.
+ */
 static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
 {
     struct ddp_region *region = ddp_stags_find(&ep->stags, stag);
@@ -326,7 +354,8 @@ static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
     return ddp_stags_revoke(&ep->stags, stag) == 0;
 }
 
-static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
+static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                              struct endpoint_event *ev)
 {
     bool inv = s->opcode == RDMAP_SEND_INV || s->opcode == RDMAP_SEND_SE_INV;
     bool whole = s->ddp.last && !ep->rx.in_message;
@@ -349,7 +378,10 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     message_goes_on(ep, s);
     if (!s->ddp.last)
         return RX_DONE;
-    /* The first FPDU, when an RTR was agreed: it uses up an MSN and is not the ULP's (RFC 6581 section 9.2). */
+    /*
+     * The first FPDU, when an RTR was agreed: it uses up an MSN and is not the ULP's (RFC 6581
+     * section 9.2).
+     */
     if (s->len == 0 && whole && iwarp_state_load(ep) == IWARP_WAIT_RTR && ep->cfg.rtr)
         return RX_DONE;
     ep->stats.rx_sends++;
@@ -361,7 +393,8 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     return RX_EVENT;
 }
 
-static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
+static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                                   struct endpoint_event *ev)
 {
     if (check_untagged(ep, s) != RX_DONE)
         return RX_FAILED;
@@ -374,7 +407,8 @@ static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segme
 
 /* What is not here (Immediate Data, Atomics: never offered) is an unexpected opcode. */
 static const struct {
-    enum rx_result (*handle)(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev);
+    enum rx_result (*handle)(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                             struct endpoint_event *ev);
     bool between; /* may stand between the segments of another message */
 } rx_opcode[16] = {
     [RDMAP_WRITE] = { rx_write, false },
@@ -387,7 +421,8 @@ static const struct {
     [RDMAP_TERMINATE] = { rx_terminate, true },
 };
 
-static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, struct endpoint_event *ev)
+static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
+                                 struct endpoint_event *ev)
 {
     const struct rdmap_opcode_rule *rule;
     struct iwarp_segment s = { .ulpdu = f->ulpdu, .ulpdu_len = f->ulpdu_len };
@@ -403,7 +438,10 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, 
     s.opcode = rdmap_ctrl_opcode(s.ddp.ulp_ctrl);
     rule = &rdmap_opcode_rules[s.opcode];
 
-    /* From the lower layer up. Until the versions are known to be ours no other field means anything. */
+    /*
+     * From the lower layer up. Until the versions are known to be ours no other field means
+     * anything.
+     */
     if (s.ddp.version != DDP_VERSION)
         return s.ddp.tagged ? fail_tagged(ep, &s, DDP_TAGGED_VERSION)
                             : fail_untagged(ep, &s, TERM_DDP_U_VERSION);
@@ -434,7 +472,8 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
 
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;
-        n = mpa_fpdu_decode(&ep->cfg.rx, ep->cfg.in_buf + ep->rx.head, ep->rx.tail - ep->rx.head, &f, &need);
+        n = mpa_fpdu_decode(&ep->cfg.rx, ep->cfg.in_buf + ep->rx.head, ep->rx.tail - ep->rx.head,
+                            &f, &need);
         if (n == -EAGAIN)
             return 0;
         if (SW_UNLIKELY(n < 0)) {

@@ -1,11 +1,12 @@
 /*
- * The software endpoint's send side: messages become segments (RFC 5041 section 5.2) in FPDUs (RFC 5044 section 4).
+ * The software endpoint's send side: messages become segments (RFC 5041 section 5.2) in FPDUs (RFC
+ * 5044 section 4).
  *
  *   post_* -> [this file] -> iwarp_batch.c: frame, out -> (pipe) -> out_sent
  *
- * Payload is never copied here: the iovecs point to what was posted, and the CRC is run over it where it lies. The
- * exceptions use out_buf: messages in too many pieces, and Read Responses (the peer may write to the region between
- * our CRC and the pipe's copy, so they go out from a copy).
+ * Payload is never copied here: the iovecs point to what was posted, and the CRC is run over it
+ * where it lies. The exceptions use out_buf: messages in too many pieces, and Read Responses (the
+ * peer may write to the region between our CRC and the pipe's copy, so they go out from a copy).
  */
 #include <errno.h>
 #include <string.h>
@@ -41,14 +42,20 @@ static int may_post(const struct iwarp_ep *ep)
     case IWARP_WAIT_RTR:
         return -EAGAIN;
     case IWARP_FULL:
-        /* RFC 5041 section 5.3: messages are not mixed; and the answer must not wait for ever behind new posts. */
+        /*
+         * RFC 5041 section 5.3: messages are not mixed; and the answer must not wait for ever
+         * behind new posts.
+         */
         return iwarp_ctrl_pending(ep) ? -EAGAIN : 0;
     default:
         return -EPIPE;
     }
 }
 
-/* Pieces the next len octets of src lie in, at most IWARP_PIECES_MAX + 1 counted; -EINVAL if there are fewer octets. */
+/*
+ * Pieces the next len octets of src lie in, at most IWARP_PIECES_MAX + 1 counted; -EINVAL if there
+ * are fewer octets.
+ */
 static int count_pieces(const struct iov_iter *src, size_t len)
 {
     struct iov_iter it = *src;
@@ -66,11 +73,11 @@ static int count_pieces(const struct iov_iter *src, size_t len)
 }
 
 /*
- * One message of the ULP in as many segments as it takes: ulp_hdr, then the next len octets of src. seg is the first
- * one's header.
+ * One message of the ULP in as many segments as it takes: ulp_hdr, then the next len octets of src.
+ * seg is the first one's header.
  */
-static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr, size_t ulp_hdr_len,
-                struct iov_iter *src, size_t len)
+static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr,
+                size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
     size_t room = ep->cfg.mulpdu - (seg.tagged ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN);
     size_t left = ulp_hdr_len + len;
@@ -105,7 +112,8 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
         size_t n = left < room ? left : room;
 
         seg.last = n == left;
-        iwarp_frame(ep, rdmap_ctrl_opcode(seg.ulp_ctrl), &seg, ulp_hdr, ulp_hdr_len, from, n - ulp_hdr_len);
+        iwarp_frame(ep, rdmap_ctrl_opcode(seg.ulp_ctrl), &seg, ulp_hdr, ulp_hdr_len, from,
+                    n - ulp_hdr_len);
         seg.to += n;
         seg.mo += (uint32_t)n;
         left -= n;
@@ -119,7 +127,8 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     return 0;
 }
 
-int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len)
+int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
+                     size_t len)
 {
     struct ddp_segment seg = {
         .tagged = true, .ulp_ctrl = rdmap_ctrl(RDMAP_WRITE), .stag = stag, .to = to,
@@ -130,7 +139,8 @@ int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_
     return post(iwarp_of(e), seg, NULL, 0, src, len);
 }
 
-int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
+int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
+                    size_t len)
 {
     struct iwarp_ep *ep = iwarp_of(e);
     struct ddp_segment seg = {
@@ -172,10 +182,12 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
 
     if (err)
         return err;
-    if (rd->len > 0 && (ddp_stags_check(&ep->stags, rd->sink_stag, rd->sink_to, rd->len, DDP_ACCESS_LOCAL_SINK,
-                                        &region, &rights) != DDP_TAGGED_OK || region->deferred))
+    if (rd->len > 0 && (ddp_stags_check(&ep->stags, rd->sink_stag, rd->sink_to, rd->len,
+                                        DDP_ACCESS_LOCAL_SINK, &region, &rights) != DDP_TAGGED_OK ||
+                        region->deferred))
         return -EINVAL;
-    if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES || ep->tx.iov_n + 2 > IWARP_POST_IOV)
+    if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES ||
+        ep->tx.iov_n + 2 > IWARP_POST_IOV)
         return -EAGAIN;
     post_read(ep, RDMAP_READ_REQUEST, rd);
     return 0;
@@ -186,8 +198,8 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
 void iwarp_tx_rtr(struct iwarp_ep *ep)
 {
     /*
-     * The STags and offsets of zero-length messages are not validated (RFC 5041 section 5.2, RFC 5040 section 5.2.1);
-     * these are the values Linux siw uses.
+     * The STags and offsets of zero-length messages are not validated (RFC 5041 section 5.2, RFC
+     * 5040 section 5.2.1); these are the values Linux siw uses.
      */
     struct ddp_segment seg = { .last = true };
     struct rdmap_read rd = { .src_stag = 1 };
@@ -230,7 +242,8 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
     uint32_t tail = atomic_load_explicit(&ep->ctrl.tail, memory_order_relaxed);
     uint32_t head = atomic_load_explicit(&ep->ctrl.head, memory_order_acquire);
 
-    while (tail != head && ep->tx.frame_n < IWARP_POST_FRAMES && ep->tx.iov_n + 3 <= IWARP_POST_IOV) {
+    while (tail != head && ep->tx.frame_n < IWARP_POST_FRAMES &&
+           ep->tx.iov_n + 3 <= IWARP_POST_IOV) {
         const struct iwarp_ctrl *c = &ep->ctrl.slot[tail % IWARP_IRD_MAX];
         uint32_t off = ep->tx.read_off;
         size_t n = c->read.len - off < room ? c->read.len - off : room;

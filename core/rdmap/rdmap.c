@@ -1,6 +1,6 @@
 /*
- * RDMAP opcodes (RFC 5040 section 4.1, Figure 4; RFC 7306 section 4) and the RDMA Read Request header
- * (RFC 5040 section 4.4). Receive path: transport -> mpa -> ddp -> [rdmap] -> stream.
+ * RDMAP opcodes (RFC 5040 section 4.1, Figure 4; RFC 7306 section 4) and the RDMA Read Request
+ * header (RFC 5040 section 4.4). Receive path: transport -> mpa -> ddp -> [rdmap] -> stream.
  */
 #include "core/rdmap/rdmap.h"
 

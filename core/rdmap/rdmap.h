@@ -1,6 +1,6 @@
 /*
- * RDMAP, RFC 5040 section 4.1 (and the opcodes of RFC 7306 section 4): the control octet, the opcodes and what
- * each demands of its DDP segment.
+ * RDMAP, RFC 5040 section 4.1 (and the opcodes of RFC 7306 section 4): the control octet, the
+ * opcodes and what each demands of its DDP segment.
  */
 #ifndef SW_RDMAP_RDMAP_H
 #define SW_RDMAP_RDMAP_H

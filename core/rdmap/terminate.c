@@ -31,7 +31,8 @@ static const struct {
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x02, "RDMAP protection: access rights violation" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x03, "RDMAP protection: STag not of this stream" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x04, "RDMAP protection: TO wrap" },
-    { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x09, "RDMAP protection: STag cannot be invalidated" },
+    { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x09,
+      "RDMAP protection: STag cannot be invalidated" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0xff, "RDMAP protection: unspecified" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, 0x05, "RDMAP operation: invalid RDMAP version" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, 0x06, "RDMAP operation: unexpected opcode" },
@@ -100,9 +101,9 @@ size_t terminate_encode(const struct terminate *t, uint8_t *buf)
 }
 
 /*
- * Linux siw on little-endian machines lays bit-fields over the wire: nibbles swapped, flags in bits 0 to 2.
- * The reserved bits must be zero on transmit, so flags in the wrong place give it away; without any flag only
- * the code can tell.
+ * Linux siw on little-endian machines lays bit-fields over the wire: nibbles swapped, flags in bits
+ * 0 to 2. The reserved bits must be zero on transmit, so flags in the wrong place give it away;
+ * without any flag only the code can tell.
  */
 static bool looks_like_siw(uint8_t first, uint8_t code, uint8_t flags)
 {

@@ -1,5 +1,6 @@
 /*
- * A pipe in memory: where the receive path begins in tests. [transport] -> mpa -> ddp -> rdmap -> stream.
+ * A pipe in memory: where the receive path begins in tests. [transport] -> mpa -> ddp -> rdmap ->
+ * stream.
  */
 #include "core/transport/mem.h"
 

@@ -1,6 +1,6 @@
 /*
- * One direction of a connection in memory, for tests: a bounded ring of octets that can cut every transfer short, hold
- * octets back and end early, as a TCP connection may.
+ * One direction of a connection in memory, for tests: a bounded ring of octets that can cut every
+ * transfer short, hold octets back and end early, as a TCP connection may.
  *
  * No locks: one thread at a time. All memory is the caller's.
  */

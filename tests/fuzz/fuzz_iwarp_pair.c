@@ -1,10 +1,11 @@
 /*
- * Fuzz target: two endpoints coupled through memory; the input is a program of operations, one of which spoils an octet
- * on the way. What must hold: with the CRC in use what is delivered is what was sent, once and in order, until an
- * error is found; memory outside the region is never touched; both sides come to rest.
+ * Fuzz target: two endpoints coupled through memory; the input is a program of operations, one of
+ * which spoils an octet on the way. What must hold: with the CRC in use what is delivered is what
+ * was sent, once and in order, until an error is found; memory outside the region is never touched;
+ * both sides come to rest.
  *
- *   octet 0: low two bits RTR kind; 4: small segments; then operations: low three bits what, bit 3 which side, and an
- *   octet with its argument.
+ *   octet 0: low two bits RTR kind, 4 small segments
+ *   then operations of two octets: low three bits what, 8 which side, 16 long; its argument
  */
 #include <errno.h>
 #include <stdint.h>
@@ -71,7 +72,8 @@ static void post(struct dir *d, unsigned op, size_t len)
     else
         err = iwarp_post_read(&d->from->ep, &(struct rdmap_read){
             .sink_stag = d->dst, .len = (uint32_t)len, .src_stag = d->src });
-    must(err == 0 || err == -EAGAIN || (err == -EPIPE && iwarp_state_now(&d->from->ep) >= IWARP_TERMINATING));
+    must(err == 0 || err == -EAGAIN ||
+         (err == -EPIPE && iwarp_state_now(&d->from->ep) >= IWARP_TERMINATING));
     if (err)
         return;
     d->used += len;

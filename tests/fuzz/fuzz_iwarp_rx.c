@@ -1,13 +1,13 @@
 /*
  * Fuzz target: octets into a receiver.
  *
- *   octet 0: 1 initiator, 2 CRC in use, 4 no reassembly buffer, 8 two Reads outstanding, 16 events are held, 32 IRD 1,
- *            64 an RTR was agreed
+ *   octet 0: 1 initiator, 2 CRC in use, 4 no reassembly buffer, 8 two Reads outstanding,
+ *            16 events are held, 32 IRD 1, 64 an RTR was agreed
  *   octet 1: how the rest is cut
  *
- * What must hold: no crash; nothing outside the regions, and nothing in a region without the right, ever changes; event
- * data lies in the endpoint's buffers; after an error no event comes; what goes out are whole FPDUs with at most one
- * Terminate, the last.
+ * What must hold: no crash; nothing outside the regions, and nothing in a region without the right,
+ * ever changes; event data lies in the endpoint's buffers; after an error no event comes; what goes
+ * out are whole FPDUs with at most one Terminate, the last.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -46,7 +46,8 @@ static uint32_t counter(void *arg)
 static void check_memory(bool reads)
 {
     for (int i = 0; i < 4; i++) {
-        bool may_change = access_of[i] & DDP_ACCESS_REMOTE_WRITE || (reads && access_of[i] & DDP_ACCESS_LOCAL_SINK);
+        bool may_change = access_of[i] & DDP_ACCESS_REMOTE_WRITE ||
+                          (reads && access_of[i] & DDP_ACCESS_LOCAL_SINK);
 
         for (size_t k = 0; k < sizeof(memory[i]); k++)
             if (k < GUARD || k >= GUARD + REGION || !may_change)
@@ -66,7 +67,8 @@ static void check_event(const struct endpoint_event *ev)
         break;
     default:
         must(ev->type == ENDPOINT_SEND && ev->len <= sizeof(msg_buf));
-        must((ev->data > in_buf && ev->data + ev->len < in_buf + sizeof(in_buf)) || ev->data == msg_buf);
+        must((ev->data > in_buf && ev->data + ev->len < in_buf + sizeof(in_buf)) ||
+             ev->data == msg_buf);
     }
 }
 
@@ -135,7 +137,9 @@ static void setup(uint8_t flags)
     must(iwarp_init(&s.ep, &c) == 0);
     terminated = false;
     for (int i = 0; i < 4; i++) {
-        struct ddp_region r = { .access = access_of[i], .to = 0x1000, .len = REGION, .base = memory[i] + GUARD };
+        struct ddp_region r = {
+            .access = access_of[i], .to = 0x1000, .len = REGION, .base = memory[i] + GUARD
+        };
 
         memset(memory[i], 0xa0 + i, sizeof(memory[i]));
         must(ddp_stags_add(&s.ep.stags, &r, counter, &stags) == 0);
@@ -152,10 +156,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     setup(data[0]);
     reads = (data[0] & 9) == 9;
-    for (int i = 0; reads && i < 2; i++)
-        must(iwarp_post_read(&s.ep, &(struct rdmap_read){
-            .sink_stag = 0x103, .sink_to = 0x1000 + 100u * (unsigned)i, .len = 100, .src_stag = 7, .src_to = 7,
-        }) == 0);
+    for (uint32_t i = 0; reads && i < 2; i++) {
+        struct rdmap_read rd = {
+            .sink_stag = 0x103, .sink_to = 0x1000 + 100 * i, .len = 100, .src_stag = 7
+        };
+
+        must(iwarp_post_read(&s.ep, &rd) == 0);
+    }
     cuts = data[1] + 1u;
     for (size_t at = 2; at < size;) {
         size_t n = data[1] == 0 ? size - at : 1 + prng32(&cuts) % (data[1] * 2u), room;

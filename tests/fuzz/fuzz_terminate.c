@@ -1,6 +1,7 @@
 /*
- * Fuzz target: the Terminate's payload. What must hold: no crash; a header is said to be there only with a legal length;
- * what was understood goes out in the RFC's form and is understood the same again.
+ * Fuzz target: the Terminate's payload. What must hold: no crash; a header is said to be there only
+ * with a legal length; what was understood goes out in the RFC's form and is understood the same
+ * again.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -17,7 +18,10 @@ static void must(int cond)
         abort();
 }
 
-/* A reading of siw's form may have a code that reads differently in the RFC's without flags: then it is not compared. */
+/*
+ * A reading of siw's form may have a code that reads differently in the RFC's without flags: then
+ * it is not compared.
+ */
 static int known(struct term_code c)
 {
     return strcmp(term_code_text(c), "unknown error code") != 0;
@@ -44,8 +48,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(terminate_decode(buf, n, &again) == 0);
     if (!known(t.code))
         return 0;
-    must(again.code.layer == t.code.layer && again.code.etype == t.code.etype && again.code.code == t.code.code);
-    must(again.has_len == t.has_len && again.has_ddp_hdr == t.has_ddp_hdr && again.has_read_hdr == t.has_read_hdr);
+    must(again.code.layer == t.code.layer && again.code.etype == t.code.etype &&
+         again.code.code == t.code.code);
+    must(again.has_len == t.has_len && again.has_ddp_hdr == t.has_ddp_hdr &&
+         again.has_read_hdr == t.has_read_hdr);
     must(again.ddp_segment_len == t.ddp_segment_len && again.ddp_hdr_len == t.ddp_hdr_len);
     must(memcmp(again.ddp_hdr, t.ddp_hdr, sizeof(t.ddp_hdr)) == 0);
     must(memcmp(again.read_hdr, t.read_hdr, sizeof(t.read_hdr)) == 0);

@@ -54,7 +54,8 @@ Test(ddp_stag, bounds_are_exact_to_the_octet)
     ddp_stags_init(&t);
     add(&t, 7, 1000, 100, DDP_ACCESS_REMOTE_WRITE);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        int got = ddp_stags_check(&t, 7, rows[i].to, rows[i].len, DDP_ACCESS_REMOTE_WRITE, &r, &rights);
+        int got =
+            ddp_stags_check(&t, 7, rows[i].to, rows[i].len, DDP_ACCESS_REMOTE_WRITE, &r, &rights);
 
         cr_expect_eq(got, rows[i].want, "row %zu: got %d", i, got);
         cr_expect(!rights, "row %zu", i);
@@ -75,8 +76,9 @@ Test(ddp_stag, region_may_end_at_the_highest_offset_but_not_wrap)
     cr_expect_eq(ddp_stags_add(&t, &r, next_of, &p), -EINVAL);
     r.to = UINT64_MAX - 16;
     cr_assert_eq(ddp_stags_add(&t, &r, next_of, &p), 0);
-    cr_expect_eq(ddp_stags_check(&t, r.stag, UINT64_MAX - 1, 1, DDP_ACCESS_REMOTE_WRITE, &out, &rights),
-                 DDP_TAGGED_OK);
+    cr_expect_eq(
+        ddp_stags_check(&t, r.stag, UINT64_MAX - 1, 1, DDP_ACCESS_REMOTE_WRITE, &out, &rights),
+        DDP_TAGGED_OK);
     r.len = 0;
     cr_expect_eq(ddp_stags_add(&t, &r, next_of, &p), -EINVAL);
     r.len = 1;
@@ -94,13 +96,16 @@ Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
     ddp_stags_init(&t);
     cr_expect_eq(ddp_stags_check(&t, 0, 0, 1, 0, &r, &rights), DDP_TAGGED_INVALID_STAG);
     add(&t, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE);
-    cr_expect_eq(ddp_stags_check(&t, 0, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_INVALID_STAG);
-    cr_expect_eq(ddp_stags_check(&t, 8, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_INVALID_STAG);
+    cr_expect_eq(ddp_stags_check(&t, 0, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+                 DDP_TAGGED_INVALID_STAG);
+    cr_expect_eq(ddp_stags_check(&t, 8, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+                 DDP_TAGGED_INVALID_STAG);
     cr_expect_eq(ddp_stags_revoke(&t, 8), -ENOENT);
     cr_expect_eq(ddp_stags_revoke(&t, 0), -ENOENT);
     cr_expect_eq(ddp_stags_revoke(&t, 7), 0);
     cr_expect_eq(ddp_stags_revoke(&t, 7), -ENOENT);
-    cr_expect_eq(ddp_stags_check(&t, 7, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_INVALID_STAG);
+    cr_expect_eq(ddp_stags_check(&t, 7, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+                 DDP_TAGGED_INVALID_STAG);
     cr_expect(!rights);
 }
 
@@ -112,10 +117,13 @@ Test(ddp_stag, rights_are_told_apart_only_when_all_else_is_well)
 
     ddp_stags_init(&t);
     add(&t, 7, 0, 100, DDP_ACCESS_REMOTE_READ);
-    cr_expect_eq(ddp_stags_check(&t, 7, 0, 100, DDP_ACCESS_REMOTE_READ, &r, &rights), DDP_TAGGED_OK);
-    cr_expect_neq(ddp_stags_check(&t, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_OK);
+    cr_expect_eq(ddp_stags_check(&t, 7, 0, 100, DDP_ACCESS_REMOTE_READ, &r, &rights),
+                 DDP_TAGGED_OK);
+    cr_expect_neq(ddp_stags_check(&t, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+                  DDP_TAGGED_OK);
     cr_expect(rights);
-    cr_expect_eq(ddp_stags_check(&t, 7, 0, 101, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_BOUNDS);
+    cr_expect_eq(ddp_stags_check(&t, 7, 0, 101, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+                 DDP_TAGGED_BOUNDS);
     cr_expect(!rights);
 }
 

@@ -1,6 +1,7 @@
 /*
- * The software endpoint with a peer of its own kind: every operation, any cut of the byte stream, the RTR in all its
- * kinds, and the batch cut at every octet. What a peer may do wrong is in test_iwarp_errors.c.
+ * The software endpoint with a peer of its own kind: every operation, any cut of the byte stream,
+ * the RTR in all its kinds, and the batch cut at every octet. What a peer may do wrong is in
+ * test_iwarp_errors.c.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -45,7 +46,8 @@ static void settle(void)
 }
 
 /* The next event at b after what a has to send came over. */
-static int next_at(struct side *to, struct side *from, struct mem_pipe *pipe, struct endpoint_event *ev)
+static int next_at(struct side *to, struct side *from, struct mem_pipe *pipe,
+                   struct endpoint_event *ev)
 {
     for (;;) {
         bool out = side_push(from, pipe);
@@ -144,7 +146,8 @@ static void rtr_case(uint8_t rtr, int who)
     cr_expect_eq(iwarp_state_now(&p.b.ep), IWARP_FULL);
     if (rtr == MPA_RTR_READ) {
         cr_expect(iwarp_ctrl_pending(&p.b.ep));
-        cr_expect_eq(side_send(&p.b, "too soon", 8, data, 1), -EAGAIN, "the Read Response goes first");
+        cr_expect_eq(side_send(&p.b, "too soon", 8, data, 1), -EAGAIN,
+                     "the Read Response goes first");
         cr_expect(side_push(&p.b, &p.ba));
     }
     cr_expect(!iwarp_ctrl_pending(&p.b.ep));
@@ -185,7 +188,9 @@ Test(iwarp, rtr_frames_are_zero_length_messages)
         long ulpdu;
         uint8_t ctrl, opcode;
     } rows[] = {
-        { MPA_RTR_SEND, 18, 0x41, 0x43 }, { MPA_RTR_WRITE, 14, 0xc1, 0x40 }, { MPA_RTR_READ, 46, 0x41, 0x41 },
+        { MPA_RTR_SEND, 18, 0x41, 0x43 },
+        { MPA_RTR_WRITE, 14, 0xc1, 0x40 },
+        { MPA_RTR_READ, 46, 0x41, 0x41 },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -358,11 +363,17 @@ Test(iwarp, reads_bring_the_peers_memory_in_order)
     setup(MPA_RTR_READ);
     src = side_region(&p.b, data, 500, sizeof(data), DDP_ACCESS_REMOTE_READ);
     dst = side_region(&p.a, sink, 0, sizeof(sink), DDP_ACCESS_LOCAL_SINK);
-    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 10, .len = 3000, .src_stag = src, .src_to = 600 };
+    rd = (struct rdmap_read){
+        .sink_stag = dst, .sink_to = 10, .len = 3000, .src_stag = src, .src_to = 600
+    };
     cr_assert_eq(iwarp_post_read(&p.a.ep, &rd), 0);
-    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 5000, .len = 0, .src_stag = 99, .src_to = 600 };
+    rd = (struct rdmap_read){
+        .sink_stag = dst, .sink_to = 5000, .len = 0, .src_stag = 99, .src_to = 600
+    };
     cr_assert_eq(iwarp_post_read(&p.a.ep, &rd), 0);
-    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 4000, .len = 1, .src_stag = src, .src_to = 500 };
+    rd = (struct rdmap_read){
+        .sink_stag = dst, .sink_to = 4000, .len = 1, .src_stag = src, .src_to = 500
+    };
     cr_assert_eq(iwarp_post_read(&p.a.ep, &rd), 0);
     cr_expect_eq(iwarp_reads_done(&p.a.ep), 0);
     settle();
@@ -373,7 +384,8 @@ Test(iwarp, reads_bring_the_peers_memory_in_order)
 
     rd.sink_stag = src;
     cr_expect_eq(iwarp_post_read(&p.a.ep, &rd), -EINVAL, "not a region of ours");
-    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 1, .len = sizeof(sink), .src_stag = src };
+    rd =
+        (struct rdmap_read){ .sink_stag = dst, .sink_to = 1, .len = sizeof(sink), .src_stag = src };
     cr_expect_eq(iwarp_post_read(&p.a.ep, &rd), -EINVAL, "one past the end");
     pair_fini(&p);
 }
@@ -544,7 +556,8 @@ Test(iwarp, messages_in_too_many_pieces_are_gathered_when_out_buf_is_free)
     it = iov_iter_init(v, 3000);
     cr_assert_eq(iwarp_post_write(&p.a.ep.base, stag, 0, &it, 8000), 0);
     cr_expect_eq(iov_iter_left(&it), 1000);
-    cr_expect_eq(iwarp_post_write(&p.a.ep.base, stag, 8000, &it, 900), -EAGAIN, "out_buf is in use");
+    cr_expect_eq(iwarp_post_write(&p.a.ep.base, stag, 8000, &it, 900), -EAGAIN,
+                 "out_buf is in use");
     cr_assert_eq(iwarp_post_write(&p.a.ep.base, stag, 8000, &it, 190), 0, "64 pieces need no copy");
     settle();
     cr_assert_eq(iwarp_post_write(&p.a.ep.base, stag, 8190, &it, 810), 0, "free again");
@@ -570,7 +583,9 @@ Test(iwarp, a_responder_that_has_heard_nothing_has_nothing_to_send)
 
 /* ---- staging ---- */
 
-/* Feeds one frame in pieces of at most `step`; what is needed must never be more than is missing. */
+/*
+ * Feeds one frame in pieces of at most `step`; what is needed must never be more than is missing.
+ */
 static void feed(struct side *s, const uint8_t *frame, size_t n, size_t step)
 {
     for (size_t at = 0; at < n;) {
@@ -600,7 +615,8 @@ Test(iwarp, what_is_missing_is_told_exactly)
         feed(&p.b, frame + at, 1, 1);
         need = iwarp_in_need(&p.b.ep);
         if (at == 0)
-            cr_expect(need > 0 && need <= n - 1 && need >= 13, "one octet of the length: %zu", need);
+            cr_expect(need > 0 && need <= n - 1 && need >= 13, "one octet of the length: %zu",
+                      need);
         else
             cr_expect_eq(need, n - at - 1, "at %zu: %zu", at, need);
         if (at + 1 < n)
@@ -811,8 +827,8 @@ static int post_kth(int k, uint32_t stag, uint8_t *mem)
 }
 
 /*
- * Sends n octets, detaches, spoils the memory, posts again what was dropped, and sees that all arrives. False if the
- * batch has no more than n octets.
+ * Sends n octets, detaches, spoils the memory, posts again what was dropped, and sees that all
+ * arrives. False if the batch has no more than n octets.
  */
 static bool detach_at(size_t n, uint8_t rtr)
 {
@@ -850,7 +866,8 @@ static bool detach_at(size_t n, uint8_t rtr)
     memset(mem, 0xee, sizeof(mem));
     iovs = iwarp_out(&p.a.ep, &iov, &len);
     for (size_t i = 0; i < iovs; i++)
-        cr_assert((uint8_t *)iov[i].iov_base < mem || (uint8_t *)iov[i].iov_base >= mem + sizeof(mem),
+        cr_assert((uint8_t *)iov[i].iov_base < mem ||
+                      (uint8_t *)iov[i].iov_base >= mem + sizeof(mem),
                   "at %zu: posted memory after detach", n);
     /* Twice is as good as once. */
     cr_assert_eq(iwarp_out_detach(&p.a.ep).frames, 0, "at %zu", n);

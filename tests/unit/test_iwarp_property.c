@@ -1,7 +1,7 @@
 /*
- * Random operations, cuts and detaches between two endpoints, held against a model: what was accepted arrives,
- * once, in order, unchanged, whatever the pipe does. Each run prints its seed on failure; SW_SEED=n repeats one,
- * SW_SECONDS=n runs longer.
+ * Random operations, cuts and detaches between two endpoints, held against a model: what was
+ * accepted arrives, once, in order, unchanged, whatever the pipe does. Each run prints its seed on
+ * failure; SW_SEED=n repeats one, SW_SECONDS=n runs longer.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -29,12 +29,12 @@ struct dir {
     uint32_t mem_stag, ring_stag, src_stag, dst_stag;
     uint8_t mem[MEM_LEN], model[MEM_LEN]; /* at `to`: where MEM_WRITEs go, and what must be there */
     uint8_t src[MEM_LEN];                 /* at `to`: what READs read; never changes */
-    uint8_t dst[MEM_LEN], want[MEM_LEN];  /* at `from`: where READs put it, and what must be there */
+    uint8_t dst[MEM_LEN], want[MEM_LEN]; /* at `from`: where READs put it, and what must be there */
     struct op batch[KEPT_MAX];            /* posted since the batch was empty */
     unsigned batch_n;
     uint8_t *posted;                      /* memory lent to the endpoint until sent or detached */
     size_t posted_used;
-    struct op waiting[WAITING_MAX];       /* accepted, not yet arrived; without READs and EMPTY_WRITEs */
+    struct op waiting[WAITING_MAX]; /* accepted, not yet arrived; without READs and EMPTY_WRITEs */
     uint32_t first, last;
     uint32_t got;                         /* octets of waiting[first] that came (ring writes) */
     uint64_t ring_at, reads, next_stamp;
@@ -112,15 +112,20 @@ static int post(struct dir *d, const struct op *op)
 
     if (op->kind == READ)
         return iwarp_post_read(&d->from->ep, &(struct rdmap_read){
-            .sink_stag = d->dst_stag, .sink_to = op->off, .len = op->len, .src_stag = d->src_stag, .src_to = op->off,
-        });
+                                                 .sink_stag = d->dst_stag,
+                                                 .sink_to = op->off,
+                                                 .len = op->len,
+                                                 .src_stag = d->src_stag,
+                                                 .src_to = op->off,
+                                             });
     if (op->kind == EMPTY_WRITE) /* to nowhere */
         return side_write(d->from, op->stamp, op->off, NULL, 0);
     it = lend(d, op, v, 512);
     if (op->kind == SEND)
         err = iwarp_post_send(e, hdr, 8, &it, op->len);
     else
-        err = iwarp_post_write(e, op->kind == RING_WRITE ? d->ring_stag : d->mem_stag, op->off, &it, op->len);
+        err = iwarp_post_write(e, op->kind == RING_WRITE ? d->ring_stag : d->mem_stag, op->off, &it,
+                               op->len);
     if (err)
         d->posted_used = used;
     return err;
@@ -236,7 +241,8 @@ static void detach(struct dir *d)
     for (unsigned i = 0; i < n; i++) {
         while (post(d, &again[i]) == -EAGAIN) {
             const struct iovec *iov;
-            size_t len, iovs = iwarp_out(&d->from->ep, &iov, &len), taken = mem_pipe_write(d->pipe, iov, iovs);
+            size_t len, iovs = iwarp_out(&d->from->ep, &iov, &len),
+                        taken = mem_pipe_write(d->pipe, iov, iovs);
 
             if (taken == 0)
                 return; /* the rest is never posted: its owner thought better of it */
@@ -260,13 +266,15 @@ static void arrived(struct dir *d, const struct endpoint_event *ev)
 
     if (ev->type == ENDPOINT_SEND) {
         HOLD(op->kind == SEND && ev->len == op->len + 8u, "Send of %zu, want %u", ev->len, op->len);
-        HOLD(ev->data[0] == (uint8_t)op->stamp && ev->data[1] == (uint8_t)(op->stamp >> 8), "stamp %u", op->stamp);
+        HOLD(ev->data[0] == (uint8_t)op->stamp && ev->data[1] == (uint8_t)(op->stamp >> 8),
+             "stamp %u", op->stamp);
         for (uint32_t i = 0; i < op->len; i++)
             HOLD(ev->data[8 + i] == octet(op->stamp, i), "octet %u", i);
         d->first++;
     } else {
         HOLD(ev->type == ENDPOINT_WRITE && op->kind == RING_WRITE, "event %d", ev->type);
-        HOLD(ev->to == op->off + d->got && ev->len > 0 && ev->len <= op->len - d->got, "at %u", d->got);
+        HOLD(ev->to == op->off + d->got && ev->len > 0 && ev->len <= op->len - d->got, "at %u",
+             d->got);
         for (uint32_t i = 0; i < ev->len; i++)
             HOLD(ev->data[i] == octet(op->stamp, d->got + i), "octet %u", d->got + i);
         d->got += (uint32_t)ev->len;
