@@ -109,8 +109,13 @@ size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
         iwarp_tx_read_responses(ep);
     if (iwarp_state_load(ep) == IWARP_TERMINATING && iwarp_ctrl_pending(ep))
         iwarp_tx_terminate(ep);
-    /* RFC 5040 section 5.4: after a Terminate from the peer nothing more needs to be said. */
-    if (iwarp_state_load(ep) == IWARP_TERMINATED || iwarp_batch_empty(ep))
+    /*
+     * RFC 5040 section 5.4: after a Terminate from the peer nothing more needs to be said. What was
+     * posted is dropped here, since "nothing to send" tells its owner that the memory is his again.
+     */
+    if (iwarp_state_load(ep) == IWARP_TERMINATED)
+        batch_reset(ep);
+    if (iwarp_batch_empty(ep))
         return 0;
     *iov = ep->tx.iov + ep->tx.iov_first;
     *len = ep->tx.queued - ep->tx.sent;
@@ -132,6 +137,8 @@ static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)
 
 void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
 {
+    if (iwarp_batch_empty(ep) && iwarp_state_load(ep) == IWARP_TERMINATED)
+        return; /* they were on their way when the batch was dropped */
     SW_CHECK(n <= ep->tx.queued - ep->tx.sent, "sent %zu of %u", n, ep->tx.queued - ep->tx.sent);
     ep->tx.sent += (uint32_t)n;
     while (ep->tx.frame_first < ep->tx.frame_n) {

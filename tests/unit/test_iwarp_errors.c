@@ -933,6 +933,24 @@ Test(iwarp_errors, terminate_is_told_once_and_ends_both_directions)
     }
 }
 
+Test(iwarp_errors, terminate_received_drops_what_was_posted_and_no_count_of_it_remains)
+{
+    const struct iovec *iov;
+    size_t len;
+
+    setup();
+    cr_assert_eq(side_send(&rx, "one", 3, payload, 10), 0);
+    cr_assert_eq(side_send(&rx, "two", 3, payload, 10), 0);
+    cr_assert_gt(iwarp_out(&rx.ep, &iov, &len), 0u);
+    feed(f, fb_untagged(f, FB_UL, FB_RV | 7, 0, 2, 1, 0, "\x20\x02\0", 4));
+    cr_expect_eq(poll_one(), ENDPOINT_TERMINATED);
+    cr_expect_eq(iwarp_out(&rx.ep, &iov, &len), 0);
+    iwarp_out_sent(&rx.ep, 20); /* a send that was under way says so only now */
+    cr_expect_eq(iwarp_out_detach(&rx.ep).frames, 0, "out said that nothing is left");
+    cr_expect_eq(iwarp_out(&rx.ep, &iov, &len), 0);
+    side_free(&rx);
+}
+
 Test(iwarp_errors, terminate_must_be_its_only_segment)
 {
     setup();
