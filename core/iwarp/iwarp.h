@@ -157,8 +157,8 @@ bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
  * The batch to send now; the iovecs refer to the posted memory and to the endpoint's own, and stay
  * valid until out_sent, out_detach or the next post. Returns how many iovecs; 0: nothing to send.
  * *len is their sum. Control frames come on a message boundary: a Terminate behind what is posted,
- * Read Responses when the batch before is out; so call it until it returns 0. In TERMINATED the batch
- * is dropped: 0.
+ * Read Responses when the batch before is out; so call it until it returns 0. In TERMINATED the
+ * batch is dropped: 0.
  */
 size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len);
 /* n octets went out. Statistics count here. */
