@@ -54,7 +54,11 @@ core_sources = \
     core/stream/stream_rx.c \
     core/stream/stream_tx.c \
     core/transport/mem.c \
-    core/transport/mem.h
+    core/transport/mem.h \
+    core/transport/syscall.c \
+    core/transport/transport.h \
+    core/transport/uring.c \
+    core/transport/uring.h
 
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(core_sources)

@@ -1,7 +1,39 @@
 # The library that LD_PRELOAD loads: $(pkglibdir)/libsockwarp.so, in the build tree .libs/libsockwarp.so with a link
 # libsockwarp.so beside the launcher.
 
-preload_sources =
+preload_sources = \
+    preload/conn.c \
+    preload/conn.h \
+    preload/conn_rx.c \
+    preload/conn_tx.c \
+    preload/connect.c \
+    preload/connect.h \
+    preload/drive.c \
+    preload/drive.h \
+    preload/epoll.c \
+    preload/epoll.h \
+    preload/exec.c \
+    preload/exec.h \
+    preload/fdops.c \
+    preload/file.c \
+    preload/io.c \
+    preload/listen.c \
+    preload/local.c \
+    preload/local.h \
+    preload/opts.c \
+    preload/poll.c \
+    preload/proc.c \
+    preload/proc.h \
+    preload/raw.c \
+    preload/ready.c \
+    preload/ready.h \
+    preload/real.c \
+    preload/real.h \
+    preload/sock.c \
+    preload/sock.h \
+    preload/transports.h \
+    preload/turn.c \
+    preload/turn.h
 
 # What the tools and the unit tests use as well.
 shared_sources = \
@@ -10,7 +42,8 @@ shared_sources = \
 
 # Files that define fortified entry points (__read_chk and the like) cannot themselves be compiled with
 # _FORTIFY_SOURCE: list them here instead.
-preload_unfortified_sources =
+preload_unfortified_sources = \
+    preload/chk.c
 
 EXTRA_DIST += preload/libsockwarp.awk
 

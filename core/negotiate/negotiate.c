@@ -47,8 +47,7 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
     n->out_off = 0;
 }
 
-/* The frames that follow the answer to the Hello. */
-static void mpa_begin(struct negotiate *n, uint64_t now_ns)
+static int mpa_init(struct negotiate *n)
 {
     uint8_t priv[STREAM_PARAMS_LEN];
     stream_params_encode(&n->cfg.params, priv);
@@ -58,7 +57,13 @@ static void mpa_begin(struct negotiate *n, uint64_t now_ns)
         mpa.priv = priv;
         mpa.priv_len = sizeof(priv);
     }
-    int r = mpa_startup_init(&n->mpa, &mpa);
+    return mpa_startup_init(&n->mpa, &mpa);
+}
+
+/* The frames that follow the answer to the Hello. */
+static void mpa_begin(struct negotiate *n, uint64_t now_ns)
+{
+    int r = mpa_init(n);
     SW_CHECK(r == 0, "mpa_startup_init %d", r);
     n->deadline_ns = now_ns + n->cfg.timeout_ns;
     move(n, NEGOTIATE_MPA, REASON_NONE);
@@ -70,6 +75,12 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0)
         return -EINVAL;
     n->cfg = *cfg;
+    n->cfg.mpa.priv = NULL;
+    n->cfg.mpa.priv_len = 0;
+    /* What could not be put into a startup frame is to be found here, not in the middle of a connection. */
+    if (mpa_init(n) < 0)
+        return -EINVAL;
+    memset(&n->mpa, 0, sizeof(n->mpa));
     if (cfg->responder) {
         n->state = NEGOTIATE_PEEK;
         return 0;
@@ -86,6 +97,12 @@ static void decline(struct negotiate *n, const uint8_t *nonce, unsigned reason)
     move(n, NEGOTIATE_PLAIN, reason);
 }
 
+/* No Hello came; if we would have declined one, that is why the connection is plain. */
+static void peer_is_plain(struct negotiate *n)
+{
+    move(n, NEGOTIATE_PLAIN, n->reason != REASON_NONE ? n->reason : REASON_PEER_PLAIN);
+}
+
 static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
     struct hello h;
@@ -96,7 +113,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         return 0;
     }
     if (r < 0 || h.kind != HELLO_HELO) {
-        move(n, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        peer_is_plain(n);
         return 0;
     }
     if (n->reason != REASON_NONE) /* negotiate_decline */
@@ -120,6 +137,11 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
             spoil(n, REASON_HELLO_GARBAGE);
         return 0;
     }
+    /* The same limit however the octets were cut: the owner has room for no more than that. */
+    if ((size_t)at > NEGOTIATE_STREAMED_MAX) {
+        spoil(n, REASON_HELLO_GARBAGE);
+        return 0;
+    }
     n->prefix_len = (size_t)at;
     n->out_len = n->out_off = 0;
     if (h.kind == HELLO_HNAK)
@@ -131,7 +153,7 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     return (size_t)at + frame_len;
 }
 
-/* Our stream's parameters and the peer's must go together. */
+/* The peer's private data must be ours, with values that make sense. */
 static bool params_ok(struct negotiate *n)
 {
     const struct mpa_startup_result *res = &n->mpa.res;
@@ -168,7 +190,7 @@ static void mpa_settle(struct negotiate *n)
         break;
     case MPA_ST_REJECTED:
         /* RFC 5044 section 7.1.2, rule 9: MPA exits, the connection stays in streaming mode. */
-        move(n, NEGOTIATE_PLAIN, REASON_MPA_REJECTED);
+        move(n, NEGOTIATE_PLAIN, n->cfg.responder ? REASON_PEER_LIMIT : REASON_MPA_REJECTED);
         break;
     case MPA_ST_FAILED:
         spoil(n, REASON_MPA_FAILED);
@@ -189,6 +211,16 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
         return 0;
     }
     mpa_settle(n);
+    /*
+     * Octets behind the Request. RFC 5044 section 7.1.2, note to rule 2: what can be received "is unknown until the
+     * Request and Reply Frames have been received, sending FPDUs before this occurs is not possible". Told at once,
+     * so that it does not depend on how the octets were cut.
+     */
+    if (n->cfg.responder && n->mpa.state == MPA_ST_SEND_REP && (size_t)r < len) {
+        ssize_t more = mpa_startup_input(&n->mpa, buf + r, len - (size_t)r);
+        SW_CHECK(more < 0, "%zd octets behind a Request", more);
+        spoil(n, REASON_MPA_FAILED);
+    }
     return (size_t)r;
 }
 
@@ -211,7 +243,7 @@ void negotiate_eof(struct negotiate *n)
     switch (n->state) {
     case NEGOTIATE_PEEK:
         /* Whatever there is, the program shall see it as it is. */
-        move(n, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        peer_is_plain(n);
         break;
     case NEGOTIATE_HELLO:
         spoil(n, REASON_HELLO_CLOSED);
@@ -230,7 +262,7 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         return;
     switch (n->state) {
     case NEGOTIATE_PEEK:
-        move(n, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        peer_is_plain(n);
         break;
     case NEGOTIATE_HELLO:
         spoil(n, REASON_HELLO_TIMEOUT);
@@ -263,6 +295,7 @@ size_t negotiate_out(const struct negotiate *n, const uint8_t **p)
 void negotiate_sent(struct negotiate *n, size_t len)
 {
     if (n->out_off < n->out_len) {
+        SW_CHECK(len <= n->out_len - n->out_off, "%zu of %zu octets sent", len, n->out_len - n->out_off);
         n->out_off += len;
         return;
     }

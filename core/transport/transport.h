@@ -1,0 +1,84 @@
+/*
+ * How octets reach the kernel's TCP socket: io_uring where it is allowed, plain system calls otherwise.
+ *
+ * Sending and receiving what the program waits for is one system call either way, and sendmsg/recvmsg are the faster
+ * one (HACKING.md has the figures); both variants share them. What io_uring adds are sends that complete without the
+ * program: the rest of a frame that did not fit the socket buffer (send_start), also across close().
+ */
+#ifndef SW_TRANSPORT_TRANSPORT_H
+#define SW_TRANSPORT_TRANSPORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "core/base/must.h"
+
+/* What the transport needs of its surroundings; preload fills it in, tests their own. */
+struct transport_env {
+    int (*hide_fd)(int fd);   /* moves an internal descriptor out of the program's way; returns its new number */
+    int (*close_fd)(int fd);  /* the real close */
+    unsigned thread_end_ms;   /* a thread that ends waits so long for its close_fd jobs; 0: TRANSPORT_THREAD_END_MS */
+};
+
+#define TRANSPORT_THREAD_END_MS 5000u
+
+/*
+ * One asynchronous send. The owner fills fd, close_fd, iov, iov_n; iovecs and octets stay untouched until it is over.
+ * One job is used by one thread at a time (its owner's lock), not necessarily always the same. It may lie in memory
+ * shared with other processes, but only the process that started it can wait for it or stop it (see below).
+ */
+struct transport_job {
+    int fd;
+    bool close_fd;            /* close fd once all is sent, or sending failed */
+    struct iovec *iov;        /* borrowed, unchanged by the transport */
+    uint32_t iov_n;
+    _Atomic bool over;
+    ssize_t result;           /* octets sent, or -errno if none; valid when over. -ECONNABORTED: how many is not known */
+
+    /* the transport's */
+    struct msghdr msg;
+    void *ring;
+    pid_t pid;                /* whose ring it is */
+    struct transport_job *next, **pprev;
+};
+
+struct transport_ops {
+    const char *name; /* "uring", "syscall" */
+    /*
+     * 0: it runs, and job->over is false until it is looked after. -ENOSYS: this variant cannot, keep the octets and
+     * send them yourself; other errors likewise. The descriptor is closed only after 0.
+     */
+    int (*send_start)(struct transport_job *job);
+    /*
+     * Is it over? With wait: waits for it. Any thread of the process that started it. In another process: whether that
+     * one has seen its end; does not wait.
+     */
+    bool (*send_over)(struct transport_job *job, bool wait);
+    /* Stops it: over afterwards, result = what went before. Does nothing in another process. */
+    void (*send_cancel)(struct transport_job *job);
+    /* Requests of this thread are under way: their completion may interrupt a wait with EINTR. */
+    bool (*thread_busy)(void);
+    /*
+     * In the parent, before a fork: stops this process' jobs that have no close_fd, so that both sides find them over
+     * (a job that another thread is waiting for goes on).
+     */
+    void (*before_fork)(void);
+    /* In the child of a fork: the parent's rings are not ours, nor are its jobs. */
+    void (*after_fork)(void);
+};
+
+extern const struct transport_ops transport_syscall_ops;
+extern const struct transport_ops transport_uring_ops;
+
+/*
+ * Chooses: want_uring -1 automatic (io_uring if the kernel allows it), 0 system calls, 1 io_uring. why: text for the log.
+ * Automatic and forced io_uring fall back to system calls when io_uring_setup fails.
+ */
+const struct transport_ops *transport_choose(int want_uring, const struct transport_env *env,
+                                             const char **why);
+
+#endif

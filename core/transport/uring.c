@@ -1,0 +1,471 @@
+/*
+ * Sends that complete without the program, by io_uring: one small ring per thread, made at its first use.
+ *
+ * Default-mode rings, on purpose: the kernel finishes a send in the submitting task's context by task work, which
+ * interrupts even a program that computes (with DEFER_TASKRUN or COOP_TASKRUN it would wait for the next call). The price:
+ * a wait of that thread may see EINTR (thread_busy tells the waiter).
+ *
+ * A request may be looked after by another thread than the one that started it. Nobody sleeps with a ring's lock held:
+ * one job's slow peer must not hold up another's. Who sleeps is the only one who takes completions meanwhile (any
+ * completion wakes him), and tells the others.
+ *
+ * The program may close a ring's descriptor without our seeing it (a daemon that closes "all"). The ring lives on in its
+ * mappings: running requests go on and their completions appear there, only nothing can be submitted or waited for. The
+ * thread then gets a new ring. The number is never closed by us again, it may be somebody else's by now.
+ */
+#include "core/transport/uring.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/rawsys.h"
+
+#define RING_ENTRIES 16u
+#define NOBODY 1u                /* user data of a close behind a send: nobody waits for it */
+#define NAP_NS 1000000l          /* a ring without descriptor can only be looked at */
+#define LOST_CANCEL_NS 1000000000ll
+
+struct ring {
+    struct io_uring io;
+    pthread_mutex_t lock; /* protects all but used, running, next; never held across a wait */
+    pthread_cond_t reaped;
+    struct transport_job *jobs;
+    bool open;     /* io is set up */
+    bool waiting;  /* somebody waits in the kernel: he takes the completions */
+    bool lost;     /* its descriptor was closed by the program */
+    bool orphan;   /* lost, and its thread has another one: goes with its last job */
+    _Atomic bool used;
+    _Atomic int running;
+    struct ring *next; /* all rings ever made; never freed, since a late thread may still be about to look at one */
+};
+
+static struct transport_env env;
+static pthread_key_t thread_end;
+static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all. Innermost. */
+static struct ring *all;
+static _Atomic pid_t my_pid;
+static __thread struct ring *my_ring;
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static bool is_lost(int e)
+{
+    return e == -EBADF || e == -EOPNOTSUPP; /* nothing there, or something else than a ring */
+}
+
+/* ---- rings ---- */
+
+static int ring_open(struct io_uring *io)
+{
+    struct io_uring_params p = { 0 };
+    int r = io_uring_queue_init_params(RING_ENTRIES, io, &p);
+    if (r < 0)
+        return r;
+    int fd = env.hide_fd(io->ring_fd);
+    if (fd >= 0) {
+        io->ring_fd = fd;
+        io->enter_ring_fd = fd;
+    }
+    return 0;
+}
+
+static void io_close(struct io_uring *io, bool lost)
+{
+    int fd = io->ring_fd;
+    if (!lost && !is_lost((int)rawsys4(__NR_io_uring_enter, fd, 0, 0, 0)))
+        env.close_fd(fd);
+    io->ring_fd = io->enter_ring_fd = -1;
+    io_uring_queue_exit(io);
+}
+
+/* No jobs, nobody waits. The lock is held, or nobody else can know the ring. */
+static void ring_shut(struct ring *r)
+{
+    io_close(&r->io, r->lost);
+    r->open = r->lost = r->orphan = false;
+    atomic_store(&r->used, false);
+}
+
+static void locks_init(struct ring *r)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->reaped, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* A ring's storage: one that is free, or a new one. */
+static struct ring *ring_claim(void)
+{
+    struct ring *r;
+    pthread_mutex_lock(&all_lock);
+    for (r = all; r != NULL; r = r->next) {
+        bool no = false;
+        if (atomic_compare_exchange_strong(&r->used, &no, true))
+            break;
+    }
+    if (r == NULL && (r = calloc(1, sizeof(*r))) != NULL) {
+        locks_init(r);
+        atomic_store(&r->used, true);
+        r->next = all;
+        all = r;
+    }
+    pthread_mutex_unlock(&all_lock);
+    return r;
+}
+
+/* ---- completions ---- */
+
+static void job_over(struct ring *r, struct transport_job *job, ssize_t result)
+{
+    *job->pprev = job->next;
+    if (job->next != NULL)
+        job->next->pprev = job->pprev;
+    job->result = result;
+    atomic_fetch_sub(&r->running, 1);
+    atomic_store(&job->over, true); /* from here on the owner may do with it as he likes */
+}
+
+/* The lock is held, nobody is waiting. */
+static void reap(struct ring *r)
+{
+    struct io_uring_cqe *cqe;
+    while (io_uring_peek_cqe(&r->io, &cqe) == 0 && cqe != NULL) {
+        if (cqe->user_data != NOBODY)
+            job_over(r, (struct transport_job *)(uintptr_t)cqe->user_data, cqe->res);
+        io_uring_cqe_seen(&r->io, cqe);
+    }
+    if (r->orphan && r->jobs == NULL)
+        ring_shut(r);
+}
+
+/* Waits until something was completed, at most until end_ns (0: no end). The lock is held, but not meanwhile. */
+static void reap_wait(struct ring *r, uint64_t end_ns)
+{
+    struct io_uring_cqe *cqe;
+    int e;
+    if (r->waiting) {
+        struct timespec end = { (time_t)(end_ns / 1000000000u), (long)(end_ns % 1000000000u) };
+        if (end_ns)
+            pthread_cond_timedwait(&r->reaped, &r->lock, &end);
+        else
+            pthread_cond_wait(&r->reaped, &r->lock);
+        return;
+    }
+    uint64_t now = end_ns ? now_ns() : 0, left = end_ns > now ? end_ns - now : 0;
+    struct __kernel_timespec ts = { (int64_t)(left / 1000000000u), (long long)(left % 1000000000u) };
+    r->waiting = true;
+    if (r->lost) {
+        struct timespec nap = { 0, NAP_NS };
+        pthread_mutex_unlock(&r->lock);
+        nanosleep(&nap, NULL);
+        e = 0;
+    } else {
+        pthread_mutex_unlock(&r->lock);
+        e = end_ns ? io_uring_wait_cqe_timeout(&r->io, &cqe, &ts) : io_uring_wait_cqe(&r->io, &cqe);
+    }
+    pthread_mutex_lock(&r->lock);
+    r->waiting = false;
+    if (is_lost(e))
+        r->lost = true;
+    reap(r);
+    pthread_cond_broadcast(&r->reaped);
+}
+
+static bool listed(const struct ring *r, const struct transport_job *job)
+{
+    for (const struct transport_job *j = r->jobs; j != NULL; j = j->next)
+        if (j == job)
+            return true;
+    return false;
+}
+
+/*
+ * Without the descriptor requests cannot be stopped one by one, only with the ring: what they sent is not known then.
+ * The lock is held.
+ */
+static void give_up(struct ring *r)
+{
+    while (r->waiting)
+        pthread_cond_wait(&r->reaped, &r->lock);
+    while (r->jobs != NULL)
+        job_over(r, r->jobs, -ECONNABORTED);
+    if (r->orphan)
+        ring_shut(r); /* else its thread does it */
+}
+
+/* Not on r's list afterwards. The lock is held. job is looked at only while it is on the list. */
+static void cancel(struct ring *r, struct transport_job *job)
+{
+    uint64_t lost_end = 0;
+    while (listed(r, job)) {
+        struct io_uring_sync_cancel_reg reg = {
+            .addr = (uint64_t)(uintptr_t)job,
+            .timeout = { -1, -1 },
+        };
+        if (!r->lost) {
+            /* The request cannot vanish meanwhile: its completion is taken with the lock held. */
+            pthread_mutex_unlock(&r->lock);
+            int e = io_uring_register_sync_cancel(&r->io, &reg);
+            pthread_mutex_lock(&r->lock);
+            if (is_lost(e) && listed(r, job))
+                r->lost = true;
+            if (!r->waiting && r->open)
+                reap(r);
+            if (e == -EINTR || !listed(r, job))
+                continue;
+        }
+        if (r->lost && lost_end == 0)
+            lost_end = now_ns() + LOST_CANCEL_NS;
+        if (r->lost && now_ns() >= lost_end)
+            give_up(r);
+        else
+            reap_wait(r, 0); /* stopped, or done before: its completion is on its way */
+    }
+}
+
+/* ---- a thread's ring ---- */
+
+/*
+ * A thread that ends takes its requests with it: what they sent so far is booked, the rest stays with their owners.
+ * But nobody looks after one that has a close behind it, so the thread stays until they are done, within limits.
+ */
+static void ring_free(void *arg)
+{
+    struct ring *r = arg;
+    unsigned ms = env.thread_end_ms ? env.thread_end_ms : TRANSPORT_THREAD_END_MS;
+    uint64_t end = now_ns() + ms * 1000000ull;
+    my_ring = NULL;
+    pthread_mutex_lock(&r->lock);
+    while (r->jobs != NULL) {
+        struct transport_job *job = r->jobs;
+        while (job != NULL && job->close_fd)
+            job = job->next;
+        if (job == NULL && !r->lost && now_ns() < end)
+            reap_wait(r, end);
+        else
+            cancel(r, job != NULL ? job : r->jobs);
+    }
+    while (r->waiting)
+        pthread_cond_wait(&r->reaped, &r->lock);
+    ring_shut(r);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void thread_end_make(void)
+{
+    int e = pthread_key_create(&thread_end, ring_free);
+    (void)e; /* without it a thread's ring stays until exit */
+}
+
+static struct ring *ring_get(void)
+{
+    struct ring *r = my_ring;
+    if (r != NULL) {
+        pthread_mutex_lock(&r->lock);
+        bool lost = r->lost;
+        if (lost) {
+            r->orphan = true;
+            if (!r->waiting)
+                reap(r);
+        }
+        pthread_mutex_unlock(&r->lock);
+        if (!lost)
+            return r;
+        my_ring = NULL;
+    }
+    r = ring_claim();
+    if (r == NULL)
+        return NULL;
+    if (ring_open(&r->io) < 0) {
+        atomic_store(&r->used, false);
+        return NULL;
+    }
+    r->open = true;
+    pthread_once(&thread_end_once, thread_end_make);
+    pthread_setspecific(thread_end, r);
+    my_ring = r;
+    return r;
+}
+
+/* ---- the operations ---- */
+
+/* What was put into the submission queue must not go out later. */
+static void take_back(struct io_uring_sqe *sqe)
+{
+    io_uring_prep_nop(sqe);
+    sqe->user_data = NOBODY;
+}
+
+/* The lock is held. */
+static int submit(struct ring *r, struct transport_job *job)
+{
+    struct io_uring_sqe *send, *shut = NULL;
+    if (!r->waiting)
+        reap(r);
+    if (io_uring_sq_space_left(&r->io) < 2)
+        return -EAGAIN;
+    send = io_uring_get_sqe(&r->io);
+    io_uring_prep_sendmsg(send, job->fd, &job->msg, MSG_NOSIGNAL | MSG_WAITALL);
+    send->user_data = (uint64_t)(uintptr_t)job;
+    if (job->close_fd) {
+        send->flags |= IOSQE_IO_HARDLINK; /* also when sending fails */
+        shut = io_uring_get_sqe(&r->io);
+        io_uring_prep_close(shut, job->fd);
+        shut->user_data = NOBODY;
+    }
+    int e = io_uring_submit(&r->io);
+    if (e <= 0) {
+        take_back(send);
+        if (shut != NULL)
+            take_back(shut);
+        if (is_lost(e))
+            r->lost = true;
+        return e < 0 ? e : -EAGAIN;
+    }
+    job->next = r->jobs;
+    job->pprev = &r->jobs;
+    if (r->jobs != NULL)
+        r->jobs->pprev = &job->next;
+    r->jobs = job;
+    atomic_fetch_add(&r->running, 1);
+    return 0;
+}
+
+static int send_start(struct transport_job *job)
+{
+    memset(&job->msg, 0, sizeof(job->msg));
+    job->msg.msg_iov = job->iov;
+    job->msg.msg_iovlen = job->iov_n;
+    job->result = 0;
+    atomic_store(&job->over, false);
+    int e = -ENOSYS;
+    for (int tries = 0; tries < 2; tries++) {
+        struct ring *r = ring_get();
+        if (r == NULL) {
+            e = -ENOSYS;
+            break;
+        }
+        job->ring = r;
+        job->pid = atomic_load(&my_pid);
+        pthread_mutex_lock(&r->lock);
+        e = submit(r, job);
+        pthread_mutex_unlock(&r->lock);
+        if (!is_lost(e))
+            break;
+    }
+    if (e < 0)
+        atomic_store(&job->over, true);
+    return e;
+}
+
+static bool is_ours(const struct transport_job *job)
+{
+    return job->ring != NULL && job->pid == atomic_load(&my_pid);
+}
+
+static bool send_over(struct transport_job *job, bool wait)
+{
+    struct ring *r = job->ring;
+    if (atomic_load(&job->over) || !is_ours(job))
+        return atomic_load(&job->over);
+    pthread_mutex_lock(&r->lock);
+    if (!r->waiting && r->open)
+        reap(r);
+    while (wait && !atomic_load(&job->over))
+        reap_wait(r, 0);
+    pthread_mutex_unlock(&r->lock);
+    return atomic_load(&job->over);
+}
+
+static void send_cancel(struct transport_job *job)
+{
+    struct ring *r = job->ring;
+    if (atomic_load(&job->over) || !is_ours(job))
+        return;
+    pthread_mutex_lock(&r->lock);
+    cancel(r, job);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static bool thread_busy(void)
+{
+    return my_ring != NULL && atomic_load(&my_ring->running) > 0;
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&all_lock);
+    struct ring *r = all;
+    pthread_mutex_unlock(&all_lock);
+    for (; r != NULL; r = r->next) {
+        pthread_mutex_lock(&r->lock);
+        struct transport_job *job = r->jobs;
+        while (job != NULL && !r->waiting) {
+            if (job->close_fd) {
+                job = job->next;
+                continue;
+            }
+            cancel(r, job);
+            job = r->jobs;
+        }
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+/* Only the mappings and the descriptors are ours here; the requests are the parent's. */
+static void after_fork(void)
+{
+    atomic_store(&my_pid, rawsys_getpid());
+    pthread_mutex_init(&all_lock, NULL);
+    for (struct ring *r = all; r != NULL; r = r->next) {
+        locks_init(r);
+        r->jobs = NULL;
+        r->waiting = false;
+        atomic_store(&r->running, 0);
+        if (r->open)
+            ring_shut(r);
+        else
+            atomic_store(&r->used, false);
+    }
+    if (my_ring != NULL)
+        pthread_setspecific(thread_end, NULL);
+    my_ring = NULL;
+}
+
+const struct transport_ops transport_uring_ops = {
+    .name = "uring",
+    .send_start = send_start,
+    .send_over = send_over,
+    .send_cancel = send_cancel,
+    .thread_busy = thread_busy,
+    .before_fork = before_fork,
+    .after_fork = after_fork,
+};
+
+int transport_uring_setup(const struct transport_env *e)
+{
+    env = *e;
+    atomic_store(&my_pid, rawsys_getpid());
+    struct io_uring io;
+    int r = ring_open(&io);
+    if (r < 0)
+        return r;
+    /* Without it (before Linux 6.0) what a stopped send has sent could not be told; nor does MSG_WAITALL go on there. */
+    struct io_uring_sync_cancel_reg reg = { .addr = NOBODY, .timeout = { -1, -1 } };
+    r = io_uring_register_sync_cancel(&io, &reg);
+    io_close(&io, false);
+    return r == -EINVAL ? -EOPNOTSUPP : 0;
+}

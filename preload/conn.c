@@ -1,0 +1,371 @@
+/*
+ * Connections: their memory, the changes of their state, their end.
+ */
+#include "preload/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/base/reason.h"
+#include "core/base/sm.h"
+#include "core/base/trace.h"
+#include "preload/drive.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+#include "preload/stats.h"
+#include "preload/transports.h"
+
+static const struct sm_state states[] = {
+    [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },
+    [CONN_CONNECTING] = { "connecting",
+                          SM_TO(CONN_NEGOTIATING) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
+    [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_FULL) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
+    [CONN_FULL] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
+    [CONN_PLAIN] = { "plain", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
+    [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
+};
+
+/* Slots are never unmapped: a child may hold one that the parent gave back. */
+/* Untouched pages cost nothing: `pre` and `msg` are rarely used, `out` seldom. */
+#define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN + STREAM_HDR_LEN + CONN_EAGER_MAX)
+
+#define BLOCK_SLOTS 16u
+#define BLOCKS_MAX 4096u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects blocks, blocks_n. Innermost. */
+static struct conn *blocks[BLOCKS_MAX];
+static unsigned blocks_n;
+
+static void move(struct conn *c, enum conn_state to)
+{
+    uint8_t st = atomic_load(&c->state);
+    sm_move(states, "conn", c, &st, (uint8_t)to);
+    atomic_store(&c->state, st);
+}
+
+static struct conn *slot_claim(void)
+{
+    for (unsigned b = 0; b < blocks_n; b++)
+        for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
+            uint32_t none = 0;
+            if (atomic_compare_exchange_strong(&blocks[b][i].procs, &none, 1))
+                return &blocks[b][i];
+        }
+    if (blocks_n == BLOCKS_MAX)
+        return NULL;
+    struct conn *block = mmap(NULL, BLOCK_SLOTS * sizeof(*block), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        return NULL;
+    blocks[blocks_n++] = block;
+    atomic_store(&block[0].procs, 1);
+    return &block[0];
+}
+
+struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule)
+{
+    pthread_mutex_lock(&lock);
+    struct conn *c = slot_claim();
+    pthread_mutex_unlock(&lock);
+    if (c == NULL)
+        return NULL;
+    /* All but procs; the protocol parts are set up when they begin. */
+    memset((uint8_t *)c + sizeof(c->procs), 0, offsetof(struct conn, ep) - sizeof(c->procs));
+    c->responder = responder;
+    c->require = rule->action == POLICY_REQUIRE;
+    c->opts = rule->opts;
+    c->lowat_now = 1;
+    c->user_lowat = 1;
+    c->born_ns = proc_now_ns();
+    c->kernel_wants = responder ? POLLIN : POLLOUT;
+    atomic_store(&c->state, CONN_FREE);
+    move(c, state);
+    return c;
+}
+
+int conn_buffers(struct conn *c)
+{
+    if (c->mem != NULL)
+        return 0;
+    size_t len = CONN_MEM_LEN;
+    uint8_t *mem = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mem == MAP_FAILED)
+        return -ENOMEM;
+    c->mem = mem;
+    c->in = mem;
+    c->out = mem + CONN_IN_LEN;
+    c->pre = c->out + CONN_OUT_LEN;
+    c->msg = c->pre + CONN_PRE_LEN;
+    return 0;
+}
+
+void conn_release(struct conn *c)
+{
+    if (c->mem != NULL)
+        munmap(c->mem, CONN_MEM_LEN);
+    if (atomic_fetch_sub(&c->procs, 1) == 1)
+        atomic_store(&c->state, CONN_FREE);
+}
+
+void conn_count_child(struct conn *c, int by)
+{
+    atomic_fetch_add(&c->procs, (uint32_t)by);
+}
+
+static size_t mulpdu(const struct conn *c, int fd)
+{
+    if (c->opts.fpdu_len != 0)
+        return c->opts.fpdu_len;
+    int mss = 0;
+    socklen_t len = sizeof(mss);
+    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) < 0 || mss <= 0)
+        mss = 536; /* every host takes that much: RFC 9293 section 3.7.1 */
+    return mpa_mulpdu((size_t)mss);
+}
+
+int conn_begin(struct conn *c)
+{
+    struct negotiate_cfg cfg = {
+        .responder = c->responder,
+        .transports = HELLO_TRANSPORT_IWARP,
+        .mpa = {
+            .rev = 2,
+            .crc = c->opts.crc,
+            .peer_to_peer = true,
+            .rtr = c->opts.rtr,
+            .ird = c->opts.ird,
+            .ord = c->opts.ord,
+        },
+        .params = {
+            .version = 1,
+            .flags = STREAM_FLAG_LLP,
+            .ring_len = c->opts.ring_len,
+            .eager_max = CONN_EAGER_MAX,
+            .bufs = 64,
+        },
+        .timeout_ns = (uint64_t)proc.set.hello_timeout_ms * 1000000u,
+    };
+    memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));
+    proc_random(cfg.nonce, sizeof(cfg.nonce));
+    do
+        cfg.params.ring_stag = proc_random32(NULL);
+    while (cfg.params.ring_stag == 0);
+    int r = negotiate_init(&c->neg, &cfg, proc_now_ns());
+    if (r < 0)
+        return r;
+    if (conn_state(c) != CONN_NEGOTIATING)
+        move(c, CONN_NEGOTIATING);
+    return 0;
+}
+
+int conn_go_full(struct sock *s, struct conn *c)
+{
+    const struct mpa_startup_result *res = &c->neg.mpa.res;
+    int fd = atomic_load(&s->fd);
+    struct iwarp_cfg ic = {
+        .initiator = !c->responder,
+        .tx = { .crc = res->crc, .markers = res->markers_tx },
+        .rx = { .crc = res->crc, .markers = res->markers_rx },
+        .rtr = res->rtr,
+        .ird = res->ird,
+        .ord = res->ord,
+        .mulpdu = mulpdu(c, fd),
+        .send_max = STREAM_HDR_LEN + CONN_EAGER_MAX,
+        .in_buf = c->in,
+        .in_cap = CONN_IN_LEN,
+        .out_buf = c->out,
+        .out_cap = CONN_OUT_LEN,
+        .msg_buf = c->msg,
+        .random32 = proc_random32,
+    };
+    int r = iwarp_init(&c->ep, &ic);
+    if (r < 0)
+        return r;
+    /* The ring's STag was offered in the private data, before this endpoint existed. */
+    struct ddp_region ring = {
+        .stag = c->neg.cfg.params.ring_stag,
+        .access = DDP_ACCESS_REMOTE_WRITE,
+        .deferred = true,
+        .to = 0,
+        .len = c->neg.cfg.params.ring_len,
+    };
+    c->ep.stags.region[0] = ring;
+    struct stream_cfg sc = {
+        .ep = &c->ep.base,
+        .local = c->neg.cfg.params,
+        .peer = c->neg.peer,
+        .eager_limit = CONN_EAGER_LIMIT,
+    };
+    r = stream_init(&c->st, &sc);
+    if (r < 0)
+        return r;
+    if (c->in_len > 0) { /* behind the startup frames: already where the endpoint wants it */
+        iwarp_in_fed(&c->ep, c->in_len);
+        c->in_len = 0;
+    }
+    atomic_store(&c->reason, REASON_UPGRADED);
+    move(c, CONN_FULL);
+    r = conn_tx_flush(c, fd, false); /* the initiator's RTR */
+    if (r == -EAGAIN)
+        conn_tx_later(c, fd);
+    struct sockaddr_storage peer = c->peer;
+    proc_explain(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
+    return 0;
+}
+
+void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
+{
+    atomic_store(&c->reason, (uint8_t)reason);
+    if (conn_state(c) != CONN_PLAIN)
+        move(c, CONN_PLAIN);
+    if (c->pre_len == c->pre_off && atomic_load(&c->so_error) == 0)
+        atomic_store(&s->active, false);
+    struct sockaddr_storage peer = c->peer;
+    proc_explain(s, c->responder ? "accept" : "connect", &peer, "plain", reason);
+}
+
+void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
+{
+    atomic_store(&c->so_error, err);
+    atomic_store(&c->reason, (uint8_t)reason);
+    move(c, CONN_DEAD);
+    struct sockaddr_storage peer = c->peer;
+    proc_explain(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
+}
+
+/* A connection that stayed plain did its reading and writing without us: the kernel counted. */
+static void plain_totals(int fd, struct stats_record *r)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    if (fd < 0 || REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+        return;
+    r->rx_bytes = info.tcpi_bytes_received;
+    /* Retransmissions are in bytes_sent but not in what the program wrote. */
+    r->tx_bytes = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+}
+
+static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
+{
+    enum conn_state st = conn_state(c);
+    memset(r, 0, sizeof(*r));
+    r->pid = proc.pid;
+    r->program = proc.program;
+    r->role = c->responder ? "accept" : "connect";
+    r->local = c->local;
+    r->peer = c->peer;
+    int fd = atomic_load(&s->fd);
+    if (r->local.ss_family == 0 && fd >= 0) {
+        socklen_t len = sizeof(r->local);
+        if (REAL(getsockname)(fd, (struct sockaddr *)&r->local, &len) < 0)
+            r->local.ss_family = 0;
+    }
+    r->transport = "plain";
+    r->reason = atomic_load(&c->reason);
+    r->rtr = "none";
+    if (r->reason == REASON_NONE)
+        r->reason = atomic_load(&c->plain_tx) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
+    if (st != CONN_FULL) {
+        plain_totals(fd, r);
+        return;
+    }
+    r->transport = c->ep.base.ops->name;
+    r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
+    r->crc = c->neg.mpa.res.crc;
+    r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
+    r->rx_bytes = c->st.rx.total + c->plain_rx;
+    r->tx_fpdus = c->ep.stats.tx_fpdus;
+    r->rx_fpdus = c->ep.stats.rx_fpdus;
+    r->sends = c->ep.stats.tx_sends;
+    r->writes = c->ep.stats.tx_writes;
+    r->errors = c->ep.stats.errors;
+}
+
+void conn_record(struct sock *s, struct conn *c)
+{
+    if (proc.set.stats_file[0] == '\0' || atomic_exchange(&c->recorded, true))
+        return;
+    struct stats_record r;
+    fill_record(s, c, &r);
+    char line[1536];
+    size_t len = stats_format(&r, line, sizeof(line));
+    proc_stats_write(line, len);
+}
+
+static bool linger_zero(int fd)
+{
+    struct linger lin;
+    socklen_t len = sizeof(lin);
+    return REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff && lin.l_linger == 0;
+}
+
+/*
+ * TCP answers a close that leaves received octets unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
+ * count as well.
+ */
+static void reset_if_unread(struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->rx) < 0)
+        return;
+    if (!c->rx_shut && (conn_rx_progress(c, fd, false), conn_rx_avail(c) > 0)) {
+        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
+    }
+    turn_give(&c->rx);
+}
+
+/* Octets accepted from the program but not yet in the kernel's hands go on after close. */
+static void settle_close(struct sock *s, struct conn *c, int fd)
+{
+    if (atomic_load(&c->procs) == 1)
+        reset_if_unread(c, fd);
+    if (turn_take_brief(&c->tx) < 0)
+        return; /* another thread is sending: it sees to it */
+    if (conn_tx_flush(c, fd, false) == -EAGAIN && !linger_zero(fd))
+        conn_tx_finish(s, fd, proc.set.linger_ms);
+    turn_give(&c->tx);
+}
+
+void conn_last_close(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    if (fd >= 0)
+        atomic_store(&s->fd, fd); /* for the record: still open */
+    conn_tx_finished(0);
+    if (conn_state(c) == CONN_FULL && fd >= 0)
+        settle_close(s, c, fd);
+    /* Whoever holds it last writes the record. */
+    if (atomic_load(&c->procs) == 1)
+        conn_record(s, c);
+    atomic_store(&s->fd, -1);
+}
+
+static void settle_one(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    struct conn *c = s->conn;
+    if (c == NULL || atomic_load(&s->fd) != fd)
+        return;
+    if (conn_state(c) == CONN_FULL && turn_take_brief(&c->tx) == 0) {
+        if (conn_tx_flush(c, fd, false) == -EAGAIN)
+            conn_tx_finish(s, fd, proc.set.linger_ms);
+        turn_give(&c->tx);
+    }
+    /* Whoever holds it last writes the record. */
+    if (atomic_load(&c->procs) == 1)
+        conn_record(s, c);
+    conn_count_child(c, -1);
+}
+
+void conn_settle_all(void)
+{
+    sock_each(settle_one, NULL);
+    conn_tx_finished(proc.set.linger_ms);
+}

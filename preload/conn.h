@@ -1,0 +1,163 @@
+/*
+ * A connection that is negotiating, accelerated, or was found to stay plain. It lives in memory shared by fork, so that
+ * parent and child may both use it as they may a TCP socket.
+ *
+ *   CONNECTING --TCP is up--> NEGOTIATING --first FPDU possible--> FULL
+ *        \                        |  \--Nak, reject, other octets--> PLAIN
+ *         \--connect failed------>|---fallback: connected again----> PLAIN
+ *                                  \--`require`, responder's failure--> DEAD
+ *
+ * Locks: rx is the turn of the receive side, tx of the send side; rx before tx. State changes are made with both.
+ * What a field belongs to is said beside it; `any` fields are atomic or constant after conn_new.
+ */
+#ifndef SW_PRELOAD_CONN_H
+#define SW_PRELOAD_CONN_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "core/base/iov.h"
+#include "core/base/must.h"
+#include "core/iwarp/iwarp.h"
+#include "core/negotiate/negotiate.h"
+#include "core/policy/policy.h"
+#include "core/stream/stream.h"
+#include "core/transport/transport.h"
+#include "preload/sock.h"
+#include "preload/turn.h"
+
+enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_PLAIN, CONN_DEAD };
+
+#define CONN_IN_LEN (256u * 1024u)               /* staging for received octets */
+#define CONN_OUT_LEN (MPA_FPDU_MAX + 1024u)      /* the tail of a cut frame */
+#define CONN_PRE_LEN (NEGOTIATE_STREAMED_MAX + HELLO_LEN_MAX)
+#define CONN_EAGER_MAX 32768u                     /* largest payload of a Send we take */
+#define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */
+#define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, blocking */
+#define CONN_BATCH_NONBLOCK_LEN (256u * 1024u)   /* and not blocking: what does not go is framed again later */
+
+struct conn {
+    _Atomic uint32_t procs;   /* any: processes that hold it; 0: the slot is free */
+    _Atomic uint8_t state;    /* enum conn_state; changed with rx and tx held, read by any */
+    bool responder;           /* any */
+    bool require;             /* any: the rule says require */
+    _Atomic uint8_t reason;   /* any: enum reason */
+    _Atomic bool recorded;    /* any: its statistics line was written */
+    struct policy_opts opts;  /* any */
+    struct turn rx, tx;
+    struct turn_event rx_left; /* any: the RTR came, or a reader left without it */
+
+    /* negotiation: rx and tx */
+    struct negotiate neg;
+    size_t in_len;            /* octets collected in `in` for the negotiation */
+    uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
+    bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
+    uint64_t born_ns;         /* any */
+
+    /* memory: constant from conn_buffers to conn_release */
+    uint8_t *mem;
+    uint8_t *in, *out, *pre, *msg;
+
+    /* rx */
+    size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in `pre` */
+    uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
+    bool rx_shut;             /* shutdown(SHUT_RD) */
+    bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
+    uint64_t plain_rx;
+
+    /* tx */
+    bool tx_shut;             /* the program shut down its side, or FIN was posted */
+    bool fin_owed;            /* FIN waits for the tail before it */
+    bool tx_fin_done;         /* TCP's FIN followed ours */
+    bool tx_rest;             /* something may be queued: flush before posting more */
+    struct transport_job job; /* sends a frame's tail while the program does other things */
+    bool job_runs;
+    _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
+
+    _Atomic uint32_t user_lowat; /* any: SO_RCVLOWAT as the program set it */
+    _Atomic int so_error;     /* any: pending error, told once */
+
+    struct sockaddr_storage local, peer; /* any, set at connect or accept */
+    socklen_t peer_len;
+
+    struct iwarp_ep ep;       /* receive side rx, send side tx */
+    struct stream st;
+};
+
+/* A fresh conn in state `state`, held by this process, or NULL. */
+struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule);
+/* This process holds it no longer. */
+void conn_release(struct conn *c);
+/* Maps its buffers (once). -ENOMEM. */
+int conn_buffers(struct conn *c) SW_MUST;
+/* Before fork the parent counts the child in; undo if the fork failed. */
+void conn_count_child(struct conn *c, int by);
+
+/* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
+int conn_begin(struct conn *c) SW_MUST;
+/* The negotiation is done: FPDUs from now on. Both turns held. */
+int conn_go_full(struct sock *s, struct conn *c) SW_MUST;
+/* It stays plain for this reason. Both turns held, or nobody else can know it yet. */
+void conn_go_plain(struct sock *s, struct conn *c, unsigned reason);
+/* `require`, or a broken peer: calls fail with err from now on. */
+void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err);
+
+/* The last descriptor of this process goes (fd is it, or -1 if it is already gone). */
+void conn_last_close(struct sock *s, int fd);
+/* Writes its statistics line unless somebody did. */
+void conn_record(struct sock *s, struct conn *c);
+/* At exit: what was accepted from the program is sent, within SOCKWARP_LINGER_MS. */
+void conn_settle_all(void);
+
+static inline enum conn_state conn_state(const struct conn *c)
+{
+    return (enum conn_state)atomic_load_explicit(&c->state, memory_order_acquire);
+}
+
+static inline bool conn_undecided(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && c->responder && c->neg.state == NEGOTIATE_PEEK;
+}
+
+/* ---- conn_rx.c ---- */
+
+/*
+ * As recv(2) on an active sock, -errno instead of errno. CONN_ASK_KERNEL: it turned out plain, nothing was read: the
+ * caller makes the real call.
+ */
+#define CONN_ASK_KERNEL (-(ssize_t)0x10000)
+ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
+/*
+ * Takes in what the kernel has without waiting (if `fill`), and decodes. rx held. Returns 1: readable (octets, end or
+ * error), 0: not, -EAGAIN never. *drained: the kernel had nothing more.
+ */
+int conn_rx_progress(struct conn *c, int fd, bool fill);
+/* Octets a read would give now; rx held. */
+size_t conn_rx_avail(const struct conn *c);
+/* Sets SO_RCVLOWAT so that half a frame wakes nobody; 1 between frames. rx held. */
+void conn_rx_lowat(struct conn *c, int fd);
+
+/* ---- conn_tx.c ---- */
+
+/* As send(2) on an active sock; CONN_ASK_KERNEL likewise. */
+ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
+/* Sends what is queued: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
+int conn_tx_flush(struct conn *c, int fd, bool block);
+/* shutdown(2) of an accelerated connection. */
+int conn_shutdown(struct sock *s, int fd, int how);
+/*
+ * The program closes or exits: what is queued goes out without it, at once where the transport can (it then owns a
+ * duplicate of fd), else within linger_ms. tx held.
+ */
+void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
+/* Lets go of connections that were finished that way; wait_ms > 0 (exit): waits for them, at most so long. */
+void conn_tx_finished(uint32_t wait_ms);
+/* Hands the queued rest to the transport, so that it goes without us. tx held. */
+void conn_tx_later(struct conn *c, int fd);
+/* The asynchronous send is over or is stopped; what it sent is booked. tx held. wait: until it is over. */
+void conn_tx_reap(struct conn *c, bool wait);
+
+#endif

@@ -1,0 +1,282 @@
+/*
+ * Receiving on an active connection: recv(2)'s semantics over the stream.
+ *
+ * Receive path: kernel -> staging -> [iwarp: mpa, ddp, rdmap] -> [stream] -> the program's buffer.
+ *
+ * The holder of the rx turn may sleep in the kernel's own recv, into the staging buffer: so timeouts, signals and
+ * shutdown by another thread behave as the kernel's because they are the kernel's.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/proc.h"
+#include "preload/ready.h"
+#include "preload/real.h"
+
+size_t conn_rx_avail(const struct conn *c)
+{
+    return (c->pre_len - c->pre_off) + (conn_state(c) == CONN_FULL ? (size_t)stream_avail(&c->st) : 0);
+}
+
+/* What the receive side wants sent: a Terminate, a Read Response. If a sender is at work it takes them along. */
+static void send_ctrl(struct conn *c, int fd)
+{
+    if (!iwarp_ctrl_pending(&c->ep) || turn_try(&c->tx) < 0)
+        return;
+    int r = conn_tx_flush(c, fd, false);
+    if (r == -EAGAIN)
+        conn_tx_later(c, fd);
+    turn_give(&c->tx);
+}
+
+/* The peer broke the protocol: after the Terminate the connection ends (RFC 5040 section 7.1). */
+static void break_off(struct conn *c, int fd)
+{
+    if (iwarp_state_now(&c->ep) == IWARP_FULL || iwarp_state_now(&c->ep) == IWARP_WAIT_RTR)
+        iwarp_fail(&c->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
+                                               TERM_RDMAP_UNSPECIFIED });
+    struct term_code t = iwarp_error(&c->ep);
+    trace_info("fd %d: protocol error %u/%u/%#x: %s", fd, t.layer, t.etype, t.code, term_code_text(t));
+    send_ctrl(c, fd);
+    REAL(shutdown)(fd, SHUT_RDWR);
+}
+
+/* Decodes what is staged. */
+static void decode(struct conn *c, int fd)
+{
+    if (c->st.rx.end == STREAM_BROKEN)
+        return;
+    bool could_send = iwarp_can_send(&c->ep);
+    if (stream_poll(&c->st) < 0)
+        break_off(c, fd);
+    else if (iwarp_ctrl_pending(&c->ep))
+        send_ctrl(c, fd);
+    if (!could_send && iwarp_can_send(&c->ep))
+        turn_event_signal(&c->rx_left);
+}
+
+/*
+ * One recv into staging. Returns what recv returned, -errno, or -ENOBUFS if staging is full. -EAGAIN with flags
+ * MSG_DONTWAIT: nothing there.
+ */
+static ssize_t fill(struct conn *c, int fd, int flags)
+{
+    uint8_t *p;
+    size_t room = iwarp_in_space(&c->ep, &p);
+    if (room == 0)
+        return -ENOBUFS;
+    ssize_t n = REAL(recv)(fd, p, room, flags);
+    if (n < 0)
+        return -errno;
+    if (n == 0)
+        stream_eof(&c->st, iwarp_in_eof(&c->ep));
+    else
+        iwarp_in_fed(&c->ep, (size_t)n);
+    return n;
+}
+
+int conn_rx_progress(struct conn *c, int fd, bool take)
+{
+    if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
+        return 1;
+    if (conn_state(c) != CONN_FULL)
+        return conn_state(c) == CONN_DEAD;
+    decode(c, fd);
+    while (take && !stream_readable(&c->st)) {
+        ssize_t n = fill(c, fd, MSG_DONTWAIT);
+        if (n < 0) {
+            if (n != -EAGAIN && n != -EINTR && n != -ENOBUFS) {
+                atomic_store(&c->so_error, (int)-n);
+                return 1;
+            }
+            break;
+        }
+        decode(c, fd);
+    }
+    return stream_readable(&c->st);
+}
+
+void conn_rx_lowat(struct conn *c, int fd)
+{
+    if (conn_state(c) != CONN_FULL)
+        return;
+    /* Beyond half the receive buffer the kernel would never wake us; a frame's rest is asked for in parts then. */
+    size_t need = iwarp_in_need(&c->ep);
+    uint32_t want = need <= 1 ? 1 : need < 65536 ? (uint32_t)need : 65536;
+    if (want == c->lowat_now)
+        return;
+    int v = (int)want;
+    if (REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof(v)) == 0)
+        c->lowat_now = want;
+}
+
+/* The end of the stream as recv shows it: -ECONNRESET once, then end of file. */
+static ssize_t end_result(struct conn *c)
+{
+    int err = atomic_exchange(&c->so_error, 0);
+    if (err != 0) {
+        c->reset_told = true;
+        return -err;
+    }
+    if (conn_state(c) == CONN_FULL &&
+        (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && !c->reset_told) {
+        c->reset_told = true;
+        /* A peer that never sent an octet of the stream did not reset it, it never spoke it (DESIGN section 4). */
+        return c->st.rx.end == STREAM_BROKEN && c->st.rx.total == 0 ? -EPROTO : -ECONNRESET;
+    }
+    return 0;
+}
+
+static bool ended(const struct conn *c)
+{
+    return atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
+           (conn_state(c) == CONN_FULL && c->st.rx.end != STREAM_OPEN) || c->rx_shut;
+}
+
+/* Gives out what is ready. `done` octets were given before; with MSG_PEEK they are passed over. */
+static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done, int flags)
+{
+    size_t got = 0, skip = (flags & MSG_PEEK) ? done : 0;
+    size_t pre = c->pre_len - c->pre_off;
+    if (pre > skip && len > 0) {
+        size_t n = pre - skip < len ? pre - skip : len;
+        const uint8_t *p = c->pre + c->pre_off + skip;
+        got = (flags & MSG_TRUNC) ? n : iov_iter_scatter(it, p, n);
+        skip = 0;
+        if (!(flags & MSG_PEEK)) {
+            c->pre_off += got;
+            c->plain_rx += got;
+        }
+    } else {
+        skip -= pre < skip ? pre : skip;
+    }
+    if (conn_state(c) != CONN_FULL || got == len)
+        return got;
+    if (flags & MSG_PEEK) {
+        size_t n = stream_avail(&c->st) > skip ? (size_t)stream_avail(&c->st) - skip : 0;
+        if (flags & MSG_TRUNC)
+            return got + (n < len - got ? n : len - got);
+        return got + stream_peek(&c->st, it, len - got, skip);
+    }
+    if (flags & MSG_TRUNC)
+        return got + stream_discard(&c->st, len - got);
+    return got + stream_read(&c->st, it, len - got);
+}
+
+/* Waits in the kernel for more, as long as the program's own recv would. 0: look again. */
+static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
+{
+    if (c->lowat_now != 1) {
+        int one = 1;
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+        c->lowat_now = 1;
+    }
+    ssize_t r;
+    turn_sleep(&c->rx);
+    if (drive_others(s)) {
+        uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
+        r = drive_wait(fd, POLLIN, deadline, s);
+        r = r > 0 ? fill(c, fd, MSG_DONTWAIT) : r == 0 && deadline != 0 ? -EAGAIN : r;
+        if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
+            r = 0;
+    } else {
+        r = fill(c, fd, 0);
+    }
+    turn_wake(&c->rx);
+    return r < 0 ? r : 0;
+}
+
+static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    size_t lowat = atomic_load(&c->user_lowat);
+    size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
+    size_t done = 0;
+    for (;;) {
+        if (conn_state(c) == CONN_FULL)
+            decode(c, fd);
+        done += give(c, it, len - done, done, flags);
+        if (done > 0 && (done >= target || done == len))
+            return (ssize_t)done;
+        if (ended(c))
+            return done > 0 ? (ssize_t)done : end_result(c);
+        if (conn_state(c) != CONN_FULL)
+            return (ssize_t)done; /* plain from here on: the caller asks the kernel */
+        ssize_t r = wait ? wait_more(s, c, fd) : fill(c, fd, MSG_DONTWAIT);
+        if (r >= 0)
+            continue;
+        if (r == -ENOBUFS) /* peeking at more than staging holds */
+            return done > 0 ? (ssize_t)done : -EAGAIN;
+        if (done == 0)
+            return r;
+        if (r != -EINTR && r != -EAGAIN)
+            atomic_store(&c->so_error, (int)-r); /* told at the next call */
+        return (ssize_t)done;
+    }
+}
+
+/* While the negotiation runs there is nothing to read: drive it. 0: it is over. */
+static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    uint64_t deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
+    for (;;) {
+        int r = drive_sock(s, !wait);
+        enum conn_state st = conn_state(c);
+        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+            return 0;
+        if (!wait || r == -EDEADLK)
+            return -EAGAIN;
+        r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
+        if (r < 0)
+            return r;
+        if (r == 0 && deadline != 0 && proc_now_ns() >= deadline)
+            return -EAGAIN;
+    }
+}
+
+ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct conn *c = s->conn;
+    if (flags & (MSG_OOB | MSG_ERRQUEUE))
+        return flags & MSG_OOB ? -EINVAL : -EAGAIN; /* as TCP without urgent data, or without errors queued */
+    enum conn_state st = conn_state(c);
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        ssize_t r = recv_negotiating(s, c, fd, flags);
+        if (r < 0)
+            return r;
+    }
+    if (len == 0)
+        return 0;
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    uint64_t deadline = 0;
+    int r = turn_try(&c->rx);
+    if (r < 0) {
+        deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
+        uint64_t now = deadline ? proc_now_ns() : 0;
+        r = wait ? turn_take(&c->rx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx);
+        if (r < 0)
+            return r == -EINTR ? r : -EAGAIN;
+    }
+    ssize_t n = recv_full(s, c, fd, it, len, flags);
+    bool more = conn_rx_avail(c) > 0 || (conn_state(c) == CONN_FULL && c->ep.rx.tail > c->ep.rx.head);
+    bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
+    bool full = conn_state(c) == CONN_FULL;
+    turn_give(&c->rx);
+    if (full && !iwarp_can_send(&c->ep))
+        turn_event_signal(&c->rx_left);
+    if (plain)
+        atomic_store(&s->active, false);
+    else if (more || ended(c))
+        ready_left_over(s);
+    if (n == 0 && plain)
+        return CONN_ASK_KERNEL;
+    return n;
+}

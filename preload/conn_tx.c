@@ -1,0 +1,450 @@
+/*
+ * Sending on an active connection: send(2)'s semantics over the stream.
+ *
+ * Program octets are framed where they lie and leave with one sendmsg: nothing is copied on the way in. What the kernel
+ * does not take of a frame already begun is copied (the tail) and goes on without the program; frames not begun are
+ * dropped again and the program is told the smaller count, as a full socket buffer would.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+#include "preload/transports.h"
+
+/* Closed by the program, their last octets under way by the transport: sock and memory stay until that is over. */
+#define FINISHING_MAX 1024u
+static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects finishing, finishing_n */
+static struct sock *finishing[FINISHING_MAX];
+static unsigned finishing_n;
+
+void conn_tx_reap(struct conn *c, bool wait)
+{
+    if (!c->job_runs || !transport_now()->send_over(&c->job, wait))
+        return;
+    c->job_runs = false;
+    if (c->job.result > 0)
+        iwarp_out_sent(&c->ep, (size_t)c->job.result);
+    else if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR &&
+             c->job.result != -ECANCELED)
+        atomic_store(&c->so_error, (int)-c->job.result);
+}
+
+/* Everything that was queued went out. May queue a notify or the owed FIN. True: there is more. */
+static bool flushed(struct conn *c)
+{
+    stream_flushed(&c->st);
+    if (c->fin_owed && stream_fin(&c->st) == 0)
+        c->fin_owed = false;
+    const struct iovec *iov;
+    size_t len;
+    return iwarp_out(&c->ep, &iov, &len) > 0;
+}
+
+/* One sendmsg of what is queued. 0: all of it went; else -errno (some of it may have gone). */
+static int out_once(struct conn *c, int fd, int flags)
+{
+    const struct iovec *iov;
+    size_t len;
+    size_t n = iwarp_out(&c->ep, &iov, &len);
+    if (n == 0)
+        return 0;
+    struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
+    ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
+    if (sent < 0)
+        return -errno;
+    iwarp_out_sent(&c->ep, (size_t)sent);
+    return (size_t)sent == len ? 0 : -EINPROGRESS;
+}
+
+int conn_tx_flush(struct conn *c, int fd, bool block)
+{
+    if (c->job_runs) {
+        conn_tx_reap(c, false);
+        if (c->job_runs) {
+            transport_now()->send_cancel(&c->job);
+            conn_tx_reap(c, false);
+        }
+    }
+    do {
+        int r;
+        do
+            r = out_once(c, fd, MSG_NOSIGNAL | (block ? 0 : MSG_DONTWAIT));
+        while (r == -EINPROGRESS);
+        if (r < 0)
+            return r;
+    } while (flushed(c));
+    if (c->fin_owed)
+        return -EAGAIN;
+    if (c->st.tx.fin && !c->tx_fin_done) {
+        c->tx_fin_done = true;
+        REAL(shutdown)(fd, SHUT_WR);
+    }
+    return 0;
+}
+
+void conn_tx_later(struct conn *c, int fd)
+{
+    const struct iovec *iov;
+    size_t len;
+    size_t n = iwarp_out(&c->ep, &iov, &len);
+    if (n == 0 || c->job_runs)
+        return;
+    c->job.fd = fd;
+    c->job.close_fd = false;
+    c->job.iov = (struct iovec *)(uintptr_t)iov;
+    c->job.iov_n = (uint32_t)n;
+    c->job_runs = transport_now()->send_start(&c->job) == 0;
+}
+
+/* Waits (bounded) and sends by hand. */
+static void finish_here(struct conn *c, int fd, uint32_t linger_ms)
+{
+    uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u;
+    while (conn_tx_flush(c, fd, false) == -EAGAIN) {
+        uint64_t now = proc_now_ns();
+        if (now >= end)
+            return;
+        struct timespec ts = { .tv_sec = (time_t)((end - now) / 1000000000u),
+                               .tv_nsec = (long)((end - now) % 1000000000u) };
+        struct pollfd p = { .fd = fd, .events = POLLOUT };
+        int r = REAL(ppoll)(&p, 1, &ts, NULL);
+        if (r > 0 && (p.revents & (POLLERR | POLLHUP)))
+            return;
+    }
+}
+
+void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
+{
+    struct conn *c = s->conn;
+    int own = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
+    if (own >= 0)
+        own = proc_hide_fd(own);
+    const struct iovec *iov;
+    size_t len;
+    size_t n = iwarp_out(&c->ep, &iov, &len);
+    if (own >= 0 && n > 0) {
+        c->job.fd = own;
+        c->job.close_fd = true;
+        c->job.iov = (struct iovec *)(uintptr_t)iov;
+        c->job.iov_n = (uint32_t)n;
+        pthread_mutex_lock(&finishing_lock);
+        bool room = finishing_n < FINISHING_MAX;
+        if (room && transport_now()->send_start(&c->job) == 0) {
+            c->job_runs = true;
+            atomic_fetch_add(&s->refs, 1);
+            finishing[finishing_n++] = s;
+            own = -1;
+        }
+        pthread_mutex_unlock(&finishing_lock);
+    }
+    if (own >= 0) {
+        REAL(close)(own);
+        finish_here(c, fd, linger_ms);
+    }
+}
+
+void conn_tx_finished(uint32_t wait_ms)
+{
+    if (finishing_n == 0)
+        return;
+    uint64_t end = wait_ms ? proc_now_ns() + (uint64_t)wait_ms * 1000000u : 0;
+    struct sock *done[64];
+    unsigned n;
+    do {
+        n = 0;
+        pthread_mutex_lock(&finishing_lock);
+        for (unsigned i = finishing_n; i-- > 0 && n < SW_ARRAY_LEN(done);) {
+            struct conn *c = finishing[i]->conn;
+            conn_tx_reap(c, false);
+            while (c->job_runs && end != 0 && proc_now_ns() < end) {
+                /* The descriptor is the transport's, but still open: wait for room or an error. */
+                struct pollfd p = { .fd = c->job.fd, .events = POLLOUT };
+                REAL(poll)(&p, 1, (int)((end - proc_now_ns()) / 1000000u + 1));
+                conn_tx_reap(c, false);
+                if (c->job_runs)
+                    sched_yield();
+            }
+            if (!c->job_runs) {
+                done[n++] = finishing[i];
+                finishing[i] = finishing[--finishing_n];
+            }
+        }
+        pthread_mutex_unlock(&finishing_lock);
+        for (unsigned i = 0; i < n; i++)
+            sock_put(done[i]);
+    } while (n > 0);
+}
+
+/* ---- the program's sends ---- */
+
+/* Waits until the responder may send: the RTR has to come first (RFC 6581 section 9.2). */
+static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
+{
+    while (!iwarp_can_send(&c->ep)) {
+        uint32_t seen = turn_event_seen(&c->rx_left);
+        if (turn_try(&c->rx) == 0) {
+            conn_rx_progress(c, fd, true);
+            bool over = c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
+            turn_give(&c->rx);
+            if (iwarp_can_send(&c->ep))
+                break;
+            if (over)
+                return -EPIPE;
+            if (!wait)
+                return -EAGAIN;
+            int r = drive_wait(fd, POLLIN, deadline, s);
+            if (r < 0)
+                return r;
+        } else {
+            if (!wait)
+                return -EAGAIN;
+            uint64_t now = deadline ? proc_now_ns() : 0;
+            int r = turn_event_wait(&c->rx_left, seen, deadline > now ? deadline - now : 0);
+            if (r == -EINTR)
+                return r;
+        }
+        if (deadline != 0 && proc_now_ns() >= deadline)
+            return -EAGAIN;
+    }
+    return 0;
+}
+
+static ssize_t broken_pipe(int flags)
+{
+    if (!(flags & MSG_NOSIGNAL))
+        raise(SIGPIPE); /* directed at this thread, as the kernel's */
+    return -EPIPE;
+}
+
+/* What was posted but not begun is the program's again. Returns octets taken back. */
+static size_t take_back(struct conn *c, int fd)
+{
+    struct iwarp_cut cut = iwarp_out_detach(&c->ep);
+    size_t back = stream_unpost(&c->st, cut.frames);
+    conn_tx_later(c, fd);
+    return back;
+}
+
+/* tx is held. */
+static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_NOSIGNAL | MSG_CONFIRM)) |
+                 (wait ? 0 : MSG_DONTWAIT);
+    if (c->tx_shut)
+        return broken_pipe(flags);
+    size_t done = 0;
+    while (done < len) {
+        int r = 0;
+        if (c->job_runs || c->tx_rest) {
+            if (wait && c->job_runs)
+                conn_tx_reap(c, true);
+            r = conn_tx_flush(c, fd, wait);
+            c->tx_rest = r != 0;
+            if (r < 0)
+                break;
+        }
+        size_t part = len - done;
+        size_t most = wait ? CONN_BATCH_LEN : CONN_BATCH_NONBLOCK_LEN;
+        if (part > most)
+            part = most;
+        ssize_t n = stream_write(&c->st, it, part);
+        if (n <= 0) {
+            r = n < 0 ? (int)n : -EAGAIN;
+            if (done > 0)
+                break;
+            return r == -EPIPE ? broken_pipe(flags) : r;
+        }
+        done += (size_t)n;
+        do
+            r = out_once(c, fd, kflags | (done < len ? MSG_MORE : 0));
+        while (r == -EINPROGRESS);
+        if (r == 0) {
+            if (flushed(c))
+                c->tx_rest = true;
+            continue;
+        }
+        done -= take_back(c, fd);
+        c->tx_rest = true;
+        return done > 0 ? (ssize_t)done : r;
+    }
+    if (c->tx_rest && !c->job_runs) {
+        /* A notify that found no room in the batch. */
+        int r = conn_tx_flush(c, fd, false);
+        c->tx_rest = r != 0;
+        if (r == -EAGAIN)
+            conn_tx_later(c, fd);
+    }
+    return (ssize_t)done;
+}
+
+/*
+ * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many).
+ * Initiators, and responders whose Hello is there, wait until it is decided.
+ */
+static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    uint64_t deadline = 0;
+    for (;;) {
+        int r = drive_sock(s, !wait);
+        enum conn_state st = conn_state(c);
+        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+            return 0;
+        if (conn_undecided(c)) {
+            r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
+            if (r < 0)
+                return r == -EINTR ? r : -EAGAIN;
+            ssize_t n = 0;
+            if (conn_undecided(c)) {
+                struct iovec iov[64];
+                size_t cnt = 0, left = len;
+                void *p;
+                for (size_t l; cnt < 64 && (l = iov_iter_next(it, left, &p)) > 0; left -= l)
+                    iov[cnt++] = (struct iovec){ p, l };
+                struct msghdr msg = { .msg_iov = iov, .msg_iovlen = cnt };
+                n = REAL(sendmsg)(fd, &msg, flags);
+                n = n < 0 ? -errno : n;
+                if (n > 0) {
+                    c->neg.streamed += (uint64_t)n;
+                    atomic_fetch_add(&c->plain_tx, (uint64_t)n);
+                }
+            }
+            turn_give(&c->tx);
+            if (n != 0)
+                return n;
+            continue;
+        }
+        if (!wait || r == -EDEADLK)
+            return -EAGAIN;
+        if (deadline == 0)
+            deadline = drive_call_deadline(fd, SO_SNDTIMEO);
+        r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
+        if (r < 0)
+            return r;
+        if (r == 0 && deadline != 0 && proc_now_ns() >= deadline)
+            return -EAGAIN;
+    }
+}
+
+ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct conn *c = s->conn;
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    enum conn_state st = conn_state(c);
+    if (flags & MSG_OOB)
+        return -EOPNOTSUPP;
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        ssize_t r = send_undecided(s, c, fd, it, len, flags);
+        if (r != 0)
+            return r;
+        st = conn_state(c);
+    }
+    if (st == CONN_PLAIN)
+        return CONN_ASK_KERNEL;
+    int err = atomic_exchange(&c->so_error, 0);
+    if (err != 0)
+        return -err;
+    if (st == CONN_DEAD)
+        return broken_pipe(flags);
+    if (len == 0)
+        return 0;
+    uint64_t deadline = 0;
+    int r = turn_try(&c->tx);
+    if (r < 0 || !iwarp_can_send(&c->ep))
+        deadline = wait ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
+    if (r < 0) {
+        uint64_t now = deadline ? proc_now_ns() : 0;
+        r = wait ? turn_take(&c->tx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->tx);
+        if (r < 0)
+            return r == -EINTR ? r : -EAGAIN;
+    }
+    ssize_t n = 0;
+    if (!iwarp_can_send(&c->ep)) {
+        turn_give(&c->tx); /* rx comes before tx */
+        n = await_rtr(s, c, fd, wait, deadline);
+        if (n < 0)
+            return n == -EPIPE ? broken_pipe(flags) : n;
+        r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
+        if (r < 0)
+            return r == -EINTR ? r : -EAGAIN;
+    }
+    if (wait)
+        turn_sleep(&c->tx);
+    n = send_full(s, c, fd, it, len, flags);
+    if (wait)
+        turn_wake(&c->tx);
+    turn_give(&c->tx);
+    return n;
+}
+
+int conn_shutdown(struct sock *s, int fd, int how)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        /* Decide first, if it is under way; a plain client's fate does not depend on it. */
+        int r = drive_sock(s, false);
+        (void)r;
+        if (conn_undecided(c) || conn_state(c) == CONN_CONNECTING)
+            return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+        while (conn_state(c) == CONN_NEGOTIATING) {
+            r = drive_wait(fd, (short)c->kernel_wants, 0, s);
+            if (r < 0 && r != -EINTR)
+                return r;
+            r = drive_sock(s, false);
+        }
+        st = conn_state(c);
+    }
+    if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
+        return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    int result = 0;
+    if (how == SHUT_WR || how == SHUT_RDWR) {
+        if (turn_take(&c->tx, 0, false) < 0)
+            return -EAGAIN;
+        if (!c->tx_shut) {
+            c->tx_shut = true;
+            c->fin_owed = true;
+            if (!iwarp_can_send(&c->ep)) {
+                /* The RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
+                c->fin_owed = false;
+                result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+            } else {
+                int r = conn_tx_flush(c, fd, false);
+                if (r == -EAGAIN && !atomic_load(&s->nonblock))
+                    r = conn_tx_flush(c, fd, true);
+                if (r == -EAGAIN) {
+                    /* FIN goes behind the tail; TCP's own follows with the next flush or close. */
+                    if (c->fin_owed && !c->job_runs && stream_fin(&c->st) == 0)
+                        c->fin_owed = false;
+                    conn_tx_later(c, fd);
+                }
+            }
+        } else {
+            /* ENOTCONN and the like as the kernel says them */
+            result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+        }
+        turn_give(&c->tx);
+    }
+    if (how == SHUT_RD || how == SHUT_RDWR) {
+        /* First the kernel's: it wakes a reader that sleeps with the turn. */
+        if (REAL(shutdown)(fd, SHUT_RD) < 0)
+            result = -errno;
+        if (turn_take(&c->rx, 0, false) == 0) {
+            c->rx_shut = true;
+            turn_give(&c->rx);
+        }
+    }
+    return result;
+}

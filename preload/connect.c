@@ -1,0 +1,274 @@
+/*
+ * connect(2): asks the peer whether it runs sockwarp, and goes back to plain TCP on the same socket if it does not.
+ *
+ * The program's connect completes when the negotiation has. Blocking: inside the call, with both turns held, so that
+ * nobody else takes what it waits for. Non-blocking: EINPROGRESS, and writability is held back until then.
+ */
+#include "preload/connect.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+
+#include "core/base/fault.h"
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "core/negotiate/verdict.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/local.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+
+static struct verdicts verdicts;
+static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER; /* protects verdicts; innermost */
+
+static bool known_plain(const struct sockaddr *peer)
+{
+    pthread_mutex_lock(&verdict_lock);
+    bool plain = verdict_plain(&verdicts, peer, proc_now_ns());
+    pthread_mutex_unlock(&verdict_lock);
+    return plain;
+}
+
+static void remember_plain(const struct conn *c)
+{
+    if (c->known_shim || proc.set.verdict_ttl_s == 0)
+        return;
+    pthread_mutex_lock(&verdict_lock);
+    verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
+                proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
+    pthread_mutex_unlock(&verdict_lock);
+}
+
+int connect_begin(struct sock *s, struct conn *c)
+{
+    int r = conn_buffers(c);
+    if (r == 0)
+        r = conn_begin(c);
+    if (r < 0)
+        conn_go_plain(s, c, REASON_NO_MEMORY);
+    return r;
+}
+
+void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason)
+{
+    if (c->responder) {
+        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+        struct sockaddr none = { .sa_family = AF_UNSPEC };
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
+        REAL(connect)(fd, &none, sizeof(none)); /* resets, and the program keeps its descriptor */
+        conn_go_dead(s, c, reason, ECONNRESET);
+        return;
+    }
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
+    REAL(connect)(fd, &none, sizeof(none));
+    conn_go_dead(s, c, reason, ECONNREFUSED);
+}
+
+void connect_again(struct sock *s, struct conn *c, int fd)
+{
+    unsigned reason = c->neg.reason;
+    if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED)
+        remember_plain(c);
+    if (c->require) {
+        connect_refuse(s, c, fd, reason);
+        return;
+    }
+    struct sockaddr_storage local;
+    socklen_t local_len = sizeof(local);
+    bool rebind = s->port_known && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0;
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
+    int err = 0;
+    if (REAL(connect)(fd, &none, sizeof(none)) < 0)
+        err = errno;
+    /* The kernel keeps a port that the program bound; one that it only saw has to be taken again. */
+    if (err == 0 && rebind && REAL(bind)(fd, (struct sockaddr *)&local, local_len) < 0 && errno != EINVAL)
+        trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
+    c->in_len = c->pre_len = c->pre_off = 0;
+    if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 &&
+        errno != EINPROGRESS)
+        err = errno;
+    atomic_store(&c->so_error, err);
+    conn_go_plain(s, c, reason);
+}
+
+/* A connection that is left alone: remembered only where somebody wants to read about it. */
+static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len,
+                       const struct policy_rule *rule, unsigned reason)
+{
+    if (proc.set.stats_file[0] == '\0' && !proc.set.explain)
+        return;
+    struct conn *c = conn_new(false, CONN_CONNECTING, rule);
+    if (c == NULL)
+        return;
+    memcpy(&c->peer, peer, len);
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    conn_go_plain(s, c, reason);
+}
+
+/* REASON_NONE: ask the peer. */
+static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
+                              const struct policy_rule *rule, bool *known_shim)
+{
+    *known_shim = false;
+    if (rule->action == POLICY_OFF)
+        return REASON_POLICY;
+    if (s->stay_plain)
+        return s->plain_reason;
+    if (fd <= 2)
+        return REASON_STD_FD;
+    if (atomic_load(&proc.own_uring))
+        return REASON_OWN_URING;
+    if ((rule->opts.transports & HELLO_TRANSPORT_IWARP) == 0)
+        return REASON_TRANSPORT;
+    if (!rule->opts.hello_always) {
+        switch (local_ask(peer, len, rule->opts.self)) {
+        case LOCAL_PRESENT:
+            *known_shim = true;
+            return REASON_NONE;
+        case LOCAL_ABSENT:
+            return REASON_NO_LOCAL_SHIM;
+        case LOCAL_SELF:
+            return REASON_SELF;
+        case LOCAL_REMOTE:
+            break;
+        }
+    }
+    return known_plain(peer) ? REASON_CACHED_PLAIN : REASON_NONE;
+}
+
+/* Blocking: until it is decided. Both turns held. */
+static int finish_blocking(struct sock *s, struct conn *c, int fd)
+{
+    drive_step(s);
+    while (conn_state(c) == CONN_NEGOTIATING || conn_state(c) == CONN_CONNECTING) {
+        /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
+        int r = drive_wait(fd, (short)c->kernel_wants, 0, s);
+        if (r < 0 && r != -EINTR)
+            return r;
+        drive_step(s);
+    }
+    return -atomic_exchange(&c->so_error, 0);
+}
+
+static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
+                          const struct policy_rule *rule, bool known_shim)
+{
+    struct conn *c = conn_new(false, CONN_CONNECTING, rule);
+    if (c == NULL)
+        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+    memcpy(&c->peer, peer, len);
+    c->peer_len = len;
+    c->known_shim = known_shim;
+    int r = turn_take(&c->rx, 0, false);
+    SW_CHECK(r == 0, "fresh turn: %d", r);
+    r = turn_take(&c->tx, 0, false);
+    SW_CHECK(r == 0, "fresh turn: %d", r);
+    turn_sleep(&c->rx);
+    turn_sleep(&c->tx);
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    atomic_store(&s->active, true);
+    epoll_conn_changed(s);
+
+    r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+    bool nonblock = atomic_load(&s->nonblock);
+    if (r == 0 && !nonblock) {
+        r = finish_blocking(s, c, fd);
+        epoll_conn_changed(s);
+    } else if (r == 0) {
+        drive_add(s);
+        drive_step(s);
+        r = conn_state(c) == CONN_NEGOTIATING ? -EINPROGRESS : -atomic_exchange(&c->so_error, 0);
+    } else if (r == -EINPROGRESS || r == -EINTR) {
+        drive_add(s);
+    } else {
+        conn_go_plain(s, c, REASON_NOT_CONNECTED);
+        epoll_conn_changed(s);
+    }
+    turn_wake(&c->tx);
+    turn_give(&c->tx);
+    turn_wake(&c->rx);
+    turn_give(&c->rx);
+    return r;
+}
+
+/* The socket is used for another connection, or for none: what we knew of the last one ends here. */
+static void forget_conn(struct sock *s)
+{
+    struct conn *c = s->conn;
+    drive_remove(s);
+    atomic_store(&s->active, false);
+    conn_record(s, c);
+    s->conn = NULL;
+    s->kind = SOCK_NEW;
+    conn_release(c);
+    epoll_conn_changed(s);
+}
+
+static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len)
+{
+    if (s->kind == SOCK_CONN) {
+        struct conn *c = s->conn;
+        enum conn_state st = conn_state(c);
+        if (peer != NULL && len >= sizeof(sa_family_t) && peer->sa_family == AF_UNSPEC) {
+            int r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+            if (r == 0)
+                forget_conn(s);
+            return r;
+        }
+        if (st == CONN_CONNECTING || st == CONN_NEGOTIATING) {
+            int r = drive_sock(s, true);
+            (void)r;
+            st = conn_state(c);
+            if (st == CONN_CONNECTING || st == CONN_NEGOTIATING)
+                return -EALREADY;
+        }
+        int err = atomic_exchange(&c->so_error, 0);
+        if (err != 0)
+            return -err;
+        bool failed = st == CONN_PLAIN && atomic_load(&c->reason) == REASON_NOT_CONNECTED;
+        int r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+        if (failed && r != -EALREADY && r != -ECONNREFUSED && r != -ETIMEDOUT && r != -EHOSTUNREACH)
+            trace_debug("fd %d: connected again, plain", fd);
+        return r;
+    }
+    if (s->kind != SOCK_NEW || peer == NULL ||
+        !((peer->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||
+          (peer->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6))) ||
+        len > sizeof(struct sockaddr_storage))
+        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+    const struct policy_rule *rule = policy_match(&proc.set.policy, POLICY_CONNECT, peer, len);
+    if (rule == NULL)
+        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+    bool known_shim;
+    unsigned reason = plain_because(s, fd, peer, len, rule, &known_shim);
+    if (reason == REASON_NONE)
+        return connect_asking(s, fd, peer, len, rule, known_shim);
+    if (rule->action == POLICY_REQUIRE) {
+        struct sockaddr_storage ss = { 0 };
+        memcpy(&ss, peer, len);
+        proc_explain(s, "connect", &ss, "refused", reason);
+        return -ECONNREFUSED;
+    }
+    int r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+    if (r == 0 || r == -EINPROGRESS || r == -EINTR)
+        note_plain(s, peer, len, rule, reason);
+    return r;
+}
+
+int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL)
+        return REAL(connect)(fd, addr, len);
+    int r = connect_sock(s, fd, addr, len);
+    sock_put(s);
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return -1;
+}

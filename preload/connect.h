@@ -1,0 +1,20 @@
+/*
+ * The initiator's side of a connection's beginning and its way back to plain TCP.
+ */
+#ifndef SW_PRELOAD_CONNECT_H
+#define SW_PRELOAD_CONNECT_H
+
+#include "core/base/must.h"
+#include "preload/conn.h"
+
+/* TCP is up: the Hello is next. Both turns held. 0 or -errno (then it has become plain). */
+int connect_begin(struct sock *s, struct conn *c) SW_MUST;
+/*
+ * Fallback: leaves the connection that a Hello went over and connects the same socket again, plain. Blocks if the socket
+ * does. The outcome for a blocking connect() is in c->so_error (0: connected).
+ */
+void connect_again(struct sock *s, struct conn *c, int fd);
+/* The rule says require and it did not come to pass: ECONNREFUSED for the initiator, a reset for the responder. */
+void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason);
+
+#endif

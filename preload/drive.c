@@ -1,0 +1,436 @@
+/*
+ * Driving negotiations.
+ */
+#include "preload/drive.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/conn.h"
+#include "preload/connect.h"
+#include "preload/epoll.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+
+#define WAIT_MAX 128u
+/* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
+#define YOUNG_NS 3000000000ull
+
+/* Protects: the list below and every sock's neg_next, neg_pprev. Innermost. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sock *list;
+static _Atomic unsigned count;
+
+void drive_add(struct sock *s)
+{
+    pthread_mutex_lock(&lock);
+    if (s->neg_pprev == NULL) {
+        s->neg_next = list;
+        s->neg_pprev = &list;
+        if (list != NULL)
+            list->neg_pprev = &s->neg_next;
+        list = s;
+        atomic_fetch_add(&count, 1);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void drive_remove(struct sock *s)
+{
+    pthread_mutex_lock(&lock);
+    if (s->neg_pprev != NULL) {
+        *s->neg_pprev = s->neg_next;
+        if (s->neg_next != NULL)
+            s->neg_next->neg_pprev = s->neg_pprev;
+        s->neg_pprev = NULL;
+        atomic_fetch_sub(&count, 1);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool drive_others(const struct sock *self)
+{
+    unsigned n = atomic_load_explicit(&count, memory_order_relaxed);
+    return n > (self != NULL && self->neg_pprev != NULL ? 1u : 0u);
+}
+
+/* The program's error, kept for its next call: looking at the socket took it from the kernel. */
+static void keep_error(struct conn *c, int err)
+{
+    atomic_store(&c->so_error, err);
+}
+
+/* Has the initiator's TCP handshake ended? True: go on with the Hello. */
+static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+        return false;
+    if (info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV) {
+        c->kernel_wants = POLLOUT;
+        return false;
+    }
+    if (info.tcpi_state == TCP_CLOSE) {
+        conn_go_plain(s, c, REASON_NOT_CONNECTED);
+        return false;
+    }
+    return connect_begin(s, c) == 0;
+}
+
+/* Sends what the negotiation wants sent. False: would block. */
+static bool step_out(struct conn *c, int fd)
+{
+    const uint8_t *p;
+    for (size_t len; (len = negotiate_out(&c->neg, &p)) > 0;) {
+        ssize_t n = REAL(send)(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            c->kernel_wants = POLLOUT;
+            return false;
+        }
+        if (n < 0) {
+            keep_error(c, errno);
+            negotiate_eof(&c->neg);
+            /* A frame of a negotiation that is over (HNAK) cannot go out either: give it up. */
+            if (negotiate_out(&c->neg, &p) > 0)
+                negotiate_sent(&c->neg, negotiate_out(&c->neg, &p));
+            return true;
+        }
+        negotiate_sent(&c->neg, (size_t)n);
+    }
+    return true;
+}
+
+static void set_lowat(int fd, int octets)
+{
+    REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &octets, sizeof(octets));
+}
+
+/* The responder looks without taking: a plain client's octets stay where they are. False: would block. */
+static bool step_peek(struct conn *c, int fd)
+{
+    uint8_t buf[HELLO_LEN_MAX];
+    ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        c->kernel_wants = POLLIN;
+        return false;
+    }
+    if (n < 0)
+        keep_error(c, errno);
+    if (n <= 0) {
+        negotiate_eof(&c->neg);
+        return true;
+    }
+    size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
+    if (used > 0) {
+        n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
+        if (n != (ssize_t)used) /* somebody took them behind our back */
+            trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
+    }
+    if (c->neg.state == NEGOTIATE_PEEK) {
+        /* A prefix: nobody need wake before it grows. */
+        set_lowat(fd, (int)n + 1);
+        c->lowat_now = (uint32_t)n + 1;
+        c->kernel_wants = POLLIN;
+        return false;
+    }
+    return true;
+}
+
+static void take_front(struct conn *c, size_t used)
+{
+    memmove(c->in, c->in + used, c->in_len - used);
+    c->in_len -= used;
+}
+
+/* False: would block. */
+static bool step_in(struct conn *c, int fd)
+{
+    if (conn_buffers(c) < 0) {
+        negotiate_eof(&c->neg);
+        return true;
+    }
+    for (;;) {
+        if (c->in_len > 0) {
+            bool hello = c->neg.state == NEGOTIATE_HELLO;
+            size_t used = negotiate_in(&c->neg, c->in, c->in_len, proc_now_ns());
+            if (used > 0 && hello && c->neg.prefix_len > 0) {
+                memcpy(c->pre, c->in, c->neg.prefix_len);
+                c->pre_len = c->neg.prefix_len;
+            }
+            if (used > 0)
+                take_front(c, used);
+            const uint8_t *p;
+            if (used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0)
+                return true;
+        }
+        size_t room = CONN_IN_LEN - c->in_len;
+        ssize_t n = room ? REAL(recv)(fd, c->in + c->in_len, room, MSG_DONTWAIT) : 0;
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            c->kernel_wants = POLLIN;
+            return false;
+        }
+        if (n < 0)
+            keep_error(c, errno);
+        if (n <= 0) {
+            negotiate_eof(&c->neg);
+            return true;
+        }
+        c->in_len += (size_t)n;
+    }
+}
+
+/* The negotiation is over, one way or the other. */
+static void settle(struct sock *s, struct conn *c, int fd)
+{
+    if (c->lowat_now != 1) {
+        set_lowat(fd, (int)atomic_load(&c->user_lowat));
+        c->lowat_now = 1;
+    }
+    switch (c->neg.state) {
+    case NEGOTIATE_DONE:
+        if (conn_go_full(s, c) < 0)
+            conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
+        break;
+    case NEGOTIATE_PLAIN:
+        if (c->require) {
+            connect_refuse(s, c, fd, c->neg.reason);
+            break;
+        }
+        /* Octets that came behind the negotiation are the program's. */
+        if (c->in_len > 0) {
+            size_t n = c->in_len < CONN_PRE_LEN - c->pre_len ? c->in_len : CONN_PRE_LEN - c->pre_len;
+            memcpy(c->pre + c->pre_len, c->in, n);
+            c->pre_len += n;
+        }
+        conn_go_plain(s, c, c->neg.reason);
+        break;
+    case NEGOTIATE_FALLBACK:
+        atomic_store(&c->so_error, 0);
+        connect_again(s, c, fd);
+        break;
+    default:
+        conn_go_dead(s, c, c->neg.reason, ECONNRESET);
+        break;
+    }
+    drive_remove(s);
+    epoll_conn_changed(s);
+}
+
+void drive_step(struct sock *s)
+{
+    struct conn *c = s->conn;
+    int fd = atomic_load(&s->fd);
+    if (fd < 0)
+        return;
+    if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
+        if (conn_state(c) != CONN_CONNECTING) {
+            drive_remove(s);
+            epoll_conn_changed(s);
+        }
+        return;
+    }
+    if (conn_state(c) != CONN_NEGOTIATING)
+        return;
+    uint32_t wanted = c->kernel_wants;
+    for (;;) {
+        negotiate_tick(&c->neg, proc_now_ns());
+        if (!step_out(c, fd))
+            break;
+        if (negotiate_over(&c->neg)) {
+            settle(s, c, fd);
+            return;
+        }
+        if (!(c->neg.state == NEGOTIATE_PEEK ? step_peek(c, fd) : step_in(c, fd)))
+            break;
+    }
+    if (c->kernel_wants != wanted)
+        epoll_conn_changed(s);
+}
+
+int drive_sock(struct sock *s, bool brief)
+{
+    struct conn *c = s->conn;
+    int r = brief ? turn_try(&c->rx) : turn_take(&c->rx, 0, false);
+    if (r < 0)
+        return r;
+    r = brief ? turn_try(&c->tx) : turn_take(&c->tx, 0, false);
+    if (r == 0) {
+        drive_step(s);
+        turn_give(&c->tx);
+    }
+    turn_give(&c->rx);
+    return r;
+}
+
+unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
+{
+    if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
+        return 0;
+    unsigned n = 0;
+    uint64_t now = proc_now_ns();
+    pthread_mutex_lock(&lock);
+    struct sock *next;
+    for (struct sock *s = list; s != NULL && n < max; s = next) {
+        next = s->neg_next;
+        int fd = atomic_load(&s->fd);
+        if (s == self || fd < 0 || atomic_load(&s->waiters) > 0 || epoll_awaits(s))
+            continue;
+        if (conn_undecided(s->conn) && s->conn->neg.deadline_ns == 0 &&
+            now - s->conn->born_ns > YOUNG_NS) {
+            *s->neg_pprev = s->neg_next;
+            if (s->neg_next != NULL)
+                s->neg_next->neg_pprev = s->neg_pprev;
+            s->neg_pprev = NULL;
+            atomic_fetch_sub(&count, 1);
+            continue;
+        }
+        atomic_fetch_add(&s->refs, 1);
+        socks[n] = s;
+        fds[n].fd = fd;
+        fds[n].events = (short)s->conn->kernel_wants;
+        fds[n].revents = 0;
+        n++;
+    }
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+/*
+ * Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself in before he
+ * looks, we look at the count with the turns held.
+ */
+static void drive_other(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (turn_try(&c->rx) < 0)
+        return;
+    if (turn_try(&c->tx) == 0) {
+        if (atomic_load(&s->waiters) == 0 && !epoll_awaits(s))
+            drive_step(s);
+        turn_give(&c->tx);
+    }
+    turn_give(&c->rx);
+}
+
+void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n)
+{
+    uint64_t now = n > 0 ? proc_now_ns() : 0;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t due = socks[i]->conn->neg.deadline_ns;
+        if (fds[i].revents != 0 || (due != 0 && due <= now))
+            drive_other(socks[i]);
+        sock_put(socks[i]);
+    }
+}
+
+void drive_due(void)
+{
+    struct sock *due[64];
+    unsigned n = 0;
+    uint64_t now = proc_now_ns();
+    pthread_mutex_lock(&lock);
+    for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->neg_next) {
+        uint64_t at = s->conn->neg.deadline_ns;
+        if (at != 0 && at <= now) {
+            atomic_fetch_add(&s->refs, 1);
+            due[n++] = s;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < n; i++) {
+        int r = drive_sock(due[i], true);
+        (void)r; /* somebody else is at it */
+        sock_put(due[i]);
+    }
+}
+
+uint64_t drive_deadline(void)
+{
+    if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
+        return 0;
+    uint64_t min = 0;
+    pthread_mutex_lock(&lock);
+    for (struct sock *s = list; s != NULL; s = s->neg_next) {
+        uint64_t due = s->conn->neg.deadline_ns;
+        if (due != 0 && (min == 0 || due < min))
+            min = due;
+    }
+    pthread_mutex_unlock(&lock);
+    return min;
+}
+
+uint64_t drive_call_deadline(int fd, int which)
+{
+    struct timeval tv;
+    socklen_t len = sizeof(tv);
+    if (REAL(getsockopt)(fd, SOL_SOCKET, which, &tv, &len) < 0 || (tv.tv_sec == 0 && tv.tv_usec == 0))
+        return 0;
+    return proc_now_ns() + (uint64_t)tv.tv_sec * 1000000000u + (uint64_t)tv.tv_usec * 1000u;
+}
+
+/*
+ * Which signal it was is not known; if all handlers agree the answer is exact, if they do not, EINTR is the one that
+ * every program has to expect.
+ */
+bool drive_restarts(void)
+{
+    bool any = false;
+    for (int sig = 1; sig < 65; sig++) {
+        struct sigaction sa;
+        if (sigaction(sig, NULL, &sa) < 0 || sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN)
+            continue;
+        if (!(sa.sa_flags & SA_RESTART))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
+{
+    struct pollfd fds[WAIT_MAX + 1];
+    struct sock *socks[WAIT_MAX];
+    for (;;) {
+        unsigned n = drive_fill(fds + 1, socks, WAIT_MAX, self);
+        uint64_t until = n > 0 ? drive_deadline() : self && self->conn ? self->conn->neg.deadline_ns : 0;
+        if (deadline_ns != 0 && (until == 0 || deadline_ns < until))
+            until = deadline_ns;
+        uint64_t now = until ? proc_now_ns() : 0;
+        uint64_t left = until > now ? until - now : 0;
+        struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
+        fds[0] = (struct pollfd){ .fd = fd, .events = events };
+        int r = REAL(ppoll)(fds, n + 1, until ? &ts : NULL, NULL);
+        int err = errno;
+        drive_filled(fds + 1, socks, n);
+        if (r < 0 && (err != EINTR || !drive_restarts()))
+            return -err;
+        if (r > 0 && fds[0].revents != 0)
+            return fds[0].revents;
+        if (self != NULL && self->conn != NULL) {
+            /* Another thread may have finished it meanwhile, or its time has come. */
+            uint64_t due = self->conn->neg.deadline_ns;
+            enum conn_state st = conn_state(self->conn);
+            if ((st == CONN_NEGOTIATING || st == CONN_CONNECTING) && due != 0 && due <= proc_now_ns())
+                return 0;
+        }
+        if (deadline_ns != 0 && proc_now_ns() >= deadline_ns)
+            return 0;
+    }
+}
+
+void drive_before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void drive_after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,56 @@
+/*
+ * Driving negotiations. There is no helper thread: whoever waits in one of our calls also drives the process's other
+ * connections that are still negotiating, so that two ends in one waiting thread or process come to an end.
+ */
+#ifndef SW_PRELOAD_DRIVE_H
+#define SW_PRELOAD_DRIVE_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/must.h"
+#include "preload/sock.h"
+
+/* s is negotiating from now on / no longer. Any thread. */
+void drive_add(struct sock *s);
+void drive_remove(struct sock *s);
+
+/*
+ * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
+ */
+void drive_step(struct sock *s);
+/*
+ * The same, taking the turns: `brief` skips it if somebody else is at it. 0, or -EBUSY / -EDEADLK if it was skipped.
+ */
+int drive_sock(struct sock *s, bool brief);
+
+/* Are there negotiating connections besides self (may be NULL)? */
+bool drive_others(const struct sock *self);
+
+/*
+ * Waits like poll(2) for events on fd (-1: none) and drives the others meanwhile. deadline_ns (CLOCK_MONOTONIC) 0: none.
+ * Returns revents (> 0), 0 at the deadline, or -EINTR after a signal handler that does not restart.
+ * self's own negotiation deadline also ends the wait (returns 0): the caller steps it then.
+ */
+int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self) SW_MUST;
+
+/* For poll and select: the descriptors of the others to wait for. Returns how many were put into fds (at most max). */
+unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
+/* Steps those whose revents are set, or whose time has come, and lets go of them. */
+void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n);
+/* Steps every negotiation whose time has come. */
+void drive_due(void);
+/* The earliest negotiation deadline of this process, or 0. */
+uint64_t drive_deadline(void);
+
+/* The deadline of a call on fd with SO_RCVTIMEO or SO_SNDTIMEO (which), 0: none. */
+uint64_t drive_call_deadline(int fd, int which);
+
+/* After EINTR from a wait that the kernel never restarts: would a blocking socket call have been restarted? */
+bool drive_restarts(void);
+
+void drive_before_fork(void);
+void drive_after_fork(void);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * epoll sets. Each tracked set is a kernel epoll instance plus what the program registered: its events and data. In the
+ * kernel's set our own token (the fd) stands in for the program's data, and for active connections other events may be
+ * asked for than the program's.
+ *
+ * A level-triggered connection that still has octets in our staging is kept on its set's ready list: the kernel, whose
+ * buffer is empty, would not report it again.
+ */
+#ifndef SW_PRELOAD_EPOLL_H
+#define SW_PRELOAD_EPOLL_H
+
+#include <stdbool.h>
+
+#include "preload/sock.h"
+
+/* The state of s's connection changed: what its sets ask the kernel for may change too. Turns may be held. */
+void epoll_conn_changed(struct sock *s);
+/* s has something to report that the kernel will not: puts it on the ready lists, wakes waiting threads. */
+void epoll_left_over(struct sock *s);
+/* fd goes away; last: it was the last descriptor of s in this process, the kernel forgets it as well. */
+void epoll_forget_fd(struct sock *s, int fd, bool last);
+/* Is a thread waiting on a set that holds s? s->watch_lock is not held. */
+bool epoll_awaits(struct sock *s);
+
+/* Is fd a tracked epoll descriptor? */
+bool epoll_tracks(int fd);
+/* One above the highest tracked epoll descriptor ever. */
+int epoll_fd_limit(void);
+/* An epoll descriptor is closed or duplicated. */
+void epoll_closed(int epfd);
+void epoll_duped(int epfd, int epfd2);
+
+#endif

@@ -1,0 +1,253 @@
+/*
+ * The calls that move octets: read, write, recv, send and their kin. Descriptors that are not active go to the kernel
+ * after one table look-up.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "preload/conn.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+
+static inline ssize_t result(ssize_t n)
+{
+    if (n >= 0)
+        return n;
+    errno = (int)-n;
+    return -1;
+}
+
+static ssize_t in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
+{
+    struct iov_iter it = iov_iter_init(iov, n);
+    size_t len = iov_iter_left(&it);
+    ssize_t r = len > SSIZE_MAX ? -EINVAL : conn_recv(s, fd, &it, len, flags);
+    sock_put(s);
+    return r;
+}
+
+static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
+{
+    struct iov_iter it = iov_iter_init(iov, n);
+    size_t len = iov_iter_left(&it);
+    ssize_t r = len > SSIZE_MAX ? -EINVAL : conn_send(s, fd, &it, len, flags);
+    sock_put(s);
+    return r;
+}
+
+/*
+ * IN(fd, iov, n, flags, real call): the real call for descriptors that are not ours, and for those that turned out plain
+ * during the call.
+ */
+#define IN(fd, iov, n, flags, call)                       \
+    do {                                                  \
+        struct sock *s_ = sock_get_active(fd);            \
+        if (SW_LIKELY(s_ == NULL))                        \
+            return call;                                  \
+        ssize_t r_ = in_iov(s_, fd, iov, n, flags);       \
+        return r_ == CONN_ASK_KERNEL ? call : result(r_); \
+    } while (0)
+
+#define OUT(fd, iov, n, flags, call)                      \
+    do {                                                  \
+        struct sock *s_ = sock_get_active(fd);            \
+        if (SW_LIKELY(s_ == NULL))                        \
+            return call;                                  \
+        ssize_t r_ = out_iov(s_, fd, iov, n, flags);      \
+        return r_ == CONN_ASK_KERNEL ? call : result(r_); \
+    } while (0)
+
+static inline struct iovec one(const void *buf, size_t len)
+{
+    return (struct iovec){ .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+}
+
+ssize_t read(int fd, void *buf, size_t len)
+{
+    struct iovec v = one(buf, len);
+    IN(fd, &v, 1, 0, REAL(read)(fd, buf, len));
+}
+
+ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+    if (n < 0 || n > IOV_MAX)
+        return REAL(readv)(fd, iov, n);
+    IN(fd, iov, (size_t)n, 0, REAL(readv)(fd, iov, n));
+}
+
+ssize_t recv(int fd, void *buf, size_t len, int flags)
+{
+    struct iovec v = one(buf, len);
+    IN(fd, &v, 1, flags, REAL(recv)(fd, buf, len, flags));
+}
+
+ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
+{
+    struct iovec v = one(buf, len);
+    struct sock *s = sock_get_active(fd);
+    if (s == NULL)
+        return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+    ssize_t r = in_iov(s, fd, &v, 1, flags);
+    if (r == CONN_ASK_KERNEL)
+        return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+    if (r >= 0 && from != NULL && from_len != NULL)
+        *from_len = 0; /* as TCP */
+    return result(r);
+}
+
+static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
+{
+    ssize_t r = in_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
+    if (r >= 0) {
+        msg->msg_namelen = 0;
+        msg->msg_controllen = 0;
+        msg->msg_flags = 0;
+    }
+    return r;
+}
+
+ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+    struct sock *s = sock_get_active(fd);
+    if (s == NULL || msg == NULL || msg->msg_iovlen > IOV_MAX) {
+        if (s != NULL)
+            sock_put(s);
+        return REAL(recvmsg)(fd, msg, flags);
+    }
+    ssize_t r = in_msg(s, fd, msg, flags);
+    return r == CONN_ASK_KERNEL ? REAL(recvmsg)(fd, msg, flags) : result(r);
+}
+
+int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
+{
+    struct sock *s = sock_get_active(fd);
+    if (s == NULL)
+        return REAL(recvmmsg)(fd, vec, n, flags, timeout);
+    uint64_t end = timeout ? proc_now_ns() + (uint64_t)timeout->tv_sec * 1000000000u + (uint64_t)timeout->tv_nsec
+                           : 0;
+    unsigned got = 0;
+    ssize_t r = 0;
+    int each = flags & ~MSG_WAITFORONE;
+    while (got < n) {
+        atomic_fetch_add(&s->refs, 1); /* in_msg drops one */
+        r = in_msg(s, fd, &vec[got].msg_hdr, each);
+        if (r == CONN_ASK_KERNEL) {
+            sock_put(s);
+            return got > 0 ? (int)got : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+        }
+        if (r < 0)
+            break;
+        vec[got++].msg_len = (unsigned)r;
+        if (flags & MSG_WAITFORONE)
+            each |= MSG_DONTWAIT;
+        if (r == 0 || (timeout != NULL && proc_now_ns() >= end)) /* checked after each message, as the kernel */
+            break;
+    }
+    sock_put(s);
+    return got > 0 ? (int)got : (int)result(r);
+}
+
+ssize_t write(int fd, const void *buf, size_t len)
+{
+    struct iovec v = one(buf, len);
+    OUT(fd, &v, 1, 0, REAL(write)(fd, buf, len));
+}
+
+ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+    if (n < 0 || n > IOV_MAX)
+        return REAL(writev)(fd, iov, n);
+    OUT(fd, iov, (size_t)n, 0, REAL(writev)(fd, iov, n));
+}
+
+ssize_t send(int fd, const void *buf, size_t len, int flags)
+{
+    struct iovec v = one(buf, len);
+    OUT(fd, &v, 1, flags, REAL(send)(fd, buf, len, flags));
+}
+
+ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
+{
+    if ((flags & MSG_FASTOPEN) && proc_on()) {
+        struct sock *s = sock_get(fd);
+        if (s != NULL && s->kind == SOCK_NEW) {
+            s->stay_plain = true;
+            s->plain_reason = REASON_FASTOPEN;
+        }
+        if (s != NULL)
+            sock_put(s);
+    }
+    struct iovec v = one(buf, len);
+    OUT(fd, &v, 1, flags, REAL(sendto)(fd, buf, len, flags, to, to_len));
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+    struct sock *s = sock_get_active(fd);
+    if (s == NULL || msg == NULL || msg->msg_iovlen > IOV_MAX) {
+        if (s != NULL)
+            sock_put(s);
+        return REAL(sendmsg)(fd, msg, flags);
+    }
+    ssize_t r = out_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
+    return r == CONN_ASK_KERNEL ? REAL(sendmsg)(fd, msg, flags) : result(r);
+}
+
+int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
+{
+    struct sock *s = sock_get_active(fd);
+    if (s == NULL)
+        return REAL(sendmmsg)(fd, vec, n, flags);
+    unsigned done = 0;
+    ssize_t r = 0;
+    if (n > IOV_MAX)
+        n = IOV_MAX;
+    while (done < n) {
+        const struct msghdr *m = &vec[done].msg_hdr;
+        atomic_fetch_add(&s->refs, 1); /* out_iov drops one */
+        r = out_iov(s, fd, m->msg_iov, m->msg_iovlen, flags);
+        if (r == CONN_ASK_KERNEL) {
+            sock_put(s);
+            return done > 0 ? (int)done : REAL(sendmmsg)(fd, vec, n, flags);
+        }
+        if (r < 0)
+            break;
+        vec[done++].msg_len = (unsigned)r;
+    }
+    sock_put(s);
+    return done > 0 ? (int)done : (int)result(r);
+}
+
+/* RWF_NOWAIT is all of the flags that means something on a socket. */
+#define RWF_NOWAIT_BIT 0x8
+
+static int rwf_to_msg(int flags)
+{
+    return (flags & RWF_NOWAIT_BIT) ? MSG_DONTWAIT : 0;
+}
+
+ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+    if (off != -1 || n < 0 || n > IOV_MAX)
+        return REAL(preadv2)(fd, iov, n, off, flags);
+    IN(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(preadv2)(fd, iov, n, off, flags));
+}
+
+ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+    if (off != -1 || n < 0 || n > IOV_MAX)
+        return REAL(pwritev2)(fd, iov, n, off, flags);
+    OUT(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(pwritev2)(fd, iov, n, off, flags));
+}
+
+ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t off, int flags)
+{
+    return preadv2(fd, iov, n, off, flags);
+}
+
+ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off64_t off, int flags)
+{
+    return pwritev2(fd, iov, n, off, flags);
+}

@@ -1,0 +1,210 @@
+/*
+ * The responder's beginning: socket, bind, listen, accept.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "preload/conn.h"
+#include "preload/connect.h"
+#include "preload/drive.h"
+#include "preload/local.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+
+#define DRAIN_EVERY 64u
+
+int socket(int domain, int type, int protocol)
+{
+    int fd = REAL(socket)(domain, type, protocol);
+    if (fd < 0 || !proc_on() || proc_is_borrowed())
+        return fd;
+    int kind = type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if ((domain == AF_INET || domain == AF_INET6) && kind == SOCK_STREAM &&
+        (protocol == 0 || protocol == IPPROTO_TCP)) {
+        struct sock *s = sock_new(fd, domain);
+        if (s != NULL) {
+            atomic_store(&s->nonblock, (type & SOCK_NONBLOCK) != 0);
+            sock_put(s);
+        }
+    } else {
+        sock_drop(fd, false); /* the number may have been one of ours, closed behind our back */
+    }
+    return fd;
+}
+
+int bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    int r = REAL(bind)(fd, addr, len);
+    struct sock *s = r == 0 && proc_on() ? sock_get(fd) : NULL;
+    if (s != NULL) {
+        s->port_known = true;
+        sock_put(s);
+    }
+    return r;
+}
+
+int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    int r = REAL(getsockname)(fd, addr, len);
+    struct sock *s = r == 0 && proc_on() ? sock_get(fd) : NULL;
+    if (s != NULL) {
+        /* From now on the program may rely on the port it saw. */
+        if (s->kind == SOCK_CONN)
+            s->port_known = true;
+        sock_put(s);
+    }
+    return r;
+}
+
+int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
+    if (s != NULL) {
+        /* Programs ask this to learn whether a non-blocking connect has succeeded. */
+        enum conn_state st = conn_state(s->conn);
+        if (!s->conn->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
+            int r = drive_sock(s, true);
+            (void)r;
+            st = conn_state(s->conn);
+        }
+        bool pending = !s->conn->responder && st == CONN_NEGOTIATING;
+        sock_put(s);
+        if (pending) {
+            errno = ENOTCONN;
+            return -1;
+        }
+    }
+    return REAL(getpeername)(fd, addr, len);
+}
+
+int listen(int fd, int backlog)
+{
+    int r = REAL(listen)(fd, backlog);
+    struct sock *s = r == 0 && proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL)
+        return r;
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof(ss);
+    if (s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
+        s->kind = SOCK_LISTENER;
+        if (!s->stay_plain &&
+            policy_match_listener(&proc.set.policy, (struct sockaddr *)&ss, len) != NULL)
+            local_names_open(s, fd);
+    }
+    sock_put(s);
+    return r;
+}
+
+/* A Hello whose sender has given up already: the program need not see it. */
+static bool abandoned(struct conn *c, int fd)
+{
+    if (conn_undecided(c) || conn_state(c) == CONN_PLAIN)
+        return false;
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+           (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT);
+}
+
+/* True: it is the program's; false: an abandoned Hello, closed. */
+static bool adopt(struct sock *listener, int fd, const struct sockaddr_storage *peer, bool nonblock)
+{
+    struct sockaddr_storage local;
+    socklen_t len = sizeof(local);
+    const struct policy_rule *rule = NULL;
+    if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0)
+        rule = policy_match(&proc.set.policy, POLICY_ACCEPT, (struct sockaddr *)&local, len);
+    struct sock *s = rule != NULL ? sock_new(fd, listener->domain) : NULL;
+    if (s == NULL) {
+        sock_drop(fd, false);
+        return true;
+    }
+    atomic_store(&s->nonblock, nonblock);
+    struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
+    if (c == NULL || conn_begin(c) < 0) {
+        if (c != NULL)
+            conn_release(c);
+        sock_put(s);
+        return true;
+    }
+    c->local = local;
+    c->peer = *peer;
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY
+                      : listener->stay_plain     ? listener->plain_reason
+                      : fd <= 2                  ? REASON_STD_FD
+                      : atomic_load(&proc.own_uring) ? REASON_OWN_URING
+                                                 : REASON_NONE;
+    if (reason != REASON_NONE)
+        negotiate_decline(&c->neg, reason);
+    atomic_store(&s->active, true);
+    drive_add(s);
+    int r = drive_sock(s, false);
+    (void)r; /* nobody else knows it yet */
+    if (abandoned(c, fd)) {
+        atomic_store(&c->recorded, true); /* the program never had it */
+        sock_drop(fd, true);
+        REAL(close)(fd);
+        sock_put(s);
+        return false;
+    }
+    sock_put(s);
+    return true;
+}
+
+static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags)
+{
+    for (;;) {
+        if (!atomic_load(&listener->nonblock) && drive_others(NULL)) {
+            uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
+            int r = drive_wait(fd, POLLIN, deadline, NULL);
+            if (r <= 0) {
+                errno = r == 0 ? EAGAIN : -r;
+                return -1;
+            }
+        }
+        struct sockaddr_storage peer;
+        socklen_t peer_len = sizeof(peer);
+        memset(&peer, 0, sizeof(peer));
+        int conn = REAL(accept4)(fd, (struct sockaddr *)&peer, &peer_len, flags);
+        if (conn < 0)
+            return conn;
+        if (++listener->accepted % DRAIN_EVERY == 0)
+            local_names_drain(listener);
+        int err = errno;
+        if (!adopt(listener, conn, &peer, (flags & SOCK_NONBLOCK) != 0))
+            continue;
+        errno = err;
+        if (addr != NULL && addr_len != NULL) {
+            memcpy(addr, &peer, *addr_len < peer_len ? *addr_len : peer_len);
+            *addr_len = peer_len;
+        }
+        return conn;
+    }
+}
+
+int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL)) {
+        if (s != NULL)
+            sock_put(s);
+        int conn = REAL(accept4)(fd, addr, len, flags);
+        if (conn >= 0 && proc_on())
+            sock_drop(conn, false);
+        return conn;
+    }
+    int conn = accept_sock(s, fd, addr, len, flags);
+    sock_put(s);
+    return conn;
+}
+
+int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    return accept4(fd, addr, len, 0);
+}

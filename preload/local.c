@@ -1,0 +1,265 @@
+/*
+ * Same-host detection.
+ */
+#include "preload/local.h"
+
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "core/base/trace.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+#include "preload/sock.h"
+
+/* An address in the form names are made of: IPv4-mapped ones as IPv4. */
+struct key {
+    int family;
+    uint8_t addr[16];
+    size_t addr_len;
+    uint16_t port;
+};
+
+static bool key_of(const struct sockaddr *sa, struct key *k)
+{
+    memset(k, 0, sizeof(*k));
+    if (sa->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, sa, sizeof(in));
+        k->family = AF_INET;
+        k->addr_len = 4;
+        memcpy(k->addr, &in.sin_addr, 4);
+        k->port = ntohs(in.sin_port);
+        return true;
+    }
+    if (sa->sa_family != AF_INET6)
+        return false;
+    struct sockaddr_in6 in6;
+    memcpy(&in6, sa, sizeof(in6));
+    k->port = ntohs(in6.sin6_port);
+    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+        k->family = AF_INET;
+        k->addr_len = 4;
+        memcpy(k->addr, in6.sin6_addr.s6_addr + 12, 4);
+        return true;
+    }
+    k->family = AF_INET6;
+    k->addr_len = 16;
+    memcpy(k->addr, &in6.sin6_addr, 16);
+    return true;
+}
+
+static bool key_any(const struct key *k)
+{
+    for (size_t i = 0; i < k->addr_len; i++)
+        if (k->addr[i] != 0)
+            return false;
+    return true;
+}
+
+/* "\0sockwarp/1/4/7f000001/1451" in hexadecimal; returns the address's length. */
+static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
+{
+    static const char digit[] = "0123456789abcdef";
+    static const char head[] = "sockwarp/1/";
+    memset(un, 0, sizeof(*un));
+    un->sun_family = AF_UNIX;
+    char *p = un->sun_path + 1;
+    memcpy(p, head, sizeof(head) - 1);
+    p += sizeof(head) - 1;
+    *p++ = k->family == AF_INET ? '4' : '6';
+    *p++ = '/';
+    for (size_t i = 0; i < k->addr_len; i++) {
+        *p++ = digit[k->addr[i] >> 4];
+        *p++ = digit[k->addr[i] & 15];
+    }
+    *p++ = '/';
+    for (int shift = 12; shift >= 0; shift -= 4)
+        *p++ = digit[k->port >> shift & 15];
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(p - un->sun_path));
+}
+
+static int netlink(int protocol)
+{
+    return REAL(socket)(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+}
+
+/* Asks and reads one answer into buf. Returns its header, or NULL. */
+static const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap)
+{
+    if (REAL(send)(fd, req, len, 0) != (ssize_t)len)
+        return NULL;
+    ssize_t n = REAL(recv)(fd, buf, cap, 0);
+    const struct nlmsghdr *h = buf;
+    if (n < (ssize_t)sizeof(*h) || !NLMSG_OK(h, (size_t)n) || h->nlmsg_type == NLMSG_ERROR)
+        return NULL;
+    return h;
+}
+
+/* Does the kernel deliver packets to this address locally? */
+static bool is_local(const struct key *k)
+{
+    if (k->family == AF_INET && k->addr[0] == 127)
+        return true;
+    struct {
+        struct nlmsghdr h;
+        struct rtmsg rt;
+        struct rtattr dst;
+        uint8_t addr[16];
+    } req;
+    memset(&req, 0, sizeof(req));
+    req.h.nlmsg_len = (uint32_t)(offsetof(__typeof__(req), addr) + k->addr_len);
+    req.h.nlmsg_type = RTM_GETROUTE;
+    req.h.nlmsg_flags = NLM_F_REQUEST;
+    req.rt.rtm_family = (uint8_t)k->family;
+    req.rt.rtm_dst_len = (uint8_t)(k->addr_len * 8);
+    req.dst.rta_type = RTA_DST;
+    req.dst.rta_len = (uint16_t)RTA_LENGTH(k->addr_len);
+    memcpy(req.addr, k->addr, k->addr_len);
+    int fd = netlink(NETLINK_ROUTE);
+    if (fd < 0)
+        return false;
+    _Alignas(struct nlmsghdr) uint8_t buf[4096];
+    const struct nlmsghdr *h = netlink_ask(fd, &req, req.h.nlmsg_len, buf, sizeof(buf));
+    bool local = h != NULL && h->nlmsg_type == RTM_NEWROUTE &&
+                 ((const struct rtmsg *)NLMSG_DATA(h))->rtm_type == RTN_LOCAL;
+    REAL(close)(fd);
+    return local;
+}
+
+/* The TCP listener the kernel would give a connection to k, and its owner. False: none. */
+static bool find_listener(const struct key *k, struct inet_diag_msg *out)
+{
+    struct {
+        struct nlmsghdr h;
+        struct inet_diag_req_v2 r;
+    } req;
+    memset(&req, 0, sizeof(req));
+    req.h.nlmsg_len = sizeof(req);
+    req.h.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    req.h.nlmsg_flags = NLM_F_REQUEST;
+    req.r.sdiag_family = (uint8_t)k->family;
+    req.r.sdiag_protocol = IPPROTO_TCP;
+    req.r.idiag_states = ~0u;
+    req.r.id.idiag_sport = htons(k->port);
+    memcpy(req.r.id.idiag_src, k->addr, k->addr_len);
+    req.r.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
+    req.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    int fd = netlink(NETLINK_SOCK_DIAG);
+    if (fd < 0)
+        return false;
+    _Alignas(struct nlmsghdr) uint8_t buf[4096];
+    const struct nlmsghdr *h = netlink_ask(fd, &req, sizeof(req), buf, sizeof(buf));
+    bool found = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY &&
+                 h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
+    if (found)
+        memcpy(out, NLMSG_DATA(h), sizeof(*out));
+    REAL(close)(fd);
+    return found;
+}
+
+/* Connects to a name: 0 with the holder's credentials, or -errno. */
+static int name_ask(const struct key *k, struct ucred *cred)
+{
+    struct sockaddr_un un;
+    socklen_t len = name_of(k, &un);
+    int fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    int r = REAL(connect)(fd, (struct sockaddr *)&un, len) < 0 ? -errno : 0;
+    socklen_t cred_len = sizeof(*cred);
+    if (r == 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, cred, &cred_len) < 0)
+        r = -errno;
+    REAL(close)(fd);
+    return r;
+}
+
+enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool self_ok)
+{
+    (void)len;
+    struct key k;
+    if (!key_of(peer, &k))
+        return LOCAL_REMOTE;
+    /* The wildcard as destination means this host. */
+    if (key_any(&k)) {
+        if (k.family == AF_INET)
+            memcpy(k.addr, "\x7f\0\0\1", 4);
+        else
+            k.addr[15] = 1;
+    }
+    if (!is_local(&k))
+        return LOCAL_REMOTE;
+    struct key any = k;
+    memset(any.addr, 0, sizeof(any.addr));
+    struct ucred cred;
+    int r = name_ask(&k, &cred);
+    if (r < 0)
+        r = name_ask(&any, &cred);
+    if (r < 0)
+        return LOCAL_ABSENT; /* a name whose backlog is full cannot be believed either */
+    struct inet_diag_msg diag;
+    if (!find_listener(&k, &diag) || diag.idiag_uid != cred.uid) {
+        trace_info("a name for port %u is held by uid %u, which does not own the listener", k.port,
+                   (unsigned)cred.uid);
+        return LOCAL_ABSENT;
+    }
+    return cred.pid == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
+}
+
+static int name_listen(const struct key *k)
+{
+    struct sockaddr_un un;
+    socklen_t len = name_of(k, &un);
+    int fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (REAL(bind)(fd, (struct sockaddr *)&un, len) < 0 || REAL(listen)(fd, SOMAXCONN) < 0) {
+        REAL(close)(fd);
+        return -1;
+    }
+    return proc_hide_fd(fd);
+}
+
+void local_names_open(struct sock *s, int fd)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof(ss);
+    struct key k;
+    if (s->name_fd[0] >= 0 || REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) < 0 ||
+        !key_of((struct sockaddr *)&ss, &k))
+        return;
+    s->name_fd[0] = name_listen(&k);
+    int only = 0;
+    len = sizeof(only);
+    if (k.family == AF_INET6 && key_any(&k) &&
+        REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len) == 0 && !only) {
+        k.family = AF_INET;
+        k.addr_len = 4;
+        s->name_fd[1] = name_listen(&k);
+    }
+}
+
+void local_names_close(struct sock *s)
+{
+    for (int i = 0; i < SOCK_NAMES; i++) {
+        if (s->name_fd[i] >= 0)
+            REAL(close)(s->name_fd[i]);
+        s->name_fd[i] = -1;
+    }
+}
+
+void local_names_drain(struct sock *s)
+{
+    for (int i = 0; i < SOCK_NAMES; i++) {
+        int fd = s->name_fd[i];
+        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0;)
+            REAL(close)(c);
+    }
+}

@@ -1,0 +1,33 @@
+/*
+ * Same host: does the listener at an address run sockwarp? Asked before a single octet is sent, so that a plain local
+ * server never sees one of ours.
+ *
+ * A listener under sockwarp also holds an abstract AF_UNIX listening socket named after its TCP address and port. Abstract
+ * names are per network namespace and vanish with their process; whoever holds one is believed only if its user is the
+ * owner of the TCP listener (sock_diag).
+ */
+#ifndef SW_PRELOAD_LOCAL_H
+#define SW_PRELOAD_LOCAL_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct sock;
+
+enum local_answer {
+    LOCAL_REMOTE,  /* the address is not on this host (or that cannot be found out) */
+    LOCAL_ABSENT,  /* it is, and the listener does not run sockwarp (or there is none) */
+    LOCAL_PRESENT, /* it is, and it does */
+    LOCAL_SELF,    /* it is this process */
+};
+
+/* self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. */
+enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool self_ok);
+
+/* After listen(fd): takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
+void local_names_open(struct sock *s, int fd);
+void local_names_close(struct sock *s);
+/* Empties the names' backlogs, so that they never fill; called now and then by accept. */
+void local_names_drain(struct sock *s);
+
+#endif

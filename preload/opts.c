@@ -1,0 +1,132 @@
+/*
+ * Socket options and shutdown.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+
+/* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
+static unsigned rules_out(int level, int name, const void *val, socklen_t len)
+{
+    int on = 1;
+    if (len >= sizeof(on) && val != NULL)
+        memcpy(&on, val, sizeof(on));
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY && on)
+        return REASON_ZEROCOPY;
+    if (level == IPPROTO_TCP && name == TCP_ULP)
+        return REASON_ULP;
+    if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && on)
+        return REASON_FASTOPEN;
+    if (level == SOL_SOCKET && name == SO_OOBINLINE && on)
+        return REASON_URGENT;
+    return REASON_NONE;
+}
+
+/* 1: make the real call; 0: done; -errno. */
+static int set_option(struct sock *s, int level, int name, const void *val, socklen_t len)
+{
+    unsigned reason = rules_out(level, name, val, len);
+    struct conn *c = s->conn;
+    if (c == NULL) {
+        if (reason != REASON_NONE) {
+            s->stay_plain = true;
+            s->plain_reason = (uint8_t)reason;
+        }
+        return 1;
+    }
+    if (!atomic_load(&s->active))
+        return 1;
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT && val != NULL && len >= sizeof(int)) {
+        int v;
+        memcpy(&v, val, sizeof(v));
+        atomic_store(&c->user_lowat, v < 0 ? INT32_MAX : v == 0 ? 1u : (uint32_t)v);
+        /* The kernel's is ours while it is accelerated: half frames. */
+        return conn_state(c) == CONN_FULL ? 0 : 1;
+    }
+    if (reason == REASON_NONE || reason == REASON_FASTOPEN)
+        return 1;
+    if (turn_take(&c->rx, 0, false) < 0)
+        return 1;
+    int r = 1;
+    if (conn_undecided(c))
+        negotiate_decline(&c->neg, reason);
+    else if (conn_state(c) == CONN_FULL && reason != REASON_URGENT)
+        r = -EOPNOTSUPP; /* programs do without */
+    turn_give(&c->rx);
+    return r;
+}
+
+int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
+{
+    struct sock *s = proc_on() ? sock_get(fd) : NULL;
+    int r = 1;
+    if (s != NULL) {
+        r = set_option(s, level, name, val, len);
+        sock_put(s);
+    }
+    if (r > 0)
+        return REAL(setsockopt)(fd, level, name, val, len);
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return -1;
+}
+
+/* The error the program has not been told yet; 0: ask the kernel. */
+static int pending_error(struct sock *s)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
+        int r = drive_sock(s, true);
+        (void)r; /* somebody else is at it */
+    }
+    int err = atomic_exchange(&c->so_error, 0);
+    if (err == 0 && conn_state(c) == CONN_FULL && !c->reset_told &&
+        (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && conn_rx_avail(c) == 0) {
+        c->reset_told = true;
+        err = ECONNRESET;
+    }
+    return err;
+}
+
+int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
+{
+    struct sock *s = proc_on() && level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT)
+                         ? sock_get_active(fd)
+                         : NULL;
+    if (s == NULL)
+        return REAL(getsockopt)(fd, level, name, val, len);
+    int r = REAL(getsockopt)(fd, level, name, val, len);
+    if (r == 0 && *len >= sizeof(int)) {
+        int v = 0;
+        memcpy(&v, val, sizeof(v));
+        if (name == SO_RCVLOWAT)
+            v = (int)atomic_load(&s->conn->user_lowat);
+        else if (v == 0)
+            v = pending_error(s);
+        memcpy(val, &v, sizeof(v));
+    }
+    sock_put(s);
+    return r;
+}
+
+int shutdown(int fd, int how)
+{
+    struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
+    if (s == NULL)
+        return REAL(shutdown)(fd, how);
+    int r = conn_shutdown(s, fd, how);
+    sock_put(s);
+    if (r == 0)
+        return 0;
+    errno = -r;
+    return -1;
+}

@@ -1,0 +1,272 @@
+/*
+ * The process: start, settings, fork, exit.
+ */
+#include "preload/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/fault.h"
+#include "core/base/rawsys.h"
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "core/negotiate/hello.h"
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/exec.h"
+#include "preload/proc.h"
+#include "preload/ready.h"
+#include "preload/real.h"
+#include "preload/stats.h"
+#include "preload/transports.h"
+
+struct proc proc;
+_Atomic int proc_ready;
+
+/* ---- small services ---- */
+
+uint64_t proc_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void proc_random(void *buf, size_t len)
+{
+    uint8_t *p = buf;
+    while (len > 0) {
+        ssize_t n = getrandom(p, len, 0);
+        SW_CHECK(n > 0 || errno == EINTR, "getrandom: errno %d", errno);
+        if (n > 0) {
+            p += n;
+            len -= (size_t)n;
+        }
+    }
+}
+
+uint32_t proc_random32(void *unused)
+{
+    (void)unused;
+    uint32_t v;
+    proc_random(&v, sizeof(v));
+    return v;
+}
+
+bool proc_is_borrowed(void)
+{
+    return proc_ready == 2 && rawsys4(__NR_getpid, 0, 0, 0, 0) != proc.pid;
+}
+
+/* As high as the limit allows, but not so high that the kernel's table of a small program grows by megabytes. */
+int proc_hide_fd(int fd)
+{
+    struct rlimit lim;
+    rlim_t top = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < 4096 ? lim.rlim_cur : 4096;
+    rlim_t from = top > 256 ? top - 256 : top / 2;
+    int high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, (int)from);
+    if (high < 0)
+        return fd;
+    REAL(close)(fd);
+    return high;
+}
+
+void proc_stats_write(const char *line, size_t len)
+{
+    int err = errno;
+    int fd = rawsys_open(proc.set.stats_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        trace_error("%s: cannot be opened: errno %d", proc.set.stats_file, -fd);
+    } else {
+        if (rawsys_write(fd, line, len) != (ssize_t)len)
+            trace_error("%s: a statistics line could not be written", proc.set.stats_file);
+        rawsys4(__NR_close, fd, 0, 0, 0);
+    }
+    errno = err;
+}
+
+void proc_explain(const struct sock *s, const char *role, const struct sockaddr_storage *peer,
+                  const char *decision, unsigned reason)
+{
+    if (!proc.set.explain && !trace_on(TRACE_INFO))
+        return;
+    int err = errno;
+    char addr[80], site[256] = "?", line[512];
+    stats_addr(peer, addr, sizeof(addr));
+    fault_call_site(site, sizeof(site));
+    int n = snprintf(line, sizeof(line), "sockwarp[%d]: fd %d %s %s: %s (%s: %s) at %s\n", (int)proc.pid,
+                     atomic_load(&s->fd), role, addr, decision, reason_name(reason), reason_text(reason), site);
+    if (n > (int)sizeof(line) - 1)
+        n = (int)sizeof(line) - 1;
+    if (proc.set.explain)
+        rawsys_write(STDERR_FILENO, line, (size_t)n);
+    else
+        trace_info("%.*s", n - 1, line);
+    errno = err;
+}
+
+/* ---- settings and log ---- */
+
+static void log_to_file(void *arg, const char *line, size_t len)
+{
+    const char *path = arg;
+    int fd = rawsys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return;
+    rawsys_write(fd, line, len);
+    rawsys4(__NR_close, fd, 0, 0, 0);
+}
+
+static void log_to_stderr(void *arg, const char *line, size_t len)
+{
+    (void)arg;
+    rawsys_write(STDERR_FILENO, line, len);
+}
+
+static const char *env_get(void *arg, const char *name)
+{
+    (void)arg;
+    return secure_getenv(name);
+}
+
+static void name_program(void)
+{
+    char path[512];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    path[n > 0 ? n : 0] = '\0';
+    const char *base = strrchr(path, '/');
+    snprintf(proc.program, sizeof(proc.program), "%.63s", base ? base + 1 : path);
+}
+
+static void before_fork(void)
+{
+    exec_before_fork();
+    drive_before_fork();
+    sock_before_fork();
+}
+
+static void after_fork_parent(void)
+{
+    sock_after_fork(false);
+    drive_after_fork();
+    exec_after_fork(false);
+}
+
+static void after_fork_child(void)
+{
+    proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
+    turn_after_fork();
+    sock_after_fork(true);
+    drive_after_fork();
+    ready_after_fork();
+    const struct transport_ops *t = transport_if_any();
+    if (t != NULL)
+        t->after_fork();
+    exec_after_fork(true);
+}
+
+static void init_once(void)
+{
+    fault_setup();
+    crc32c_setup();
+    proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
+    proc.transports = HELLO_TRANSPORT_IWARP;
+    name_program();
+    char err[256];
+    int r = settings_read(&proc.set, env_get, NULL, proc.transports, err, sizeof(err));
+    if (r < 0) {
+        /* The launcher has refused to start by now; under bare LD_PRELOAD everything stays plain. */
+        char line[320];
+        int n = snprintf(line, sizeof(line), "sockwarp[%d]: %s; nothing is accelerated\n", (int)proc.pid, err);
+        rawsys_write(STDERR_FILENO, line, (size_t)n);
+    } else {
+        if (proc.set.log_file[0] != '\0')
+            trace_setup(proc.set.log_level, log_to_file, proc.set.log_file);
+        else
+            trace_setup(proc.set.log_level, log_to_stderr, NULL);
+        if (proc.set.explain) {
+            int f = fault_prepare();
+            (void)f; /* call sites are then printed as "?" */
+        }
+        proc.on = proc.set.have_policy && !getauxval(AT_SECURE);
+    }
+    if (proc.on)
+        pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    atomic_store(&proc_ready, 2);
+    if (proc.on)
+        exec_inherit();
+}
+
+void proc_init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static __thread bool inside;
+    if (inside) /* what the initialisation itself calls goes to the kernel */
+        return;
+    inside = true;
+    pthread_once(&once, init_once);
+    inside = false;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    real_get();
+    proc_init();
+}
+
+void proc_finish(void)
+{
+    static _Atomic bool finished;
+    if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true))
+        conn_settle_all();
+}
+
+__attribute__((destructor)) static void finish(void)
+{
+    proc_finish();
+}
+
+/* ---- transport ---- */
+
+static pthread_mutex_t transport_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the choice */
+static _Atomic(const struct transport_ops *) transport;
+
+static int close_real(int fd)
+{
+    return REAL(close)(fd);
+}
+
+const struct transport_ops *transport_if_any(void)
+{
+    return atomic_load_explicit(&transport, memory_order_acquire);
+}
+
+const struct transport_ops *transport_now(void)
+{
+    const struct transport_ops *t = transport_if_any();
+    if (t != NULL)
+        return t;
+    static const struct transport_env env = { .hide_fd = proc_hide_fd, .close_fd = close_real };
+    pthread_mutex_lock(&transport_lock);
+    t = transport_if_any();
+    if (t == NULL) {
+        const char *why = "";
+        int want = proc.set.io == SETTINGS_IO_URING ? 1 : proc.set.io == SETTINGS_IO_SYSCALL ? 0 : -1;
+        t = transport_choose(want, &env, &why);
+        trace_info("transport %s: %s", t->name, why);
+        atomic_store(&transport, t);
+    }
+    pthread_mutex_unlock(&transport_lock);
+    return t;
+}

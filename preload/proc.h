@@ -1,0 +1,61 @@
+/*
+ * The process: settings read once from the environment, clock, random numbers, log and --explain lines, fork and exit.
+ */
+#ifndef SW_PRELOAD_PROC_H
+#define SW_PRELOAD_PROC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "core/base/must.h"
+#include "core/policy/policy.h"
+#include "core/policy/settings.h"
+
+struct sock;
+
+struct proc {
+    bool on;              /* a policy exists and is sound: sockets are looked at */
+    pid_t pid;            /* ours; differs from getpid() in a vfork child, which must not touch our tables */
+    struct settings set;
+    uint8_t transports;   /* HELLO_TRANSPORT_* built in */
+    char program[64];     /* basename of the executable */
+    _Atomic bool own_uring; /* the program set up an io_uring: it may wait for sockets unseen */
+};
+
+extern struct proc proc;
+extern _Atomic int proc_ready; /* 2: initialised */
+
+/* Reads the environment, once. Safe from any thread; called by the constructor or an earlier socket call. */
+void proc_init(void);
+
+static inline bool proc_on(void)
+{
+    if (SW_UNLIKELY(proc_ready != 2))
+        proc_init();
+    return proc.on;
+}
+
+/* True in a vfork child: it shares our memory, so nothing may be changed on its behalf. */
+bool proc_is_borrowed(void);
+
+uint64_t proc_now_ns(void);
+uint32_t proc_random32(void *unused);
+void proc_random(void *buf, size_t len);
+
+/* Moves an internal descriptor out of the program's way, high and close-on-exec. Returns the new number, or fd. */
+int proc_hide_fd(int fd);
+
+/* --explain: one line about a decision for s, with the program's call site. */
+void proc_explain(const struct sock *s, const char *role, const struct sockaddr_storage *peer,
+                  const char *decision, unsigned reason);
+
+/* The process ends: what was accepted from the program is sent, statistics are written. Once; later calls do nothing. */
+void proc_finish(void);
+
+/* Appends one line to SOCKWARP_STATS. */
+void proc_stats_write(const char *line, size_t len);
+
+#endif

@@ -1,0 +1,138 @@
+/*
+ * syscall(2) for the calls we intercept, and the ways out of the process that run no destructors.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload/proc.h"
+#include "preload/real.h"
+
+void _exit(int status)
+{
+    proc_finish();
+    REAL(_exit)(status);
+    __builtin_unreachable();
+}
+
+void _Exit(int status)
+{
+    proc_finish();
+    REAL(_Exit)(status);
+    __builtin_unreachable();
+}
+
+#define P(i) ((void *)a[i])
+#define I(i) ((int)a[i])
+#define U(i) ((unsigned)a[i])
+#define Z(i) ((size_t)a[i])
+
+/* Numbers we do not know pass; so does everything while nothing is accelerated. */
+long syscall(long number, ...)
+{
+    long a[6];
+    va_list ap;
+    va_start(ap, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(ap, long);
+    va_end(ap);
+    if (proc_ready != 2 || !proc.on)
+        return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    switch (number) {
+    case SYS_read:
+        return read(I(0), P(1), Z(2));
+    case SYS_write:
+        return write(I(0), P(1), Z(2));
+    case SYS_readv:
+        return readv(I(0), P(1), I(2));
+    case SYS_writev:
+        return writev(I(0), P(1), I(2));
+    case SYS_close:
+        return close(I(0));
+    case SYS_close_range:
+        return close_range(U(0), U(1), I(2));
+    case SYS_socket:
+        return socket(I(0), I(1), I(2));
+    case SYS_bind:
+        return bind(I(0), P(1), (socklen_t)a[2]);
+    case SYS_listen:
+        return listen(I(0), I(1));
+    case SYS_accept:
+        return accept(I(0), P(1), P(2));
+    case SYS_accept4:
+        return accept4(I(0), P(1), P(2), I(3));
+    case SYS_connect:
+        return connect(I(0), P(1), (socklen_t)a[2]);
+    case SYS_shutdown:
+        return shutdown(I(0), I(1));
+    case SYS_getsockname:
+        return getsockname(I(0), P(1), P(2));
+    case SYS_getpeername:
+        return getpeername(I(0), P(1), P(2));
+    case SYS_getsockopt:
+        return getsockopt(I(0), I(1), I(2), P(3), P(4));
+    case SYS_setsockopt:
+        return setsockopt(I(0), I(1), I(2), P(3), (socklen_t)a[4]);
+    case SYS_sendto:
+        return sendto(I(0), P(1), Z(2), I(3), P(4), (socklen_t)a[5]);
+    case SYS_recvfrom:
+        return recvfrom(I(0), P(1), Z(2), I(3), P(4), P(5));
+    case SYS_sendmsg:
+        return sendmsg(I(0), P(1), I(2));
+    case SYS_recvmsg:
+        return recvmsg(I(0), P(1), I(2));
+    case SYS_sendmmsg:
+        return sendmmsg(I(0), P(1), U(2), I(3));
+    case SYS_recvmmsg:
+        return recvmmsg(I(0), P(1), U(2), I(3), P(4));
+    case SYS_sendfile:
+        return sendfile(I(0), I(1), P(2), Z(3));
+    case SYS_splice:
+        return REAL(splice) ? splice(I(0), P(1), I(2), P(3), Z(4), U(5)) : -1;
+    case SYS_dup:
+        return dup(I(0));
+    case SYS_dup3:
+        return dup3(I(0), I(1), I(2));
+    case SYS_fcntl:
+        return fcntl(I(0), I(1), P(2));
+    case SYS_epoll_create1:
+        return epoll_create1(I(0));
+    case SYS_epoll_ctl:
+        return epoll_ctl(I(0), I(1), I(2), P(3));
+#ifdef SYS_dup2
+    case SYS_dup2:
+        return dup2(I(0), I(1));
+    case SYS_poll:
+        return poll(P(0), (nfds_t)a[1], I(2));
+    case SYS_select:
+        return select(I(0), P(1), P(2), P(3), P(4));
+    case SYS_epoll_create:
+        return epoll_create(I(0));
+    case SYS_epoll_wait:
+        return epoll_wait(I(0), P(1), I(2), I(3));
+#endif
+    case SYS_epoll_pwait:
+        return epoll_pwait(I(0), P(1), I(2), I(3), P(4));
+    case SYS_ppoll:
+        return ppoll(P(0), (nfds_t)a[1], P(2), P(3));
+    case SYS_io_uring_setup: {
+        long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+        if (r >= 0)
+            atomic_store(&proc.own_uring, true);
+        return r;
+    }
+    case SYS_exit_group:
+        proc_finish();
+        break;
+    default:
+        break;
+    }
+    return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}

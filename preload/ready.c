@@ -1,0 +1,202 @@
+/*
+ * Readiness of one descriptor, and waking those who wait for it in other threads.
+ */
+#include "preload/ready.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/single_threaded.h>
+
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+
+#define IN_BITS (POLLIN | POLLRDNORM)
+#define OUT_BITS (POLLOUT | POLLWRNORM)
+/* What the kernel knows best and reports unasked. */
+#define ALWAYS (POLLERR | POLLHUP | POLLNVAL)
+
+static short negotiating(struct sock *s, struct conn *c, short want, short kernel, short *ask)
+{
+    /* A new waiter looks once for itself: what it would wait for may have been taken before it came. */
+    int r = drive_sock(s, true);
+    (void)r; /* somebody else is at it and will be done soon, or it is a connect() of another thread */
+    enum conn_state st = conn_state(c);
+    if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+        return -1;
+    if (conn_undecided(c)) {
+        /* A server may always speak first. */
+        *ask = (short)(POLLIN | (want & (OUT_BITS | POLLRDHUP | POLLPRI)));
+        return (short)(kernel & ((want & OUT_BITS) | ALWAYS));
+    }
+    *ask = (short)c->kernel_wants;
+    return 0;
+}
+
+/* Readable now? rx is taken briefly. */
+static bool readable(struct conn *c, int fd, short kernel, short *ask)
+{
+    if (turn_take_brief(&c->rx) < 0) {
+        *ask |= POLLIN; /* another thread sleeps in recv: it is first in line */
+        return false;
+    }
+    bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
+    if (yes && conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && atomic_load(&c->so_error) == 0)
+        yes = conn_rx_avail(c) >= atomic_load(&c->user_lowat);
+    if (!yes) {
+        conn_rx_lowat(c, fd);
+        *ask |= POLLIN;
+    }
+    turn_give(&c->rx);
+    return yes;
+}
+
+static bool writable(struct conn *c, int fd, short kernel, short *ask)
+{
+    if (!iwarp_can_send(&c->ep)) {
+        /* The RTR comes first, and it comes in. */
+        *ask |= POLLIN;
+        return false;
+    }
+    *ask |= POLLOUT;
+    if (!(kernel & OUT_BITS))
+        return false;
+    if (turn_take_brief(&c->tx) < 0)
+        return false;
+    bool yes = true;
+    if (c->job_runs || c->tx_rest || c->fin_owed) {
+        int r = conn_tx_flush(c, fd, false);
+        c->tx_rest = r != 0;
+        yes = r != -EAGAIN;
+        if (!yes)
+            conn_tx_later(c, fd);
+    }
+    turn_give(&c->tx);
+    return yes;
+}
+
+short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    *ask = 0;
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        short r = negotiating(s, c, want, kernel, ask);
+        if (r >= 0)
+            return r;
+        kernel = 0; /* it spoke of the time before */
+        st = conn_state(c);
+    }
+    switch (st) {
+    case CONN_PLAIN: {
+        *ask = want;
+        short got = kernel & (short)(want | ALWAYS);
+        if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
+            got |= want & IN_BITS;
+        if (atomic_load(&c->so_error) != 0)
+            got |= (short)((want & OUT_BITS) | POLLERR);
+        return got;
+    }
+    case CONN_DEAD:
+        return (short)((want & (IN_BITS | OUT_BITS)) | POLLHUP |
+                       (atomic_load(&c->so_error) != 0 ? POLLERR : 0));
+    default:
+        break;
+    }
+    *ask = want & (POLLRDHUP | POLLPRI);
+    short got = kernel & (short)((want & (POLLRDHUP | POLLPRI)) | ALWAYS);
+    bool could_send = iwarp_can_send(&c->ep);
+    if ((want & IN_BITS) || !could_send) {
+        short in_ask = 0;
+        bool in = readable(c, fd, kernel, &in_ask);
+        if (in)
+            got |= want & IN_BITS;
+        else
+            *ask |= in_ask;
+    }
+    if (want & OUT_BITS) {
+        if (writable(c, fd, kernel, ask))
+            got |= want & OUT_BITS;
+    }
+    if (atomic_load(&c->so_error) != 0)
+        got |= POLLERR;
+    return got;
+}
+
+/* ---- waiting threads ---- */
+
+static __thread int my_kick = -1;
+static __thread bool kick_failed;
+
+int ready_kick_fd(void)
+{
+    if (__libc_single_threaded || kick_failed)
+        return -1;
+    if (my_kick < 0) {
+        int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        kick_failed = fd < 0;
+        if (fd >= 0)
+            my_kick = proc_hide_fd(fd);
+    }
+    return my_kick;
+}
+
+void ready_kick_drain(int kick_fd)
+{
+    uint64_t n;
+    if (kick_fd >= 0 && REAL(read)(kick_fd, &n, sizeof(n)) < 0)
+        return; /* another thread was faster */
+}
+
+void ready_after_fork(void)
+{
+    if (my_kick >= 0)
+        REAL(close)(my_kick); /* shared with the parent otherwise */
+    my_kick = -1;
+}
+
+void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd)
+{
+    p->sock = s;
+    p->kick_fd = kick_fd;
+    p->pprev = NULL;
+    atomic_fetch_add(&s->waiters, 1);
+    if (kick_fd < 0)
+        return;
+    pthread_mutex_lock(&s->watch_lock);
+    p->next = s->pollers;
+    p->pprev = &s->pollers;
+    if (p->next != NULL)
+        p->next->pprev = &p->next;
+    s->pollers = p;
+    pthread_mutex_unlock(&s->watch_lock);
+}
+
+void ready_wait_end(struct sock *s, struct poller *p)
+{
+    atomic_fetch_sub(&s->waiters, 1);
+    if (p->pprev == NULL)
+        return;
+    pthread_mutex_lock(&s->watch_lock);
+    *p->pprev = p->next;
+    if (p->next != NULL)
+        p->next->pprev = p->pprev;
+    pthread_mutex_unlock(&s->watch_lock);
+}
+
+void ready_left_over(struct sock *s)
+{
+    if (s->watches != NULL)
+        epoll_left_over(s);
+    if (atomic_load(&s->waiters) == 0)
+        return;
+    uint64_t one = 1;
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct poller *p = s->pollers; p != NULL; p = p->next)
+        if (REAL(write)(p->kick_fd, &one, sizeof(one)) < 0)
+            continue; /* full: it is awake anyway */
+    pthread_mutex_unlock(&s->watch_lock);
+}

@@ -1,0 +1,35 @@
+/*
+ * Readiness of one descriptor as poll(2) would show it: the kernel's view of the TCP socket, filtered by ours.
+ */
+#ifndef SW_PRELOAD_READY_H
+#define SW_PRELOAD_READY_H
+
+#include <stdbool.h>
+
+#include "preload/sock.h"
+
+/* A thread that sleeps in poll or select while others may use its descriptors. */
+struct poller {
+    int kick_fd; /* eventfd that wakes it */
+    struct sock *sock;
+    struct poller *next, **pprev;
+};
+
+/*
+ * What poll would report on s for `want` (POLLIN, POLLOUT …), given what the kernel reports now (`kernel`, 0 if not asked
+ * yet). *ask: the events to wait for in the kernel if the answer is 0. Takes turns briefly; does not wait.
+ */
+short ready_now(struct sock *s, int fd, short want, short kernel, short *ask);
+
+/* A read left something behind, or the end was seen: those who wait for s in poll, select or epoll must look again. */
+void ready_left_over(struct sock *s);
+
+/* In a thread of a process with more than one: registers it with s; kick_fd -1 (single thread) only counts. */
+void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd);
+void ready_wait_end(struct sock *s, struct poller *p);
+/* This thread's eventfd, made at first use; -1 in a single-threaded process or on failure. */
+int ready_kick_fd(void);
+void ready_kick_drain(int kick_fd);
+void ready_after_fork(void);
+
+#endif

@@ -1,0 +1,247 @@
+/*
+ * The descriptor table.
+ *
+ * Two levels of 1024; chunks are made on demand and stay. Readers take no lock: they load the pointer, count themselves
+ * in, and look again; socks are never unmapped, so counting on a recycled one does no harm and is undone.
+ */
+#include "preload/sock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/local.h"
+
+#define CHUNK 1024
+#define CHUNKS 1024
+
+typedef _Atomic(struct sock *) fd_slot; /* an atomic pointer type needs a name to make arrays of */
+
+static _Atomic(fd_slot *) table[CHUNKS];
+static _Atomic int fd_limit;
+
+/* Protects: chunk creation, entry changes, the free list. Never held while calling out of this file. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sock *free_list;
+
+static fd_slot *slot_of(int fd)
+{
+    if (fd < 0 || fd >= CHUNK * CHUNKS)
+        return NULL;
+    fd_slot *chunk = atomic_load_explicit(&table[fd / CHUNK], memory_order_acquire);
+    return chunk ? &chunk[fd % CHUNK] : NULL;
+}
+
+struct sock *sock_get(int fd)
+{
+    fd_slot *slot = slot_of(fd);
+    if (slot == NULL)
+        return NULL;
+    for (;;) {
+        struct sock *s = atomic_load(slot);
+        if (s == NULL)
+            return NULL;
+        atomic_fetch_add(&s->refs, 1);
+        if (atomic_load(slot) == s)
+            return s;
+        sock_put(s);
+    }
+}
+
+struct sock *sock_get_active(int fd)
+{
+    fd_slot *slot = slot_of(fd);
+    if (slot == NULL)
+        return NULL;
+    struct sock *s = atomic_load_explicit(slot, memory_order_acquire);
+    if (s == NULL || !atomic_load_explicit(&s->active, memory_order_acquire))
+        return NULL;
+    return sock_get(fd);
+}
+
+static void sock_free(struct sock *s)
+{
+    if (s->conn != NULL)
+        conn_release(s->conn);
+    local_names_close(s);
+    s->conn = NULL;
+    pthread_mutex_lock(&lock);
+    /* A reader that lost the race may have counted itself in and out meanwhile: refs is 0 or will be again, and only
+     * the one who brings it from 1 to 0 with `freeing` unset comes here. */
+    s->next_free = free_list;
+    free_list = s;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The count's top bit marks a sock on the free list, so that a late reader's put does not free it again. */
+#define FREE_BIT 0x80000000u
+
+void sock_put(struct sock *s)
+{
+    if (atomic_fetch_sub(&s->refs, 1) != 1)
+        return;
+    uint32_t zero = 0;
+    if (atomic_compare_exchange_strong(&s->refs, &zero, FREE_BIT))
+        sock_free(s);
+}
+
+static struct sock *sock_alloc(void)
+{
+    struct sock *s = free_list;
+    if (s != NULL) {
+        free_list = s->next_free;
+        return s;
+    }
+    size_t n = 64;
+    struct sock *block = mmap(NULL, n * sizeof(*block), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        pthread_mutex_init(&block[i].watch_lock, NULL);
+        atomic_store(&block[i].refs, FREE_BIT);
+        if (i > 0) {
+            block[i].next_free = free_list;
+            free_list = &block[i];
+        }
+    }
+    return &block[0];
+}
+
+static fd_slot *slot_make(int fd)
+{
+    fd_slot *slot = slot_of(fd);
+    if (slot != NULL || fd < 0 || fd >= CHUNK * CHUNKS)
+        return slot;
+    fd_slot *chunk = mmap(NULL, CHUNK * sizeof(fd_slot), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (chunk == MAP_FAILED)
+        return NULL;
+    atomic_store(&table[fd / CHUNK], chunk);
+    return &chunk[fd % CHUNK];
+}
+
+static void note_limit(int fd)
+{
+    if (fd >= atomic_load(&fd_limit))
+        atomic_store(&fd_limit, fd + 1);
+}
+
+struct sock *sock_new(int fd, int domain)
+{
+    sock_drop(fd, false);
+    pthread_mutex_lock(&lock);
+    fd_slot *slot = slot_make(fd);
+    struct sock *s = slot ? sock_alloc() : NULL;
+    if (s != NULL) {
+        s->active = false;
+        s->kind = SOCK_NEW;
+        s->nonblock = false;
+        s->fd = fd;
+        s->domain = domain;
+        s->stay_plain = false;
+        s->plain_reason = 0;
+        s->port_known = false;
+        s->conn = NULL;
+        s->accepted = 0;
+        s->watches = NULL;
+        s->pollers = NULL;
+        s->waiters = 0;
+        s->neg_pprev = NULL;
+        for (int i = 0; i < SOCK_NAMES; i++)
+            s->name_fd[i] = -1;
+        /* Late readers may have counted themselves in: add, and take the mark away. */
+        atomic_fetch_add(&s->refs, 2u - FREE_BIT);
+        atomic_store(slot, s);
+        note_limit(fd);
+    }
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+void sock_dup(struct sock *s, int fd2)
+{
+    sock_drop(fd2, false);
+    pthread_mutex_lock(&lock);
+    fd_slot *slot = slot_make(fd2);
+    if (slot != NULL) {
+        atomic_fetch_add(&s->refs, 1);
+        atomic_store(slot, s);
+        note_limit(fd2);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Another descriptor of s in this process, or -1. The lock is held. */
+static int other_fd(const struct sock *s)
+{
+    int limit = atomic_load(&fd_limit);
+    for (int fd = 0; fd < limit; fd++) {
+        fd_slot *slot = slot_of(fd);
+        if (slot == NULL)
+            fd |= CHUNK - 1;
+        else if (atomic_load(slot) == s)
+            return fd;
+    }
+    return -1;
+}
+
+void sock_drop(int fd, bool closing)
+{
+    fd_slot *slot = slot_of(fd);
+    if (slot == NULL || atomic_load(slot) == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    struct sock *s = atomic_exchange(slot, NULL);
+    bool last = false;
+    if (s != NULL && atomic_load(&s->fd) == fd) {
+        int other = other_fd(s);
+        atomic_store(&s->fd, other);
+        last = other < 0;
+    }
+    pthread_mutex_unlock(&lock);
+    if (s == NULL)
+        return;
+    epoll_forget_fd(s, fd, last);
+    if (last) {
+        drive_remove(s);
+        local_names_close(s);
+        if (s->conn != NULL)
+            conn_last_close(s, closing ? fd : -1);
+    }
+    sock_put(s);
+}
+
+void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg)
+{
+    int limit = atomic_load(&fd_limit);
+    for (int fd = 0; fd < limit; fd++) {
+        struct sock *s = sock_get(fd);
+        if (s == NULL) {
+            if (slot_of(fd) == NULL)
+                fd |= CHUNK - 1;
+            continue;
+        }
+        fn(fd, s, arg);
+        sock_put(s);
+    }
+}
+
+int sock_fd_limit(void)
+{
+    return atomic_load(&fd_limit);
+}
+
+void sock_before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void sock_after_fork(bool child)
+{
+    (void)child; /* the child's only thread is the one that locked */
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,79 @@
+/*
+ * What this process knows of its descriptors: fd -> sock, one sock per open file description, and for connections that
+ * are or may become accelerated a conn in memory that forked processes share.
+ */
+#ifndef SW_PRELOAD_SOCK_H
+#define SW_PRELOAD_SOCK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "core/base/must.h"
+#include "core/policy/policy.h"
+
+struct conn;
+struct watch;
+struct poller;
+
+enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN };
+
+/* The names a listener is found by on this host (preload/local.h): one, or two for a dual-stack wildcard. */
+#define SOCK_NAMES 2
+
+/* Never unmapped once made (a stale pointer still points to a sock), so fds can be looked up without a lock. */
+struct sock {
+    _Atomic uint32_t refs;  /* fd table entries and calls under way; 0: free */
+    _Atomic bool active;    /* data calls must come to us: negotiating, accelerated, or octets left over */
+    uint8_t kind;           /* enum sock_kind */
+    _Atomic bool nonblock;  /* O_NONBLOCK of the description */
+    _Atomic int fd;         /* a descriptor that refers to it, -1: none any more in this process */
+    int domain;
+    bool stay_plain;        /* some earlier call ruled acceleration out: plain_reason */
+    uint8_t plain_reason;
+    bool port_known;        /* bound explicitly, or getsockname told the program its port */
+    struct conn *conn;      /* SOCK_CONN */
+
+    /* SOCK_LISTENER */
+    int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
+    uint32_t accepted;
+
+    pthread_mutex_t watch_lock; /* protects watches, pollers */
+    struct watch *watches;      /* epoll registrations, preload/epoll.c */
+    struct poller *pollers;     /* threads in poll or select, preload/ready.h */
+    _Atomic uint32_t waiters;   /* pollers, and threads in epoll_wait on a set that holds it */
+
+    struct sock *next_free;
+    struct sock *neg_next, **neg_pprev; /* drive.c: negotiating connections of this process */
+};
+
+/*
+ * The sock behind fd with a reference taken (sock_put), or NULL if fd is not one of ours. No lock. Async-signal-safe.
+ */
+struct sock *sock_get(int fd);
+/* The same, but only if data calls on it need us: one table look-up for everything else. */
+struct sock *sock_get_active(int fd);
+void sock_put(struct sock *s);
+
+/* A fresh sock entered at fd (refs 2: the table's and the caller's), what stood there dropped. NULL: no memory. */
+struct sock *sock_new(int fd, int domain);
+/* fd2 becomes another name of s's description. */
+void sock_dup(struct sock *s, int fd2);
+/*
+ * fd is about to be closed, or was reused behind our back: takes it out of the table. With `closing`, the connection's
+ * unsent rest is seen to if this was the last descriptor of this process. Call before the real close.
+ */
+void sock_drop(int fd, bool closing);
+
+/* Calls fn(fd, sock) for every descriptor in the table; for fork, exec and exit. */
+void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
+/* One above the highest descriptor ever entered. */
+int sock_fd_limit(void);
+
+/* Locks of this file around fork (lock order: HACKING.md). */
+void sock_before_fork(void);
+void sock_after_fork(bool child);
+
+#endif
