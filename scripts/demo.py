@@ -131,8 +131,13 @@ def faults(records, args):
         name = "%s %s -> %s" % (r["role"], r["local"], r["peer"])
         if r["transport"] != "iwarp":
             found.append("%s: transport %s (%s)" % (name, r["transport"], r["reason"]))
-        elif not (r["tx_fpdus"] and r["rx_fpdus"]):
-            found.append("%s: no FPDUs one way (%d sent, %d received)" % (name, r["tx_fpdus"], r["rx_fpdus"]))
+        else:
+            # A transfer goes one way only; what goes must be in FPDUs.
+            for way in ("tx", "rx"):
+                if r[way + "_bytes"] and not r[way + "_fpdus"]:
+                    found.append("%s: %d bytes but no FPDUs (%s)" % (name, r[way + "_bytes"], way))
+            if not r["tx_fpdus"] + r["rx_fpdus"]:
+                found.append("%s: no FPDUs" % name)
         if r["errors"]:
             found.append("%s: %d errors" % (name, r["errors"]))
     # Each connection shows up at both ends; what one has received, the other has sent. (A sender may have sent octets

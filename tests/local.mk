@@ -36,6 +36,7 @@ script_tests += tests/preload/man.test
 preload_tests += tests/preload/launcher.test
 preload_tests += tests/preload/symbols.test
 preload_tests += tests/preload/hardening.test
+preload_tests += tests/preload/bench.test
 
 # ---- how they are run ----
 
