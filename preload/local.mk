@@ -56,7 +56,6 @@ if !SANITIZED
 preload_defs = -Wl,-z,defs
 endif
 
-if HAVE_PRELOAD
 preload_map = preload/libsockwarp.map
 pkglib_LTLIBRARIES += libsockwarp.la
 noinst_LTLIBRARIES += libunfortified.la
@@ -87,11 +86,8 @@ uninstall-hook:
 	-rmdir $(DESTDIR)$(pkglibdir) 2>/dev/null
 
 # What is installed finds each other: launcher, library, pkg-config file.
-if HAVE_LAUNCHER
 installcheck-local:
 	test -r $(DESTDIR)$(pkglibdir)/libsockwarp.so
 	test "`$(DESTDIR)$(bindir)/sockwarp --version`" = "sockwarp $(PACKAGE_VERSION)"
 	test "`PKG_CONFIG_PATH=$(DESTDIR)$(pkgconfigdir) $(PKG_CONFIG) --variable=preload sockwarp`" = $(pkglibdir)/libsockwarp.so
 	test -n "$(DESTDIR)" || test "`$(bindir)/sockwarp sh -c 'echo $$LD_PRELOAD'`" = $(pkglibdir)/libsockwarp.so
-endif
-endif

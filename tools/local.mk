@@ -7,10 +7,8 @@ tools_sources = \
     tools/target.c \
     tools/target.h
 
-if HAVE_LAUNCHER
 bin_PROGRAMS += sockwarp
 sockwarp_SOURCES = $(tools_sources)
 sockwarp_CFLAGS = $(program_cflags)
 sockwarp_LDFLAGS = $(program_ldflags)
 sockwarp_LDADD = libshared.la libcore.la
-endif
