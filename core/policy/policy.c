@@ -284,7 +284,10 @@ static int opt_crc(struct parser *ps, struct word v, struct policy_opts *o)
 
 static int opt_markers(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return parse_switch(ps, v, &o->markers, "on", "off", "markers is on or off, not '%s'");
+    int r = parse_switch(ps, v, &o->markers, "on", "off", "markers is on or off, not '%s'");
+    if (r == 0 && o->markers)
+        return fail(ps, v.p, "this version has no markers: '%s'", v);
+    return r;
 }
 
 static int opt_self(struct parser *ps, struct word v, struct policy_opts *o)
@@ -294,8 +297,11 @@ static int opt_self(struct parser *ps, struct word v, struct policy_opts *o)
 
 static int opt_startup(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return parse_switch(ps, v, &o->immediate, "immediate", "delayed",
-                        "startup is delayed or immediate, not '%s'");
+    int r = parse_switch(ps, v, &o->immediate, "immediate", "delayed",
+                         "startup is delayed or immediate, not '%s'");
+    if (r == 0 && o->immediate)
+        return fail(ps, v.p, "this version has only the delayed startup: '%s'", v);
+    return r;
 }
 
 static int opt_hello(struct parser *ps, struct word v, struct policy_opts *o)
