@@ -2,6 +2,7 @@
 # libsockwarp.so beside the launcher.
 
 preload_sources = \
+    preload/calls.h \
     preload/conn.c \
     preload/conn.h \
     preload/conn_rx.c \
