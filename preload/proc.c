@@ -140,13 +140,10 @@ static const char *env_get(void *arg, const char *name)
     return secure_getenv(name);
 }
 
+/* As the program was called: redis-server may be a link to a file of another name. */
 static void name_program(void)
 {
-    char path[512];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    path[n > 0 ? n : 0] = '\0';
-    const char *base = strrchr(path, '/');
-    snprintf(proc.program, sizeof(proc.program), "%.63s", base ? base + 1 : path);
+    snprintf(proc.program, sizeof(proc.program), "%s", program_invocation_short_name);
 }
 
 static void before_fork(void)
