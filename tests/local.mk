@@ -57,6 +57,7 @@ AM_TESTS_ENVIRONMENT = \
     SW_HARDENING='$(SW_HARDENING)'; export SW_HARDENING; \
     SW_FORTIFY='$(SW_FORTIFY)'; export SW_FORTIFY; \
     SW_CF_PROTECTION='$(filter -fcf-protection,$(SW_HARDEN_CFLAGS))'; export SW_CF_PROTECTION; \
+    PYTHONDONTWRITEBYTECODE=1; export PYTHONDONTWRITEBYTECODE; \
     CC='$(CC)'; export CC; \
     AR='$(AR)'; export AR; \
     READELF='$(READELF)'; export READELF;
