@@ -51,6 +51,7 @@ core_sources = \
     core/stream/stream.c \
     core/stream/stream.h \
     core/stream/stream_hdr.c \
+    core/stream/stream_impl.h \
     core/stream/stream_rx.c \
     core/stream/stream_tx.c \
     core/transport/mem.c \

@@ -25,6 +25,8 @@ unit_tests += tests/unit/test_rdmap
 unit_tests += tests/unit/test_terminate
 unit_tests += tests/unit/test_iwarp
 unit_tests += tests/unit/test_iwarp_errors
+unit_tests += tests/unit/test_stream_hdr
+unit_tests += tests/unit/test_stream
 unit_tests += tests/unit/test_iwarp_property
 
 script_tests += tests/layering.test

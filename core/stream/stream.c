@@ -5,6 +5,12 @@
 
 #include <errno.h>
 
+static bool params_ok(const struct stream_params *p, bool llp)
+{
+    return p->ring_len >= STREAM_RING_MIN && p->ring_len <= STREAM_RING_MAX && p->eager_max > 0 &&
+           (llp || p->bufs > STREAM_BUFS_KEPT);
+}
+
 int stream_init(struct stream *st, const struct stream_cfg *cfg)
 {
     memset(st, 0, sizeof(*st));
@@ -13,9 +19,15 @@ int stream_init(struct stream *st, const struct stream_cfg *cfg)
     st->llp = (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_LLP) != 0;
     if (!st->llp && cfg->ring == NULL)
         return -EINVAL;
+    /* A peer that offers flow control by the LLP may not have said how many buffers it has. */
+    if (!params_ok(&cfg->local, st->llp) || !params_ok(&cfg->peer, st->llp))
+        return -EINVAL;
     size_t send_max = cfg->ep->ops->send_max(cfg->ep);
     if (send_max <= STREAM_HDR_LEN || cfg->ep->ops->write_max(cfg->ep) == 0)
         return -EINVAL;
+    size_t write_max = cfg->ep->ops->write_max(cfg->ep);
+    if (st->cfg.write_limit == 0 || st->cfg.write_limit > write_max)
+        st->cfg.write_limit = write_max < UINT32_MAX ? (uint32_t)write_max : UINT32_MAX;
     if (st->cfg.eager_limit == 0 || st->cfg.eager_limit > cfg->peer.eager_max)
         st->cfg.eager_limit = cfg->peer.eager_max;
     if (st->cfg.eager_limit > send_max - STREAM_HDR_LEN)

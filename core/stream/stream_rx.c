@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #include "core/stream/stream.h"
+#include "core/stream/stream_impl.h"
 
 static int broken(struct stream *st)
 {
@@ -50,7 +51,7 @@ static void release_behind(struct stream *st, const uint8_t *upto)
 static int take_write(struct stream *st, const struct endpoint_event *ev)
 {
     /* Only the next octets of the ring make a stream. */
-    if (!st->llp || ev->to != st->rx.ring_to % st->cfg.local.ring_len)
+    if (!st->llp || st->rx.end != STREAM_OPEN || ev->to != st->rx.ring_to % st->cfg.local.ring_len)
         return broken(st);
     st->rx.ring_to += ev->len;
     st->rx.off += ev->len;
@@ -75,6 +76,25 @@ static int take_ring(struct stream *st, uint32_t len)
     return 0;
 }
 
+/*
+ * What the header says about the other direction. A buffer without octets for the program counts as returned at once,
+ * and before the send side can make use of what the peer says: so whatever it posts then tells of it.
+ */
+static void take_credit(struct stream *st, const struct stream_hdr *h, size_t payload)
+{
+    if (h->type == STREAM_CREDIT) {
+        if (!(h->flags & STREAM_HDR_ANSWER))
+            atomic_fetch_add(&st->back_credits, 1);
+    } else if (payload == 0) {
+        st->rx.bufs_back++;
+        atomic_store(&st->back_bufs, st->rx.bufs_back);
+    }
+    if (h->type != STREAM_RESET)
+        atomic_store(&st->peer_credits, h->aux);
+    atomic_store(&st->peer_bufs, h->bufs);
+    atomic_store(&st->peer_ring, h->ring);
+}
+
 static int take_send(struct stream *st, const struct endpoint_event *ev)
 {
     struct stream_hdr h;
@@ -86,22 +106,20 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
         return broken(st);
 
     uint32_t more = h.off - (uint32_t)st->rx.off; /* octets since the last message */
-    if (!st->llp) {
-        atomic_store(&st->peer_bufs, h.bufs);
-        atomic_store(&st->peer_ring, h.ring);
-        if (more < payload || take_ring(st, more - (uint32_t)payload) < 0)
-            return broken(st);
-    } else if (more != payload) {
+    /* Nothing may follow the end, but what the other direction needs, or a reset. */
+    if (st->rx.end != STREAM_OPEN &&
+        (more > 0 || !(h.type == STREAM_RESET || (h.type == STREAM_CREDIT && !st->llp))))
         return broken(st);
-    }
+    if (!st->llp)
+        take_credit(st, &h, payload);
+    if (st->llp ? more != payload : more < payload || take_ring(st, more - (uint32_t)payload) < 0)
+        return broken(st);
 
     if (payload > 0) {
         slice_add(st, ev->data + STREAM_HDR_LEN, payload, upto, 1);
         st->rx.off += payload;
     } else {
         release_behind(st, upto);
-        st->rx.bufs_back++;
-        atomic_store(&st->back_bufs, st->rx.bufs_back);
     }
     if (h.type == STREAM_FIN)
         st->rx.end = STREAM_EOF;
@@ -113,23 +131,20 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
 int stream_poll(struct stream *st)
 {
     bool changed = false;
+    if (st->rx.end == STREAM_BROKEN)
+        return -EPROTO;
     /* One message makes at most three slices: two of the ring, one of its own octets. */
-    while (st->rx.n + 3 <= STREAM_SLICES) {
+    while (!stream_paused(st) && st->rx.end != STREAM_RESET_BY_PEER) {
         struct endpoint_event ev;
         int r = st->cfg.ep->ops->poll(st->cfg.ep, &ev);
         if (r == 0)
             break;
-        if (r < 0) {
-            st->rx.end = STREAM_BROKEN;
-            return r;
-        }
+        if (r < 0)
+            return broken(st);
         if (ev.type == ENDPOINT_TERMINATED) {
             st->rx.end = STREAM_RESET_BY_PEER;
             return 1;
         }
-        /* Nothing may follow the end. */
-        if (st->rx.end != STREAM_OPEN)
-            return broken(st);
         r = ev.type == ENDPOINT_WRITE ? take_write(st, &ev) : take_send(st, &ev);
         if (r < 0)
             return r;
@@ -219,7 +234,5 @@ bool stream_wants_credit(const struct stream *st)
 {
     if (st->llp)
         return false;
-    uint32_t ring = atomic_load(&st->back_ring) - st->tx.told_ring;
-    uint16_t bufs = (uint16_t)(atomic_load(&st->back_bufs) - st->tx.told_bufs);
-    return ring >= st->cfg.local.ring_len / 2 || bufs >= st->cfg.local.bufs / 2;
+    return stream_answer_due(st) || (stream_credit_due(st) && !stream_credit_unanswered(st));
 }

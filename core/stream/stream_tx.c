@@ -10,6 +10,7 @@
 #include <errno.h>
 
 #include "core/stream/stream.h"
+#include "core/stream/stream_impl.h"
 
 static uint32_t peer_bufs_free(const struct stream *st)
 {
@@ -23,54 +24,79 @@ static uint32_t peer_ring_free(const struct stream *st)
     return used >= st->cfg.peer.ring_len ? 0 : st->cfg.peer.ring_len - used;
 }
 
-static bool may_send(const struct stream *st, uint32_t keep)
+/* All but CREDITs: see STREAM_BUFS_KEPT. */
+static bool may_send(const struct stream *st)
 {
-    return st->llp || peer_bufs_free(st) > keep;
+    return st->llp || peer_bufs_free(st) > STREAM_BUFS_KEPT;
 }
 
-static void batch_add(struct stream *st, uint8_t type, size_t len)
+static void batch_add(struct stream *st, uint8_t type, uint8_t flags, size_t len)
 {
-    st->tx.batch[st->tx.batch_n].type = type;
-    st->tx.batch[st->tx.batch_n].len = (uint32_t)len;
-    st->tx.batch_n++;
+    uint32_t i = st->tx.batch_n++;
+    st->tx.batch[i].type = type;
+    st->tx.batch[i].flags = flags;
+    st->tx.batch[i].len = (uint32_t)len;
+    st->tx.batch[i].told_bufs = (uint16_t)atomic_load(&st->told_bufs);
+    st->tx.batch[i].told_ring = atomic_load(&st->told_ring);
+    st->tx.batch[i].told_credits = atomic_load(&st->told_credits);
+}
+
+/* A CREDIT that is to be answered is counted on its own, one that answers not at all. */
+static void count_send(struct stream *st, uint8_t type, uint8_t flags, int by)
+{
+    if (type != STREAM_CREDIT)
+        st->tx.sends += (uint32_t)by;
+    else if (!(flags & STREAM_HDR_ANSWER))
+        atomic_fetch_add(&st->sent_credits, (uint32_t)by);
 }
 
 /* One Send of type with the next len octets of src. */
-static int post(struct stream *st, enum stream_type type, struct iov_iter *src, size_t len, uint32_t aux)
+static int post(struct stream *st, enum stream_type type, uint8_t flags, struct iov_iter *src, size_t len)
 {
     if (st->tx.batch_n == STREAM_BATCH)
         return -EAGAIN;
     uint8_t buf[STREAM_HDR_LEN];
     struct stream_hdr h = {
         .type = (uint8_t)type,
+        .flags = flags,
         .bufs = (uint16_t)atomic_load(&st->back_bufs),
         .off = (uint32_t)(st->tx.off + len),
         .ring = atomic_load(&st->back_ring),
-        .aux = aux,
+        .aux = atomic_load(&st->back_credits),
     };
     stream_hdr_encode(&h, buf);
     int r = st->cfg.ep->ops->post_send(st->cfg.ep, buf, sizeof(buf), src, len);
     if (r < 0)
         return r;
-    batch_add(st, (uint8_t)type, len);
+    batch_add(st, h.type, flags, len);
+    count_send(st, h.type, flags, 1);
     st->tx.off += len;
-    st->tx.sends++;
     st->tx.notify_owed = false;
-    st->tx.told_bufs = h.bufs;
-    st->tx.told_ring = h.ring;
+    atomic_store(&st->told_bufs, h.bufs);
+    atomic_store(&st->told_ring, h.ring);
+    atomic_store(&st->told_credits, h.aux);
     return 0;
 }
 
-static int post_empty(struct stream *st, enum stream_type type)
+static int post_empty(struct stream *st, enum stream_type type, uint8_t flags)
 {
     struct iov_iter none = iov_iter_init(NULL, 0);
-    return post(st, type, &none, 0, 0);
+    return post(st, type, flags, &none, 0);
+}
+
+/* The peer has to be told how far the Writes reach. */
+static void post_notify(struct stream *st)
+{
+    if (!st->tx.notify_owed || !may_send(st))
+        return;
+    int r = post_empty(st, STREAM_DATA, 0);
+    (void)r; /* no room: still owed, stream_flushed does it; or the endpoint is terminated */
 }
 
 /* How long the next Write is when left octets are to go: even parts, so that no runt follows big ones. */
 static size_t write_len(const struct stream *st, size_t left)
 {
-    size_t max = st->cfg.ep->ops->write_max(st->cfg.ep);
+    size_t max = st->cfg.write_limit;
     size_t parts = (left + max - 1) / max;
     size_t len = (left + parts - 1) / parts;
     uint32_t ring_len = st->cfg.peer.ring_len;
@@ -91,22 +117,20 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
     /* The last place in the batch is for the notify. */
     while (done < len && st->tx.batch_n < STREAM_BATCH - 1) {
         size_t left = len - done, n;
+        /* With credits also Writes: their octets are useless to the peer until a Send can follow them. */
+        if (!may_send(st))
+            break;
         if (left <= st->cfg.eager_limit) {
-            if (!may_send(st, STREAM_BUFS_KEPT))
-                break;
             n = left;
-            r = post(st, STREAM_DATA, src, n, 0);
+            r = post(st, STREAM_DATA, 0, src, n);
         } else {
-            /* With credits the octets are useless to the peer until a Send can follow them. */
-            if (!may_send(st, STREAM_BUFS_KEPT))
-                break;
             n = write_len(st, left);
             if (n == 0)
                 break;
             uint64_t to = st->tx.ring_to % st->cfg.peer.ring_len;
             r = st->cfg.ep->ops->post_write(st->cfg.ep, st->cfg.peer.ring_stag, to, src, n);
             if (r == 0) {
-                batch_add(st, 0, n);
+                batch_add(st, 0, 0, n);
                 st->tx.ring_to += n;
                 st->tx.off += n;
                 st->tx.notify_owed = true;
@@ -116,10 +140,9 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
             break;
         done += n;
     }
-    if (done == 0 && r == -EPIPE)
+    if (done == 0 && r < 0 && r != -EAGAIN)
         return r;
-    if (st->tx.notify_owed)
-        r = post_empty(st, STREAM_DATA); /* no room: stream_flushed does it */
+    post_notify(st);
     st->tx.total += done;
     return (ssize_t)done;
 }
@@ -127,10 +150,8 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
 void stream_flushed(struct stream *st)
 {
     st->tx.batch_n = 0;
-    if (st->tx.notify_owed && may_send(st, 0)) {
-        int r = post_empty(st, STREAM_DATA);
-        (void)r; /* an endpoint that was just emptied takes it, or is terminated */
-    }
+    st->tx.owed_before = st->tx.notify_owed;
+    post_notify(st);
 }
 
 size_t stream_unpost(struct stream *st, unsigned frames)
@@ -139,23 +160,23 @@ size_t stream_unpost(struct stream *st, unsigned frames)
     while (frames-- > 0 && st->tx.batch_n > 0) {
         uint32_t len = st->tx.batch[--st->tx.batch_n].len;
         uint8_t type = st->tx.batch[st->tx.batch_n].type;
+        atomic_store(&st->told_bufs, st->tx.batch[st->tx.batch_n].told_bufs);
+        atomic_store(&st->told_ring, st->tx.batch[st->tx.batch_n].told_ring);
+        atomic_store(&st->told_credits, st->tx.batch[st->tx.batch_n].told_credits);
         st->tx.off -= len;
         back += len;
         if (type == 0) {
             st->tx.ring_to -= len;
             continue;
         }
-        st->tx.sends--;
+        count_send(st, type, st->tx.batch[st->tx.batch_n].flags, -1);
         if (type == STREAM_FIN)
             st->tx.fin = false;
     }
     st->tx.total -= back;
-    /* What stays may end in Writes that nobody announced. */
-    st->tx.notify_owed = st->tx.batch_n > 0 && st->tx.batch[st->tx.batch_n - 1].type == 0;
-    if (st->tx.notify_owed && may_send(st, 0)) {
-        int r = post_empty(st, STREAM_DATA);
-        (void)r; /* still owed: stream_flushed */
-    }
+    /* What stays, or went before, may end in Writes that nobody announced. */
+    st->tx.notify_owed = st->tx.batch_n > 0 ? st->tx.batch[st->tx.batch_n - 1].type == 0 : st->tx.owed_before;
+    post_notify(st);
     return back;
 }
 
@@ -163,9 +184,9 @@ int stream_fin(struct stream *st)
 {
     if (st->tx.fin)
         return 0;
-    if (!may_send(st, 0))
+    if (!may_send(st))
         return -EAGAIN;
-    int r = post_empty(st, STREAM_FIN);
+    int r = post_empty(st, STREAM_FIN, 0);
     if (r == 0)
         st->tx.fin = true;
     return r;
@@ -175,7 +196,9 @@ int stream_credit(struct stream *st)
 {
     if (st->llp)
         return 0;
-    if (!may_send(st, 0))
+    /* An answer must not want an answer, or the two sides would never stop. */
+    bool answer = stream_answer_due(st) && (stream_credit_unanswered(st) || !stream_credit_due(st));
+    if (!answer && stream_credit_unanswered(st))
         return -EAGAIN;
-    return post_empty(st, STREAM_CREDIT);
+    return post_empty(st, STREAM_CREDIT, answer ? STREAM_HDR_ANSWER : 0);
 }
