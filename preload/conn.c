@@ -200,6 +200,7 @@ int conn_go_full(struct sock *s, struct conn *c)
         .ep = &c->ep.base,
         .local = c->neg.cfg.params,
         .peer = c->neg.peer,
+        .write_limit = (uint32_t)(ic.mulpdu - DDP_TAGGED_HDR_LEN),
         .eager_limit = CONN_EAGER_LIMIT,
     };
     r = stream_init(&c->st, &sc);
@@ -239,6 +240,9 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
     proc_explain(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
 }
 
+/* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
+enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+
 /* A connection that stayed plain did its reading and writing without us: the kernel counted. */
 static void plain_totals(int fd, struct stats_record *r)
 {
@@ -247,7 +251,10 @@ static void plain_totals(int fd, struct stats_record *r)
     memset(&info, 0, sizeof(info));
     if (fd < 0 || REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
         return;
-    r->rx_bytes = info.tcpi_bytes_received;
+    /* The FIN of the peer has a sequence number too. (After a reset this is one too few.) */
+    bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||
+               info.tcpi_state == TCP_CLOSING || info.tcpi_state == TCP_TIME_WAIT;
+    r->rx_bytes = info.tcpi_bytes_received - (fin && info.tcpi_bytes_received > 0);
     /* Retransmissions are in bytes_sent but not in what the program wrote. */
     r->tx_bytes = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
 }

@@ -24,7 +24,6 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/transports.h"
@@ -142,16 +141,22 @@ static char *const *next_env(char *const envp[], struct inherit *in, char text[2
     return out;
 }
 
-/* Connections that do not survive the exec end here, for this process. */
+/*
+ * This image's connections end here, for this process. One that is accelerated and stays open would hand the next program
+ * frames instead of its octets: if nobody else uses it, it is ended rather than misread.
+ */
 static void leave_one(int fd, struct sock *s, void *arg)
 {
     (void)arg;
     struct conn *c = s->conn;
     int flags = c != NULL && atomic_load(&s->fd) == fd ? REAL(fcntl)(fd, F_GETFD) : -1;
-    if (flags < 0 || !(flags & FD_CLOEXEC))
+    if (flags < 0)
         return;
-    if (atomic_load(&c->procs) == 1)
+    if (atomic_load(&c->procs) == 1) {
         conn_record(s, c);
+        if (!(flags & FD_CLOEXEC) && conn_state(c) == CONN_FULL)
+            REAL(shutdown)(fd, SHUT_RDWR);
+    }
     conn_count_child(c, -1);
 }
 
@@ -159,8 +164,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
 static void return_one(int fd, struct sock *s, void *arg)
 {
     (void)arg;
-    int flags = s->conn != NULL && atomic_load(&s->fd) == fd ? REAL(fcntl)(fd, F_GETFD) : -1;
-    if (flags >= 0 && (flags & FD_CLOEXEC))
+    if (s->conn != NULL && atomic_load(&s->fd) == fd)
         conn_count_child(s->conn, 1);
 }
 
@@ -242,34 +246,33 @@ int execle(const char *path, const char *arg, ...)
     return do_exec(path, argv, env, false);
 }
 
-int fexecve(int fd, char *const argv[], char *const envp[])
+/* path NULL: fexecve(dirfd). */
+static int do_exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-    if (!proc_on() || proc_is_borrowed())
-        return REAL(fexecve)(fd, argv, envp);
     struct inherit in;
     char text[2100];
-    void *mem;
-    char *const *env = next_env(envp, &in, text, &mem);
-    int r = REAL(fexecve)(fd, argv, env);
+    void *mem = NULL;
+    bool ours = proc_on() && !proc_is_borrowed();
+    char *const *env = ours ? next_env(envp, &in, text, &mem) : envp;
+    if (ours)
+        sock_each(leave_one, NULL);
+    int r = path == NULL ? REAL(fexecve)(dirfd, argv, env) : REAL(execveat)(dirfd, path, argv, env, flags);
     int err = errno;
+    if (ours)
+        sock_each(return_one, NULL);
     free(mem);
     errno = err;
     return r;
 }
 
+int fexecve(int fd, char *const argv[], char *const envp[])
+{
+    return do_exec_at(fd, NULL, argv, envp, 0);
+}
+
 int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-    if (!proc_on() || proc_is_borrowed())
-        return REAL(execveat)(dirfd, path, argv, envp, flags);
-    struct inherit in;
-    char text[2100];
-    void *mem;
-    char *const *env = next_env(envp, &in, text, &mem);
-    int r = REAL(execveat)(dirfd, path, argv, env, flags);
-    int err = errno;
-    free(mem);
-    errno = err;
-    return r;
+    return do_exec_at(dirfd, path, argv, envp, flags);
 }
 
 /* The child's descriptors may be moved about by file actions: nothing is handed on by number. */
@@ -285,6 +288,7 @@ int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t 
     return REAL(posix_spawnp)(pid, file, fa, attr, argv, envp);
 }
 
+/* Not added to the connections that every wait drives: the parent may use it as well, we only if the program does. */
 static void take_up(int fd, unsigned long long ino, unsigned long long streamed)
 {
     struct stat st;
@@ -312,7 +316,6 @@ static void take_up(int fd, unsigned long long ino, unsigned long long streamed)
         s->conn = c;
         s->kind = SOCK_CONN;
         atomic_store(&s->active, true);
-        drive_add(s);
     } else if (c != NULL) {
         conn_release(c);
     }
@@ -321,13 +324,31 @@ static void take_up(int fd, unsigned long long ino, unsigned long long streamed)
 
 void exec_inherit(void)
 {
+    struct {
+        int fd;
+        unsigned long long ino;
+    } seen[64];
+    unsigned n = 0;
     const char *text = secure_getenv(INHERIT);
     for (const char *p = text; p != NULL && *p != '\0';) {
         int fd, used = 0;
         unsigned long long ino, streamed;
         if (sscanf(p, "%d:%llu:%llu%n", &fd, &ino, &streamed, &used) != 3 || used == 0)
             break;
-        take_up(fd, ino, streamed);
+        unsigned i = 0;
+        while (i < n && seen[i].ino != ino)
+            i++;
+        struct sock *s = i < n ? sock_get(seen[i].fd) : NULL;
+        if (s != NULL) { /* another name of the same one: inetd gives 0, 1 and 2 */
+            sock_dup(s, fd);
+            sock_put(s);
+        } else {
+            take_up(fd, ino, streamed);
+            if (n < SW_ARRAY_LEN(seen)) {
+                seen[n].fd = fd;
+                seen[n++].ino = ino;
+            }
+        }
         p += used;
         p += *p == ',';
     }

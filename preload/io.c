@@ -8,6 +8,7 @@
 
 #include "core/base/reason.h"
 #include "preload/conn.h"
+#include "preload/drive.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -183,9 +184,48 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
     OUT(fd, &v, 1, flags, REAL(sendto)(fd, buf, len, flags, to, to_len));
 }
 
+/*
+ * Descriptors passed over AF_UNIX leave our sight. 0: nothing against it; -EOPNOTSUPP: one of them is accelerated, and
+ * whoever got it would read frames. One whose Hello may still come is told to stay plain as far as it can be.
+ */
+static int passing(const struct msghdr *msg)
+{
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL;
+         h = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(fd), sizeof(fd));
+            struct sock *s = sock_get_active(fd);
+            if (s == NULL)
+                continue;
+            struct conn *c = s->conn;
+            if (conn_undecided(c) && turn_take(&c->rx, 0, false) == 0) {
+                negotiate_decline(&c->neg, REASON_SHARED_FD);
+                turn_give(&c->rx);
+                int r = drive_sock(s, false);
+                (void)r; /* nothing more can be done */
+            }
+            enum conn_state st = conn_state(c);
+            bool refuse = st == CONN_FULL || st == CONN_CONNECTING ||
+                          (st == CONN_NEGOTIATING && !conn_undecided(c)) || conn_rx_avail(c) > 0;
+            sock_put(s);
+            if (refuse)
+                return -EOPNOTSUPP;
+        }
+    }
+    return 0;
+}
+
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
     struct sock *s = sock_get_active(fd);
+    if (s == NULL && msg != NULL && msg->msg_controllen > 0 && proc_on() && passing(msg) < 0) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
     if (s == NULL || msg == NULL || msg->msg_iovlen > IOV_MAX) {
         if (s != NULL)
             sock_put(s);
