@@ -88,6 +88,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     n->state = NEGOTIATE_HELLO;
     n->deadline_ns = now_ns + cfg->timeout_ns;
     put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
+    n->hello_len = n->out_len;
     return 0;
 }
 
@@ -133,7 +134,10 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     size_t frame_len = 0, safe = 0;
     ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
     if (at < 0) {
-        if (safe > NEGOTIATE_STREAMED_MAX)
+        n->answered = n->answered || len > 0;
+        /* An echo server cannot have spoken our HELO first: no need to wait for the deadline. */
+        bool echo = len >= n->hello_len && memcmp(buf, n->out, n->hello_len) == 0;
+        if (safe > NEGOTIATE_STREAMED_MAX || echo)
             spoil(n, REASON_HELLO_GARBAGE);
         return 0;
     }
@@ -157,7 +161,10 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
 static bool params_ok(struct negotiate *n)
 {
     const struct mpa_startup_result *res = &n->mpa.res;
-    return stream_params_decode(res->peer_priv, res->peer_priv_len, &n->peer) == 0;
+    if (stream_params_decode(res->peer_priv, res->peer_priv_len, &n->peer) < 0)
+        return false;
+    /* Whoever counts on the LLP's flow control has no ring memory for a peer that needs credits. */
+    return !(n->cfg.params.flags & STREAM_FLAG_LLP) || (n->peer.flags & STREAM_FLAG_LLP);
 }
 
 static void mpa_decide(struct negotiate *n)
@@ -265,7 +272,7 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         peer_is_plain(n);
         break;
     case NEGOTIATE_HELLO:
-        spoil(n, REASON_HELLO_TIMEOUT);
+        spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
         break;
     case NEGOTIATE_MPA:
         spoil(n, REASON_MPA_FAILED);

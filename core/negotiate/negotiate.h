@@ -58,6 +58,8 @@ struct negotiate {
     struct negotiate_cfg cfg;
     uint64_t deadline_ns;    /* 0: none */
     uint64_t streamed;       /* responder: octets the owner sent in streaming mode so far */
+    size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
+    bool answered;           /* initiator: octets came that are no answer */
     size_t prefix_len;       /* initiator: streamed octets found before the answer */
     uint8_t out[HELLO_LEN_MAX];
     size_t out_len, out_off;
