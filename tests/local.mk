@@ -27,6 +27,7 @@ unit_tests += tests/unit/test_iwarp
 unit_tests += tests/unit/test_iwarp_errors
 unit_tests += tests/unit/test_stream_hdr
 unit_tests += tests/unit/test_stream
+unit_tests += tests/unit/test_stream_property
 unit_tests += tests/unit/test_iwarp_property
 
 script_tests += tests/layering.test
