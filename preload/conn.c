@@ -315,13 +315,13 @@ static bool linger_zero(int fd)
 
 /*
  * TCP answers a close that leaves received octets unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
- * count as well.
+ * count as well; what is no octet of the program's, an RTR say, is taken in first, because the kernel would count it.
  */
 static void reset_if_unread(struct conn *c, int fd)
 {
     if (turn_take_brief(&c->rx) < 0)
         return;
-    if (!c->rx_shut && (conn_rx_progress(c, fd, false), conn_rx_avail(c) > 0)) {
+    if (!c->rx_shut && (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0)) {
         struct linger lin = { .l_onoff = 1, .l_linger = 0 };
         REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
     }

@@ -55,6 +55,8 @@ struct conn {
     size_t in_len;            /* octets collected in `in` for the negotiation */
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
+    bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
+                                 so the end is what the program sees, not another connection */
     uint64_t born_ns;         /* any */
 
     /* memory: constant from conn_buffers to conn_release */
@@ -71,7 +73,6 @@ struct conn {
     /* tx */
     bool tx_shut;             /* the program shut down its side, or FIN was posted */
     bool fin_owed;            /* FIN waits for the tail before it */
-    bool tx_fin_done;         /* TCP's FIN followed ours */
     bool tx_rest;             /* something may be queued: flush before posting more */
     struct transport_job job; /* sends a frame's tail while the program does other things */
     bool job_runs;
@@ -120,6 +121,12 @@ static inline enum conn_state conn_state(const struct conn *c)
 static inline bool conn_undecided(const struct conn *c)
 {
     return conn_state(c) == CONN_NEGOTIATING && c->responder && c->neg.state == NEGOTIATE_PEEK;
+}
+
+/* A tail waits for room in the kernel and nothing sends it without us: whoever waits next does. Any thread. */
+static inline bool conn_tail_is_ours(const struct conn *c)
+{
+    return (c->tx_rest || c->fin_owed) && !c->job_runs;
 }
 
 /* ---- conn_rx.c ---- */

@@ -179,10 +179,18 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
         c->lowat_now = 1;
     }
     ssize_t r;
+    short events = POLLIN;
+    if (conn_tail_is_ours(c) && turn_try(&c->tx) == 0) {
+        r = conn_tx_flush(c, fd, false);
+        c->tx_rest = r != 0;
+        if (r == -EAGAIN)
+            events |= POLLOUT; /* the peer may wait for it before it answers */
+        turn_give(&c->tx);
+    }
     turn_sleep(&c->rx);
-    if (drive_others(s)) {
+    if (events != POLLIN || drive_others(s)) {
         uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
-        r = drive_wait(fd, POLLIN, deadline, s);
+        r = drive_wait(fd, events, deadline, s);
         r = r > 0 ? fill(c, fd, MSG_DONTWAIT) : r == 0 && deadline != 0 ? -EAGAIN : r;
         if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
             r = 0;

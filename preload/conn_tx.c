@@ -18,6 +18,7 @@
 #include "core/base/trace.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/epoll.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/transports.h"
@@ -40,12 +41,17 @@ void conn_tx_reap(struct conn *c, bool wait)
         atomic_store(&c->so_error, (int)-c->job.result);
 }
 
-/* Everything that was queued went out. May queue a notify or the owed FIN. True: there is more. */
+/*
+ * Everything that was queued went out. May queue a notify, or with credits the FIN message; under the LLP's flow control
+ * TCP's own FIN on a message boundary says the same, and no octet of ours runs against the peer's data (a FIN message
+ * that meets a closed socket would be answered by a reset, which destroys what the peer has still to read). True: there
+ * is more.
+ */
 static bool flushed(struct conn *c)
 {
     stream_flushed(&c->st);
-    if (c->fin_owed && stream_fin(&c->st) == 0)
-        c->fin_owed = false;
+    if (c->fin_owed && !c->st.llp && !c->st.tx.fin && stream_fin(&c->st) < 0)
+        return false; /* no credit: later */
     const struct iovec *iov;
     size_t len;
     return iwarp_out(&c->ep, &iov, &len) > 0;
@@ -84,12 +90,12 @@ int conn_tx_flush(struct conn *c, int fd, bool block)
         if (r < 0)
             return r;
     } while (flushed(c));
-    if (c->fin_owed)
+    if (!c->fin_owed)
+        return 0;
+    if (!c->st.llp && !c->st.tx.fin)
         return -EAGAIN;
-    if (c->st.tx.fin && !c->tx_fin_done) {
-        c->tx_fin_done = true;
-        REAL(shutdown)(fd, SHUT_WR);
-    }
+    c->fin_owed = false;
+    REAL(shutdown)(fd, SHUT_WR);
     return 0;
 }
 
@@ -98,10 +104,11 @@ void conn_tx_later(struct conn *c, int fd)
     const struct iovec *iov;
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);
-    if (n == 0 || c->job_runs)
+    /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
+    if (n == 0 || c->job_runs || atomic_load(&c->procs) != 1)
         return;
     c->job.fd = fd;
-    c->job.close_fd = false;
+    c->job.then = c->fin_owed && (c->st.llp || c->st.tx.fin) ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING;
     c->job.iov = (struct iovec *)(uintptr_t)iov;
     c->job.iov_n = (uint32_t)n;
     c->job_runs = transport_now()->send_start(&c->job) == 0;
@@ -127,6 +134,8 @@ static void finish_here(struct conn *c, int fd, uint32_t linger_ms)
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
 {
     struct conn *c = s->conn;
+    if (atomic_load(&c->procs) != 1)
+        return; /* another process has it still, and the tail with it */
     int own = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
     if (own >= 0)
         own = proc_hide_fd(own);
@@ -135,7 +144,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     size_t n = iwarp_out(&c->ep, &iov, &len);
     if (own >= 0 && n > 0) {
         c->job.fd = own;
-        c->job.close_fd = true;
+        c->job.then = TRANSPORT_THEN_CLOSE;
         c->job.iov = (struct iovec *)(uintptr_t)iov;
         c->job.iov_n = (uint32_t)n;
         pthread_mutex_lock(&finishing_lock);
@@ -385,7 +394,10 @@ ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
     n = send_full(s, c, fd, it, len, flags);
     if (wait)
         turn_wake(&c->tx);
+    bool owed = c->tx_rest && !c->job_runs;
     turn_give(&c->tx);
+    if (owed && s->watches != NULL)
+        epoll_conn_changed(s); /* nobody sends the tail but we: the set waits for room */
     return n;
 }
 
@@ -421,15 +433,10 @@ int conn_shutdown(struct sock *s, int fd, int how)
                 c->fin_owed = false;
                 result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
             } else {
-                int r = conn_tx_flush(c, fd, false);
-                if (r == -EAGAIN && !atomic_load(&s->nonblock))
-                    r = conn_tx_flush(c, fd, true);
-                if (r == -EAGAIN) {
-                    /* FIN goes behind the tail; TCP's own follows with the next flush or close. */
-                    if (c->fin_owed && !c->job_runs && stream_fin(&c->st) == 0)
-                        c->fin_owed = false;
+                /* A tail that does not fit goes on by itself; TCP's FIN follows it. */
+                int r = conn_tx_flush(c, fd, !atomic_load(&s->nonblock));
+                if (r == -EAGAIN)
                     conn_tx_later(c, fd);
-                }
             }
         } else {
             /* ENOTCONN and the like as the kernel says them */

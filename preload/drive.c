@@ -179,11 +179,25 @@ static bool step_in(struct conn *c, int fd)
         if (n < 0)
             keep_error(c, errno);
         if (n <= 0) {
+            /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
+            c->peer_closed = c->known_shim || c->neg.state == NEGOTIATE_MPA;
             negotiate_eof(&c->neg);
             return true;
         }
         c->in_len += (size_t)n;
     }
+}
+
+/* Plain on this connection: octets that came beside the negotiation are the program's. */
+static void stay_plain(struct sock *s, struct conn *c)
+{
+    if (c->in_len > 0) {
+        size_t n = c->in_len < CONN_PRE_LEN - c->pre_len ? c->in_len : CONN_PRE_LEN - c->pre_len;
+        memcpy(c->pre + c->pre_len, c->in, n);
+        c->pre_len += n;
+        c->in_len = 0;
+    }
+    conn_go_plain(s, c, c->neg.reason);
 }
 
 /* The negotiation is over, one way or the other. */
@@ -199,21 +213,18 @@ static void settle(struct sock *s, struct conn *c, int fd)
             conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
         break;
     case NEGOTIATE_PLAIN:
-        if (c->require) {
+        if (c->require)
             connect_refuse(s, c, fd, c->neg.reason);
-            break;
-        }
-        /* Octets that came behind the negotiation are the program's. */
-        if (c->in_len > 0) {
-            size_t n = c->in_len < CONN_PRE_LEN - c->pre_len ? c->in_len : CONN_PRE_LEN - c->pre_len;
-            memcpy(c->pre + c->pre_len, c->in, n);
-            c->pre_len += n;
-        }
-        conn_go_plain(s, c, c->neg.reason);
+        else
+            stay_plain(s, c);
         break;
     case NEGOTIATE_FALLBACK:
+        /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
         atomic_store(&c->so_error, 0);
-        connect_again(s, c, fd);
+        if (c->peer_closed && !c->require)
+            stay_plain(s, c);
+        else
+            connect_again(s, c, fd);
         break;
     default:
         conn_go_dead(s, c, c->neg.reason, ECONNRESET);

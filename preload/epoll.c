@@ -265,6 +265,8 @@ static uint32_t kernel_events(const struct watch *w)
     case CONN_FULL:
         if ((w->events & EPOLLOUT) && !iwarp_can_send(&c->ep))
             return mode | ((w->events & ~(uint32_t)(MODE_BITS | EPOLLOUT)) | EPOLLIN);
+        if (conn_tail_is_ours(c))
+            return w->events | EPOLLOUT;
         return w->events;
     default:
         return w->events;

@@ -117,9 +117,11 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
         else
             *ask |= in_ask;
     }
-    if (want & OUT_BITS) {
+    if ((want & OUT_BITS) || conn_tail_is_ours(c)) {
         if (writable(c, fd, kernel, ask))
             got |= want & OUT_BITS;
+        if (!(want & OUT_BITS) && !conn_tail_is_ours(c))
+            *ask &= ~POLLOUT; /* it went */
     }
     if (atomic_load(&c->so_error) != 0)
         got |= POLLERR;

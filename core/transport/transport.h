@@ -26,6 +26,13 @@ struct transport_env {
 
 #define TRANSPORT_THREAD_END_MS 5000u
 
+/* What follows an asynchronous send. */
+enum transport_then {
+    TRANSPORT_THEN_NOTHING,
+    TRANSPORT_THEN_SHUT_WR, /* once all is sent: shutdown(fd, SHUT_WR); not if it is cancelled or fails */
+    TRANSPORT_THEN_CLOSE,   /* once all is sent, or sending failed: close(fd) */
+};
+
 /*
  * One asynchronous send. The owner fills fd, close_fd, iov, iov_n; iovecs and octets stay untouched until it is over.
  * One job is used by one thread at a time (its owner's lock), not necessarily always the same. It may lie in memory
@@ -33,7 +40,7 @@ struct transport_env {
  */
 struct transport_job {
     int fd;
-    bool close_fd;            /* close fd once all is sent, or sending failed */
+    enum transport_then then;
     struct iovec *iov;        /* borrowed, unchanged by the transport */
     uint32_t iov_n;
     _Atomic bool over;

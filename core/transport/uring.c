@@ -251,7 +251,7 @@ static void ring_free(void *arg)
     pthread_mutex_lock(&r->lock);
     while (r->jobs != NULL) {
         struct transport_job *job = r->jobs;
-        while (job != NULL && job->close_fd)
+        while (job != NULL && job->then == TRANSPORT_THEN_CLOSE)
             job = job->next;
         if (job == NULL && !r->lost && now_ns() < end)
             reap_wait(r, end);
@@ -320,10 +320,15 @@ static int submit(struct ring *r, struct transport_job *job)
     send = io_uring_get_sqe(&r->io);
     io_uring_prep_sendmsg(send, job->fd, &job->msg, MSG_NOSIGNAL | MSG_WAITALL);
     send->user_data = (uint64_t)(uintptr_t)job;
-    if (job->close_fd) {
+    if (job->then == TRANSPORT_THEN_CLOSE) {
         send->flags |= IOSQE_IO_HARDLINK; /* also when sending fails */
         shut = io_uring_get_sqe(&r->io);
         io_uring_prep_close(shut, job->fd);
+        shut->user_data = NOBODY;
+    } else if (job->then == TRANSPORT_THEN_SHUT_WR) {
+        send->flags |= IOSQE_IO_LINK; /* a send that is cancelled or short takes it along */
+        shut = io_uring_get_sqe(&r->io);
+        io_uring_prep_shutdown(shut, job->fd, SHUT_WR);
         shut->user_data = NOBODY;
     }
     int e = io_uring_submit(&r->io);
@@ -414,7 +419,7 @@ static void before_fork(void)
         pthread_mutex_lock(&r->lock);
         struct transport_job *job = r->jobs;
         while (job != NULL && !r->waiting) {
-            if (job->close_fd) {
+            if (job->then == TRANSPORT_THEN_CLOSE) {
                 job = job->next;
                 continue;
             }
