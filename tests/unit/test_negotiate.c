@@ -1,0 +1,826 @@
+/*
+ * The negotiation: two machines coupled through memory, octets cut anywhere, and each way out of
+ * the picture in negotiate.h.
+ */
+#include "core/negotiate/negotiate.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/bytes.h"
+#include "core/base/reason.h"
+
+#define MS 1000000ull
+#define TIMEOUT_NS (1000 * MS)
+#define QUEUE_MAX (256u * 1024u)
+
+struct queue {
+    uint8_t p[QUEUE_MAX];
+    size_t n;
+};
+
+/* One side with its owner: what is on the way to it, in its kernel, collected, and the program's. */
+struct end {
+    struct negotiate n;
+    struct queue wire, kernel, in, prog;
+    struct end *peer;
+    uint64_t spoke; /* octets its program sent in streaming mode */
+};
+
+static struct end a, b; /* a: initiator */
+static uint64_t now;
+static uint64_t rng;
+
+static uint32_t rnd(uint32_t n)
+{
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 16) % n;
+}
+
+static void put(struct queue *q, const void *p, size_t n)
+{
+    cr_assert_leq(n, sizeof(q->p) - q->n);
+    memcpy(q->p + q->n, p, n);
+    q->n += n;
+}
+
+static void drop(struct queue *q, size_t n)
+{
+    cr_assert_leq(n, q->n);
+    memmove(q->p, q->p + n, q->n - n);
+    q->n -= n;
+}
+
+static struct negotiate_cfg config(bool responder)
+{
+    return (struct negotiate_cfg){
+        .responder = responder,
+        .transports = HELLO_TRANSPORT_IWARP,
+        .nonce = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 },
+        .host = responder ? 22 : 11,
+        .mpa = {
+            .rev = 2,
+            .crc = true,
+            .peer_to_peer = true,
+            .rtr = MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ,
+            .ird = 4,
+            .ord = 4,
+        },
+        .params = {
+            .version = 1,
+            .flags = STREAM_FLAG_LLP,
+            .ring_stag = responder ? 0xbbbbbbbb : 0xaaaaaaaa,
+            .ring_len = 65536,
+            .eager_max = 4096,
+            .bufs = 16,
+        },
+        .timeout_ns = TIMEOUT_NS,
+    };
+}
+
+static void end_init(struct end *e, const struct negotiate_cfg *cfg, struct end *peer)
+{
+    cr_assert_eq(negotiate_init(&e->n, cfg, now), 0);
+    e->wire.n = e->kernel.n = e->in.n = e->prog.n = 0;
+    e->spoke = 0;
+    e->peer = peer;
+}
+
+static void both(const struct negotiate_cfg *ca, const struct negotiate_cfg *cb)
+{
+    now = 5000 * MS;
+    end_init(&a, ca, &b);
+    end_init(&b, cb, &a);
+}
+
+static void setup(void)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    both(&ca, &cb);
+}
+
+/* At most max octets of what the negotiation wants sent. */
+static bool step_out(struct end *e, size_t max)
+{
+    const uint8_t *p;
+    size_t n = negotiate_out(&e->n, &p);
+
+    if (n == 0)
+        return false;
+    if (n > max)
+        n = max;
+    put(&e->peer->wire, p, n);
+    negotiate_sent(&e->n, n);
+    return true;
+}
+
+static bool arrive(struct end *e, size_t max)
+{
+    size_t n = e->wire.n < max ? e->wire.n : max;
+
+    put(&e->kernel, e->wire.p, n);
+    drop(&e->wire, n);
+    return n > 0;
+}
+
+/* As preload/drive.c does it. */
+static bool step_in(struct end *e)
+{
+    uint8_t state = e->n.state;
+    size_t used;
+
+    if (state >= NEGOTIATE_DONE)
+        return false;
+    if (state == NEGOTIATE_PEEK) {
+        used = negotiate_in(&e->n, e->kernel.p, e->kernel.n, now);
+        cr_assert_leq(used, e->kernel.n);
+        drop(&e->kernel, used);
+        return used > 0;
+    }
+    put(&e->in, e->kernel.p, e->kernel.n);
+    drop(&e->kernel, e->kernel.n);
+    if (e->in.n == 0)
+        return false;
+    used = negotiate_in(&e->n, e->in.p, e->in.n, now);
+    cr_assert_leq(used, e->in.n);
+    if (state == NEGOTIATE_HELLO && used > 0) {
+        cr_assert_leq(e->n.prefix_len, used);
+        cr_assert_leq(e->n.prefix_len, NEGOTIATE_STREAMED_MAX);
+        put(&e->prog, e->in.p, e->n.prefix_len);
+    }
+    drop(&e->in, used);
+    return used > 0 || e->n.state != state;
+}
+
+/* Until nothing moves; every transfer is 1..cut octets (0: whole). */
+static void run(size_t cut)
+{
+    bool moved;
+
+    do {
+        moved = false;
+        for (int i = 0; i < 2; i++) {
+            struct end *e = i ? &b : &a;
+
+            moved |= step_out(e, cut ? 1 + rnd((uint32_t)cut) : SIZE_MAX);
+            moved |= arrive(e, cut ? 1 + rnd((uint32_t)cut) : SIZE_MAX);
+            moved |= step_in(e);
+        }
+    } while (moved);
+}
+
+/* Streaming mode from here on: all there is belongs to the program. */
+static void plain_rest(struct end *e)
+{
+    arrive(e, SIZE_MAX);
+    put(&e->prog, e->in.p, e->in.n);
+    put(&e->prog, e->kernel.p, e->kernel.n);
+    e->in.n = e->kernel.n = 0;
+}
+
+/* The responder's program speaks before the Hello is there. */
+static void speak(const void *p, size_t n)
+{
+    cr_assert_eq(b.n.state, NEGOTIATE_PEEK);
+    put(&a.wire, p, n);
+    b.n.streamed += n;
+    b.spoke += n;
+}
+
+#define EXPECT(e, st, why)                                                                     \
+    do {                                                                                       \
+        cr_expect_eq((e).n.state, (st), "state %u", (e).n.state);                              \
+        cr_expect_eq((e).n.reason, (why), "%s, not %s", reason_name((e).n.reason), #why);      \
+        cr_expect(negotiate_over(&(e).n));                                                     \
+        cr_expect_eq((e).n.deadline_ns, 0u);                                                   \
+    } while (0)
+
+static const size_t cuts[] = { 0, 1, 2, 7, 100 };
+
+/* ---- together ---- */
+
+Test(negotiate, two_of_a_kind_agree_however_the_octets_are_cut)
+{
+    static const uint8_t kinds[] = { MPA_RTR_SEND, MPA_RTR_WRITE, MPA_RTR_READ };
+
+    for (size_t k = 0; k < SW_ARRAY_LEN(kinds); k++)
+        for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+            struct negotiate_cfg ca = config(false), cb = config(true);
+
+            rng = 77 + c;
+            cb.mpa.rtr = kinds[k];
+            both(&ca, &cb);
+            run(cuts[c]);
+            EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+            EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+            cr_expect_eq(a.n.mpa.res.rtr, kinds[k]);
+            cr_expect_eq(b.n.mpa.res.rtr, kinds[k]);
+            cr_expect_eq(a.n.peer.ring_stag, 0xbbbbbbbbu);
+            cr_expect_eq(b.n.peer.ring_stag, 0xaaaaaaaau);
+            cr_expect_eq(a.n.prefix_len, 0u);
+            cr_expect_eq(a.prog.n + b.prog.n + a.in.n + b.in.n + a.kernel.n + b.kernel.n, 0u);
+        }
+}
+
+Test(negotiate, without_a_common_rtr_both_go_on_in_streaming_mode)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        struct negotiate_cfg ca = config(false), cb = config(true);
+
+        rng = 5 + c;
+        ca.mpa.rtr = MPA_RTR_SEND;
+        cb.mpa.rtr = MPA_RTR_WRITE;
+        both(&ca, &cb);
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_PLAIN, REASON_MPA_REJECTED);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_LIMIT);
+    }
+}
+
+Test(negotiate, a_peer_whose_parameters_make_no_sense_is_rejected)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.params.ring_len = 100;
+    both(&ca, &cb);
+    run(0);
+    EXPECT(a, NEGOTIATE_PLAIN, REASON_MPA_REJECTED);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_LIMIT);
+    /* Whatever either says now is the other program's. */
+    put(&a.wire, "server", 6);
+    put(&b.wire, "client", 6);
+    plain_rest(&a);
+    plain_rest(&b);
+    cr_expect_arr_eq(a.prog.p, "server", 6);
+    cr_expect_arr_eq(b.prog.p, "client", 6);
+}
+
+Test(negotiate, a_reply_whose_parameters_make_no_sense_spoils_the_connection)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    cb.params.ring_len = 100;
+    both(&ca, &cb);
+    run(0);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_PEER_LIMIT);
+}
+
+Test(negotiate, a_peer_that_needs_credits_is_rejected_by_one_that_counts_on_the_llp)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.params.flags = 0;
+    both(&ca, &cb);
+    run(0);
+    EXPECT(a, NEGOTIATE_PLAIN, REASON_MPA_REJECTED);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_LIMIT);
+    cb.params.flags = 0;
+    both(&ca, &cb);
+    run(0);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+}
+
+Test(negotiate, revision_1_agrees_without_rtr)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.mpa.rev = 1;
+    both(&ca, &cb);
+    run(3);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+    cr_expect_eq(a.n.mpa.res.rtr, 0);
+}
+
+Test(negotiate, what_cannot_be_negotiated_with_is_refused_at_once)
+{
+    struct negotiate_cfg c;
+    struct negotiate n;
+
+#define REFUSED(responder, change)                                              \
+    do {                                                                        \
+        c = config(responder);                                                  \
+        change;                                                                 \
+        cr_expect_eq(negotiate_init(&n, &c, 1), -EINVAL, #change);              \
+    } while (0)
+    REFUSED(false, c.timeout_ns = 0);
+    REFUSED(false, c.transports = 0);
+    REFUSED(true, c.transports = HELLO_TRANSPORT_VERBS);
+    REFUSED(false, c.mpa.rev = 3);
+    REFUSED(false, c.mpa.rtr = 0);
+    REFUSED(true, c.mpa.rtr = 0);
+    REFUSED(true, c.mpa.ird = 0x4000);
+    c = config(false);
+    c.mpa.priv = "not looked at";
+    c.mpa.priv_len = 600;
+    cr_expect_eq(negotiate_init(&n, &c, 1), 0);
+}
+
+/* ---- declined ---- */
+
+Test(negotiate, a_responder_that_declines_says_why_and_both_stay_on_the_connection)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        rng = 99 + c;
+        setup();
+        negotiate_decline(&b.n, REASON_FASTOPEN);
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_FASTOPEN);
+    }
+}
+
+Test(negotiate, no_common_transport_is_declined)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+    struct hello h;
+
+    ca.transports = HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_SHM;
+    both(&ca, &cb);
+    b.n.cfg.transports = HELLO_TRANSPORT_VERBS;
+    step_out(&a, SIZE_MAX);
+    arrive(&b, SIZE_MAX);
+    step_in(&b);
+    step_out(&b, SIZE_MAX);
+    cr_assert_eq(hello_decode(a.wire.p, a.wire.n, &h), (ssize_t)HELLO_LEN);
+    cr_expect_eq(h.kind, HELLO_HNAK);
+    cr_expect_eq(h.arg, REASON_TRANSPORT);
+    run(0);
+    EXPECT(a, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_TRANSPORT);
+}
+
+Test(negotiate, a_plain_client_of_a_responder_that_would_decline_keeps_that_reason)
+{
+    setup();
+    negotiate_decline(&b.n, REASON_ZEROCOPY);
+    put(&b.kernel, "GET / HTTP/1.1\r\n", 16);
+    step_in(&b);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_ZEROCOPY);
+    setup();
+    negotiate_decline(&b.n, REASON_ZEROCOPY);
+    negotiate_eof(&b.n);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_ZEROCOPY);
+}
+
+Test(negotiate, too_late_to_decline_changes_nothing)
+{
+    setup();
+    run(0);
+    negotiate_decline(&b.n, REASON_FASTOPEN);
+    negotiate_decline(&a.n, REASON_FASTOPEN);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+}
+
+/* ---- the responder speaks first ---- */
+
+/* Text with pieces of the key in it. */
+static size_t banner(uint8_t *p, size_t n)
+{
+    static const uint8_t key[] = "\xf5sockwarp\r\n\0HACK\xf5\xf5sock";
+
+    for (size_t i = 0; i < n; i++)
+        p[i] = i % 97 < 21 ? key[i % 97] : (uint8_t)(i * 7);
+    return n;
+}
+
+static void speaks_first(size_t len, size_t cut, bool declined)
+{
+    static uint8_t text[NEGOTIATE_STREAMED_MAX];
+    size_t said = 0;
+
+    banner(text, len);
+    setup();
+    if (declined)
+        negotiate_decline(&b.n, REASON_FASTOPEN);
+    /* Some of it before the Hello leaves, some in flight against it. */
+    while (said < len || b.n.state == NEGOTIATE_PEEK) {
+        size_t n = 1 + rnd(cut ? (uint32_t)cut * 4 : 70000);
+
+        if (n > len - said)
+            n = len - said;
+        if (n > 0)
+            speak(text + said, n);
+        said += n;
+        if (said == len || rnd(3) == 0) {
+            if (said < len && b.kernel.n + b.wire.n + 40 > HELLO_LEN)
+                continue; /* the Hello is nearly there, but the program is not done */
+            step_out(&a, said < len ? 8 : SIZE_MAX);
+            arrive(&a, cut ? 1 + rnd((uint32_t)cut) : SIZE_MAX);
+            step_in(&a);
+            arrive(&b, said < len ? 8 : SIZE_MAX);
+            step_in(&b);
+        }
+    }
+    run(cut);
+    if (declined) {
+        EXPECT(a, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_FASTOPEN);
+    } else {
+        EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+        EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+    }
+    cr_expect_eq(a.n.prefix_len, len);
+    cr_assert_eq(a.prog.n, len);
+    cr_expect(memcmp(a.prog.p, text, len) == 0, "%zu octets", len);
+    cr_expect_eq(b.prog.n, 0u);
+}
+
+Test(negotiate, a_server_that_speaks_first_is_heard_to_the_octet)
+{
+    static const size_t lens[] = { 1, 15, 16, 63, 64, 200, 1024, 5000, NEGOTIATE_STREAMED_MAX };
+
+    for (size_t i = 0; i < SW_ARRAY_LEN(lens); i++)
+        for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+            if (lens[i] > 5000 && cuts[c] > 0 && cuts[c] < 100)
+                continue; /* the search starts over at every octet: long */
+            rng = 1000 * i + c + 1;
+            speaks_first(lens[i], cuts[c], false);
+            speaks_first(lens[i], cuts[c], true);
+        }
+}
+
+Test(negotiate, one_that_says_more_than_is_kept_spoils_the_connection_however_it_is_cut)
+{
+    static uint8_t text[NEGOTIATE_STREAMED_MAX + 1];
+
+    /* With the answer behind it in one piece, and without. */
+    for (int whole = 0; whole < 2; whole++) {
+        setup();
+        speak(text, banner(text, sizeof(text)));
+        if (whole) {
+            step_out(&a, SIZE_MAX);
+            arrive(&b, SIZE_MAX);
+            step_in(&b);
+            step_out(&b, SIZE_MAX);
+        }
+        arrive(&a, SIZE_MAX);
+        put(&a.wire, "more than a prefix of a frame........................", 53);
+        arrive(&a, whole ? 0 : SIZE_MAX);
+        step_in(&a);
+        EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_GARBAGE);
+    }
+}
+
+/* ---- plain clients ---- */
+
+Test(negotiate, plain_first_octets_are_plain_and_stay_where_they_are)
+{
+    const uint8_t *key;
+    uint8_t octets[20];
+
+    setup();
+    negotiate_out(&a.n, &key);
+    memcpy(octets, key, 16);
+    for (size_t shared = 0; shared <= 15; shared++) {
+        uint8_t text[20];
+
+        memcpy(text, octets, 16);
+        text[shared] ^= 0x20;
+        memset(text + shared + 1, 'x', sizeof(text) - shared - 1);
+        setup();
+        for (size_t n = 1; n <= shared; n++) {
+            put(&b.kernel, text + n - 1, 1);
+            cr_expect(!step_in(&b));
+            cr_expect_eq(b.n.state, NEGOTIATE_PEEK, "%zu of %zu", n, shared);
+        }
+        put(&b.kernel, text + shared, 1);
+        step_in(&b);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        cr_expect_eq(b.kernel.n, shared + 1);
+    }
+}
+
+Test(negotiate, a_prefix_that_stays_incomplete_holds_nobody_for_long)
+{
+    for (size_t n = 1; n < HELLO_LEN; n++) {
+        const uint8_t *p;
+
+        setup();
+        cr_expect_eq(b.n.deadline_ns, 0u);
+        negotiate_out(&a.n, &p);
+        put(&b.kernel, p, n);
+        step_in(&b);
+        cr_expect_eq(b.n.deadline_ns, now + NEGOTIATE_PREFIX_NS);
+        /* More of it does not begin the time anew. */
+        negotiate_tick(&b.n, now + NEGOTIATE_PREFIX_NS - 1);
+        now += 100 * MS;
+        step_in(&b);
+        cr_expect_eq(b.n.state, NEGOTIATE_PEEK);
+        now += 100 * MS;
+        negotiate_tick(&b.n, now);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        cr_expect_eq(b.kernel.n, n);
+    }
+}
+
+Test(negotiate, an_answer_is_no_hello)
+{
+    uint8_t buf[HELLO_LEN];
+    struct hello h = { .kind = HELLO_HACK, .arg = HELLO_TRANSPORT_IWARP };
+
+    setup();
+    cr_assert_eq(hello_encode(&h, buf, sizeof(buf)), (ssize_t)HELLO_LEN);
+    put(&b.kernel, buf, sizeof(buf));
+    step_in(&b);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+    cr_expect_eq(b.kernel.n, HELLO_LEN);
+}
+
+Test(negotiate, a_client_that_says_nothing_is_waited_for)
+{
+    setup();
+    negotiate_tick(&b.n, now + 1000000 * MS);
+    cr_expect_eq(b.n.state, NEGOTIATE_PEEK);
+    cr_expect_eq(negotiate_in(&b.n, NULL, 0, now), 0u);
+    cr_expect_eq(b.n.deadline_ns, 0u);
+    negotiate_eof(&b.n);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+}
+
+/* ---- plain servers ---- */
+
+Test(negotiate, an_echo_is_told_from_an_answer_as_soon_as_it_is_whole)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        const uint8_t *p;
+        size_t n, came = 0;
+
+        rng = c + 3;
+        setup();
+        n = negotiate_out(&a.n, &p);
+        put(&a.wire, p, n);
+        negotiate_sent(&a.n, n);
+        while (came < n) {
+            cr_expect_eq(a.n.state, NEGOTIATE_HELLO, "%zu of %zu", came, n);
+            size_t left = a.wire.n;
+            arrive(&a, cuts[c] ? 1 + rnd((uint32_t)cuts[c]) : SIZE_MAX);
+            came += left - a.wire.n;
+            step_in(&a);
+        }
+        EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_GARBAGE);
+    }
+}
+
+Test(negotiate, silence_and_other_octets_end_at_the_deadline_with_different_reasons)
+{
+    for (int said = 0; said < 2; said++) {
+        setup();
+        step_out(&a, SIZE_MAX);
+        if (said)
+            put(&a.kernel, "220 mail.example ESMTP\r\n", 24);
+        step_in(&a);
+        negotiate_tick(&a.n, now + TIMEOUT_NS - 1);
+        cr_expect_eq(a.n.state, NEGOTIATE_HELLO);
+        negotiate_tick(&a.n, now + TIMEOUT_NS);
+        EXPECT(a, NEGOTIATE_FALLBACK, said ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
+    }
+}
+
+static void answer(enum hello_kind kind, uint32_t arg, uint64_t streamed, uint8_t nonce0)
+{
+    uint8_t buf[HELLO_LEN];
+    struct hello h = { .kind = kind, .arg = arg, .streamed = streamed };
+
+    memcpy(h.nonce, a.n.cfg.nonce, sizeof(h.nonce));
+    h.nonce[0] = nonce0;
+    cr_assert_eq(hello_encode(&h, buf, sizeof(buf)), (ssize_t)HELLO_LEN);
+    put(&a.kernel, buf, sizeof(buf));
+    step_in(&a);
+}
+
+Test(negotiate, another_ones_answer_is_no_answer)
+{
+    setup();
+    answer(HELLO_HACK, HELLO_TRANSPORT_IWARP, 0, 0xee);
+    cr_expect_eq(a.n.state, NEGOTIATE_HELLO);
+    answer(HELLO_HACK, HELLO_TRANSPORT_IWARP, 0, 1); /* it stands at 64 */
+    cr_expect_eq(a.n.state, NEGOTIATE_HELLO);
+    answer(HELLO_HACK, HELLO_TRANSPORT_IWARP, 128, 1);
+    cr_expect_eq(a.n.state, NEGOTIATE_MPA);
+    cr_expect_eq(a.n.prefix_len, 128u);
+}
+
+Test(negotiate, a_transport_that_was_not_offered_spoils_the_connection)
+{
+    static const uint32_t args[] = { 0, HELLO_TRANSPORT_VERBS, HELLO_TRANSPORT_SHM, 3, 0xffffffff };
+
+    for (size_t i = 0; i < SW_ARRAY_LEN(args); i++) {
+        setup();
+        answer(HELLO_HACK, args[i], 0, 1);
+        EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_GARBAGE);
+    }
+}
+
+/* ---- silence, close, garbage in every state ---- */
+
+Test(negotiate, closing_at_any_octet_ends_it)
+{
+    /* How many octets each side sends in all. */
+    setup();
+    run(0);
+    for (size_t n = 0;; n++) {
+        size_t sent = 0;
+
+        setup();
+        while (sent < n) {
+            bool moved = false;
+
+            for (int i = 0; i < 2; i++) {
+                struct end *e = i ? &b : &a;
+
+                if (sent < n && step_out(e, 1)) {
+                    sent++;
+                    moved = true;
+                }
+                arrive(e, SIZE_MAX);
+                moved |= step_in(e);
+            }
+            if (!moved)
+                break;
+        }
+        if (sent < n)
+            break; /* it was over before */
+        uint8_t sa = a.n.state, sb = b.n.state;
+
+        negotiate_eof(&a.n);
+        negotiate_eof(&b.n);
+        if (sa == NEGOTIATE_HELLO)
+            EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_CLOSED);
+        else if (sa == NEGOTIATE_MPA)
+            EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+        else
+            cr_expect_eq(a.n.state, sa);
+        if (sb == NEGOTIATE_PEEK)
+            EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+        else if (sb == NEGOTIATE_MPA)
+            EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+        else
+            cr_expect_eq(b.n.state, sb);
+        cr_expect_leq(n, 300u);
+    }
+}
+
+/* The two up to where the responder has sent its HACK and the initiator its Request. */
+static void up_to_request(void)
+{
+    setup();
+    step_out(&a, SIZE_MAX);
+    arrive(&b, SIZE_MAX);
+    step_in(&b);
+    step_out(&b, SIZE_MAX);
+    arrive(&a, SIZE_MAX);
+    step_in(&a);
+    step_out(&a, SIZE_MAX);
+    cr_assert_eq(a.n.state, NEGOTIATE_MPA);
+    cr_assert_eq(b.n.state, NEGOTIATE_MPA);
+}
+
+Test(negotiate, silence_in_the_mpa_startup_ends_it)
+{
+    up_to_request();
+    now += TIMEOUT_NS - 1;
+    negotiate_tick(&a.n, now);
+    negotiate_tick(&b.n, now);
+    cr_expect_eq(a.n.state, NEGOTIATE_MPA);
+    cr_expect_eq(b.n.state, NEGOTIATE_MPA);
+    now += 1;
+    negotiate_tick(&a.n, now);
+    negotiate_tick(&b.n, now);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+    EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+}
+
+Test(negotiate, the_mpa_startup_has_a_time_of_its_own)
+{
+    setup();
+    step_out(&a, SIZE_MAX);
+    arrive(&b, SIZE_MAX);
+    step_in(&b);
+    step_out(&b, SIZE_MAX);
+    now += TIMEOUT_NS - 1;
+    arrive(&a, SIZE_MAX);
+    step_in(&a);
+    now += TIMEOUT_NS - 1;
+    negotiate_tick(&a.n, now);
+    cr_expect_eq(a.n.state, NEGOTIATE_MPA);
+    cr_expect_eq(a.n.deadline_ns, now + 1);
+}
+
+Test(negotiate, garbage_in_the_mpa_startup_ends_it)
+{
+    up_to_request();
+    put(&a.kernel, "HTTP/1.1 400 Bad Request", 24);
+    step_in(&a);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+    b.wire.n = 0;
+    put(&b.kernel, "MPA ID Req Frame\x10\x03", 18);
+    step_in(&b);
+    EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+}
+
+/* ---- octets that come early ---- */
+
+Test(negotiate, octets_behind_the_hello_wait_for_the_answer)
+{
+    const uint8_t *p;
+
+    /* A client that does not wait: its Request lies behind the Hello. */
+    up_to_request();
+    struct queue *request = &b.wire;
+    uint8_t early[64 + 64];
+    size_t n = request->n;
+
+    cr_assert_leq(n, 64u);
+    memcpy(early + 64, request->p, n);
+    setup();
+    cr_assert_eq(negotiate_out(&a.n, &p), 64u);
+    memcpy(early, p, 64);
+    put(&b.kernel, early, 64 + n);
+    step_in(&b);
+    cr_expect_eq(b.n.state, NEGOTIATE_MPA);
+    cr_expect_eq(b.kernel.n, n, "only the Hello is taken");
+    step_in(&b);
+    cr_expect_eq(b.in.n, n, "the HACK is not out");
+    step_out(&b, 63);
+    step_in(&b);
+    cr_expect_eq(b.in.n, n, "all of it has to be");
+    step_out(&b, 1);
+    step_in(&b);
+    cr_expect_eq(b.in.n, 0u);
+    step_out(&b, SIZE_MAX);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+}
+
+Test(negotiate, octets_behind_a_declined_hello_are_the_programs)
+{
+    const uint8_t *p;
+
+    setup();
+    negotiate_decline(&b.n, REASON_ULP);
+    cr_assert_eq(negotiate_out(&a.n, &p), 64u);
+    put(&b.kernel, p, 64);
+    put(&b.kernel, "early", 5);
+    step_in(&b);
+    cr_expect_eq(b.kernel.n, 5u);
+    step_out(&b, SIZE_MAX);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_ULP);
+}
+
+Test(negotiate, octets_behind_the_request_are_an_error_however_they_are_cut)
+{
+    for (int cut = 0; cut < 3; cut++) {
+        up_to_request();
+        size_t n = b.wire.n;
+
+        put(&b.wire, "x", 1);
+        if (cut == 0)
+            arrive(&b, SIZE_MAX); /* all at once */
+        else
+            arrive(&b, cut == 1 ? n : n - 1);
+        step_in(&b);
+        arrive(&b, SIZE_MAX);
+        step_in(&b);
+        EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+    }
+}
+
+Test(negotiate, a_frame_right_behind_the_reply_is_left_for_the_endpoint)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        rng = c + 8;
+        up_to_request();
+        arrive(&b, SIZE_MAX);
+        step_in(&b);
+        step_out(&b, SIZE_MAX);
+        EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+        put(&a.wire, "an FPDU, or what looks like one", 31);
+        while (arrive(&a, cuts[c] ? 1 + rnd((uint32_t)cuts[c]) : SIZE_MAX))
+            step_in(&a);
+        EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+        put(&a.in, a.kernel.p, a.kernel.n);
+        cr_expect_eq(a.in.n, 31u);
+        cr_expect(memcmp(a.in.p, "an FPDU", 7) == 0);
+        cr_expect_eq(negotiate_in(&a.n, a.in.p, a.in.n, now), 0u);
+    }
+}
+
+Test(negotiate, nothing_is_put_out_after_the_end)
+{
+    const uint8_t *p;
+
+    setup();
+    run(0);
+    cr_expect_eq(negotiate_out(&a.n, &p), 0u);
+    cr_expect_eq(negotiate_out(&b.n, &p), 0u);
+    setup();
+    negotiate_eof(&a.n); /* its Hello was never sent */
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_CLOSED);
+    cr_expect_eq(negotiate_out(&a.n, &p), 0u);
+}
