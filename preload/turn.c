@@ -10,11 +10,11 @@
 
 #include "core/base/rawsys.h"
 
+/* Bits of the word; 0: free. */
 enum {
-    TURN_FREE,
-    TURN_TAKEN,
-    TURN_AWAITED, /* taken, and somebody may wait for it */
-    TURN_ASLEEP,  /* taken, its holder waits for the peer, and somebody may wait for it */
+    TURN_TAKEN = 1,
+    TURN_ASLEEP = 2,  /* the holder waits for the peer */
+    TURN_AWAITED = 4, /* somebody may wait for it: giving it costs a system call */
 };
 
 static __thread int32_t my_tid;
@@ -37,14 +37,10 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t val, const struct tim
     return rawsys4(__NR_futex, (long)word, op, val, (long)timeout);
 }
 
-static bool swap(struct turn *t, uint32_t from, uint32_t to)
-{
-    return atomic_compare_exchange_strong(&t->word, &from, to);
-}
-
 static bool taken(struct turn *t, uint32_t as)
 {
-    if (!swap(t, TURN_FREE, as))
+    uint32_t free = 0;
+    if (!atomic_compare_exchange_strong(&t->word, &free, as))
         return false;
     atomic_store_explicit(&t->owner, tid(), memory_order_relaxed);
     return true;
@@ -60,6 +56,16 @@ int turn_try(struct turn *t)
     return taken(t, TURN_TAKEN) ? 0 : -EBUSY;
 }
 
+/* We may have been the one who was woken for a turn that we do not want any more: the next one has to be. */
+static void pass_on(struct turn *t)
+{
+    uint32_t seen = atomic_load(&t->word);
+    while (seen != 0)
+        if (atomic_compare_exchange_weak(&t->word, &seen, seen | TURN_AWAITED))
+            return;
+    futex(&t->word, FUTEX_WAKE, 1, NULL);
+}
+
 /* brief: gives up when the holder sleeps. */
 static int take(struct turn *t, const struct timespec *timeout, bool interruptible, bool brief)
 {
@@ -67,16 +73,22 @@ static int take(struct turn *t, const struct timespec *timeout, bool interruptib
         return 0;
     if (mine(t))
         return -EDEADLK;
-    /* Whoever waited once cannot know whether others do: it takes the turn as AWAITED. */
-    while (!taken(t, TURN_AWAITED)) {
+    bool waited = false;
+    /* Whoever waited once cannot know whether others still do. */
+    while (!taken(t, TURN_TAKEN | TURN_AWAITED)) {
         uint32_t seen = atomic_load(&t->word);
-        if (seen == TURN_ASLEEP && brief)
-            return -EBUSY;
-        if (seen == TURN_FREE || (seen == TURN_TAKEN && !swap(t, TURN_TAKEN, TURN_AWAITED)))
+        if (seen == 0)
             continue;
-        if (seen == TURN_TAKEN)
-            seen = TURN_AWAITED;
-        long r = futex(&t->word, FUTEX_WAIT, seen, timeout);
+        if ((seen & TURN_ASLEEP) && brief) {
+            if (waited)
+                pass_on(t);
+            return -EBUSY;
+        }
+        if (!(seen & TURN_AWAITED) &&
+            !atomic_compare_exchange_strong(&t->word, &seen, seen | TURN_AWAITED))
+            continue;
+        waited = true;
+        long r = futex(&t->word, FUTEX_WAIT, seen | TURN_AWAITED, timeout);
         if (r == -ETIMEDOUT || (r == -EINTR && interruptible))
             return (int)r;
     }
@@ -98,19 +110,19 @@ int turn_take_brief(struct turn *t)
 void turn_give(struct turn *t)
 {
     atomic_store_explicit(&t->owner, 0, memory_order_relaxed);
-    if (atomic_exchange(&t->word, TURN_FREE) >= TURN_AWAITED)
+    if (atomic_exchange(&t->word, 0) & TURN_AWAITED)
         futex(&t->word, FUTEX_WAKE, 1, NULL);
 }
 
 void turn_sleep(struct turn *t)
 {
-    if (atomic_exchange(&t->word, TURN_ASLEEP) == TURN_AWAITED)
+    if (atomic_fetch_or(&t->word, TURN_ASLEEP) & TURN_AWAITED)
         futex(&t->word, FUTEX_WAKE, INT_MAX, NULL); /* the brief ones leave, the others wait on */
 }
 
 void turn_wake(struct turn *t)
 {
-    atomic_store(&t->word, TURN_AWAITED);
+    atomic_fetch_and(&t->word, ~(uint32_t)TURN_ASLEEP);
 }
 
 int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns)

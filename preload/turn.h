@@ -18,7 +18,7 @@
 #include "core/base/must.h"
 
 struct turn {
-    _Atomic uint32_t word; /* TURN_* of turn.c */
+    _Atomic uint32_t word; /* 0: free; else TURN_* of turn.c */
     _Atomic int32_t owner; /* thread id */
 };
 
