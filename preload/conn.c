@@ -102,11 +102,27 @@ int conn_buffers(struct conn *c)
     c->out = mem + CONN_IN_LEN;
     c->pre = c->out + CONN_OUT_LEN;
     c->msg = c->pre + CONN_PRE_LEN;
+    c->pre_cap = CONN_PRE_LEN;
+    return 0;
+}
+
+int conn_grow_pre(struct conn *c)
+{
+    if (c->pre_cap == CONN_PRE_BIG_LEN)
+        return -ENOSPC;
+    uint8_t *big = mmap(NULL, CONN_PRE_BIG_LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (big == MAP_FAILED)
+        return -ENOMEM;
+    memcpy(big, c->pre, c->in_len);
+    c->pre = big;
+    c->pre_cap = CONN_PRE_BIG_LEN;
     return 0;
 }
 
 void conn_release(struct conn *c)
 {
+    if (c->pre_cap == CONN_PRE_BIG_LEN)
+        munmap(c->pre, CONN_PRE_BIG_LEN);
     if (c->mem != NULL)
         munmap(c->mem, CONN_MEM_LEN);
     if (atomic_fetch_sub(&c->procs, 1) == 1)
@@ -331,8 +347,9 @@ static void reset_if_unread(struct conn *c, int fd)
 /* Octets accepted from the program but not yet in the kernel's hands go on after close. */
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
-    if (atomic_load(&c->procs) == 1)
-        reset_if_unread(c, fd);
+    if (atomic_load(&c->procs) != 1)
+        return; /* another process has it still: its next call sends what is left */
+    reset_if_unread(c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
     if (conn_tx_flush(c, fd, false) == -EAGAIN && !linger_zero(fd))
@@ -360,7 +377,7 @@ static void settle_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
-    if (conn_state(c) == CONN_FULL && turn_take_brief(&c->tx) == 0) {
+    if (conn_state(c) == CONN_FULL && atomic_load(&c->procs) == 1 && turn_take_brief(&c->tx) == 0) {
         if (conn_tx_flush(c, fd, false) == -EAGAIN)
             conn_tx_finish(s, fd, proc.set.linger_ms);
         turn_give(&c->tx);

@@ -33,7 +33,8 @@ enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_
 
 #define CONN_IN_LEN (256u * 1024u)               /* staging for received octets */
 #define CONN_OUT_LEN (MPA_FPDU_MAX + 1024u)      /* the tail of a cut frame */
-#define CONN_PRE_LEN (NEGOTIATE_STREAMED_MAX + HELLO_LEN_MAX)
+#define CONN_PRE_LEN (256u * 1024u)              /* octets that come before the answer to the Hello, */
+#define CONN_PRE_BIG_LEN (NEGOTIATE_STREAMED_MAX + 65536u) /* and a talkative server's */
 #define CONN_EAGER_MAX 32768u                     /* largest payload of a Send we take */
 #define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */
 #define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, blocking */
@@ -52,7 +53,7 @@ struct conn {
 
     /* negotiation: rx and tx */
     struct negotiate neg;
-    size_t in_len;            /* octets collected in `in` for the negotiation */
+    size_t in_len;            /* octets collected for the negotiation: HELLO in `pre`, else in `in` */
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
@@ -65,7 +66,9 @@ struct conn {
 
     /* rx */
     size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in `pre` */
+    size_t pre_cap;
     uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
+    bool rx_more;             /* the last receive filled all there was room for */
     bool rx_shut;             /* shutdown(SHUT_RD) */
     bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
     uint64_t plain_rx;
@@ -76,6 +79,8 @@ struct conn {
     bool tx_rest;             /* something may be queued: flush before posting more */
     struct transport_job job; /* sends a frame's tail while the program does other things */
     bool job_runs;
+    bool job_stopped;         /* by us: it may have sent a part */
+    size_t job_len;           /* octets it was given */
     _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
 
     _Atomic uint32_t user_lowat; /* any: SO_RCVLOWAT as the program set it */
@@ -94,6 +99,8 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
 void conn_release(struct conn *c);
 /* Maps its buffers (once). -ENOMEM. */
 int conn_buffers(struct conn *c) SW_MUST;
+/* Makes room in `pre` for a server that says a lot before it answers. -ENOMEM, -ENOSPC (it is that large already). */
+int conn_grow_pre(struct conn *c) SW_MUST;
 /* Before fork the parent counts the child in; undo if the fork failed. */
 void conn_count_child(struct conn *c, int by);
 
@@ -166,5 +173,7 @@ void conn_tx_finished(uint32_t wait_ms);
 void conn_tx_later(struct conn *c, int fd);
 /* The asynchronous send is over or is stopped; what it sent is booked. tx held. wait: until it is over. */
 void conn_tx_reap(struct conn *c, bool wait);
+/* Stops it, and books what it sent. tx held. */
+void conn_tx_stop(struct conn *c);
 
 #endif

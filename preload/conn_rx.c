@@ -75,6 +75,7 @@ static ssize_t fill(struct conn *c, int fd, int flags)
     ssize_t n = REAL(recv)(fd, p, room, flags);
     if (n < 0)
         return -errno;
+    c->rx_more = (size_t)n == room;
     if (n == 0)
         stream_eof(&c->st, iwarp_in_eof(&c->ep));
     else
@@ -89,7 +90,8 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
     if (conn_state(c) != CONN_FULL)
         return conn_state(c) == CONN_DEAD;
     decode(c, fd);
-    while (take && !stream_readable(&c->st)) {
+    /* The program's low-water mark counts its octets, the kernel's would count frames. */
+    while (take && (stream_avail(&c->st) < atomic_load(&c->user_lowat) && c->st.rx.end == STREAM_OPEN)) {
         ssize_t n = fill(c, fd, MSG_DONTWAIT);
         if (n < 0) {
             if (n != -EAGAIN && n != -EINTR && n != -ENOBUFS) {
@@ -211,8 +213,17 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
         done += give(c, it, len - done, done, flags);
-        if (done > 0 && (done >= target || done == len))
+        if (done == len)
             return (ssize_t)done;
+        if (done >= target && done > 0) {
+            /*
+             * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
+             * not hold octets whose edge was told already.
+             */
+            if (!c->rx_more || fill(c, fd, MSG_DONTWAIT) <= 0)
+                return (ssize_t)done;
+            continue;
+        }
         if (ended(c))
             return done > 0 ? (ssize_t)done : end_result(c);
         if (conn_state(c) != CONN_FULL)

@@ -33,12 +33,23 @@ void conn_tx_reap(struct conn *c, bool wait)
 {
     if (!c->job_runs || !transport_now()->send_over(&c->job, wait))
         return;
-    c->job_runs = false;
+    bool natural = !c->job_stopped;
+    c->job_runs = c->job_stopped = false;
     if (c->job.result > 0)
         iwarp_out_sent(&c->ep, (size_t)c->job.result);
     else if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR &&
              c->job.result != -ECANCELED)
         atomic_store(&c->so_error, (int)-c->job.result);
+    /* It does not end in the middle of its own accord: the error went to the ring, and with it is told but once. */
+    if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len)
+        atomic_store(&c->so_error, ECONNRESET);
+}
+
+void conn_tx_stop(struct conn *c)
+{
+    c->job_stopped = true;
+    transport_now()->send_cancel(&c->job);
+    conn_tx_reap(c, false);
 }
 
 /*
@@ -78,9 +89,10 @@ int conn_tx_flush(struct conn *c, int fd, bool block)
     if (c->job_runs) {
         conn_tx_reap(c, false);
         if (c->job_runs) {
-            transport_now()->send_cancel(&c->job);
-            conn_tx_reap(c, false);
+            conn_tx_stop(c);
         }
+        if (c->job_runs)
+            return -EAGAIN; /* another process's ring has it */
     }
     do {
         int r;
@@ -111,6 +123,7 @@ void conn_tx_later(struct conn *c, int fd)
     c->job.then = c->fin_owed && (c->st.llp || c->st.tx.fin) ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING;
     c->job.iov = (struct iovec *)(uintptr_t)iov;
     c->job.iov_n = (uint32_t)n;
+    c->job_len = len;
     c->job_runs = transport_now()->send_start(&c->job) == 0;
 }
 
@@ -147,6 +160,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
         c->job.then = TRANSPORT_THEN_CLOSE;
         c->job.iov = (struct iovec *)(uintptr_t)iov;
         c->job.iov_n = (uint32_t)n;
+        c->job_len = len;
         pthread_mutex_lock(&finishing_lock);
         bool room = finishing_n < FINISHING_MAX;
         if (room && transport_now()->send_start(&c->job) == 0) {
@@ -254,8 +268,9 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     if (c->tx_shut)
         return broken_pipe(flags);
     size_t done = 0;
+    int r = 0;
     while (done < len) {
-        int r = 0;
+        r = 0;
         if (c->job_runs || c->tx_rest) {
             if (wait && c->job_runs)
                 conn_tx_reap(c, true);
@@ -271,9 +286,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         ssize_t n = stream_write(&c->st, it, part);
         if (n <= 0) {
             r = n < 0 ? (int)n : -EAGAIN;
-            if (done > 0)
-                break;
-            return r == -EPIPE ? broken_pipe(flags) : r;
+            break;
         }
         done += (size_t)n;
         do
@@ -289,86 +302,104 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         return done > 0 ? (ssize_t)done : r;
     }
     if (c->tx_rest && !c->job_runs) {
-        /* A notify that found no room in the batch. */
-        int r = conn_tx_flush(c, fd, false);
-        c->tx_rest = r != 0;
-        if (r == -EAGAIN)
+        /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
+        int f = conn_tx_flush(c, fd, false);
+        c->tx_rest = f != 0;
+        if (f == -EAGAIN)
             conn_tx_later(c, fd);
     }
-    return (ssize_t)done;
+    if (done > 0)
+        return (ssize_t)done;
+    /* The ring met the error before this call did. */
+    int err = r < 0 ? atomic_exchange(&c->so_error, 0) : 0;
+    if (err != 0)
+        return -err;
+    return r == -EPIPE ? broken_pipe(flags) : r;
+}
+
+#define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
+
+/* Up to most of the next octets to the kernel as they are. Octets sent, -errno. */
+static ssize_t send_plain(int fd, struct iov_iter *it, size_t most, int flags)
+{
+    struct iovec iov[64];
+    struct iov_iter at = *it;
+    size_t n = 0, left = most;
+    void *p;
+    for (size_t l; n < SW_ARRAY_LEN(iov) && (l = iov_iter_next(&at, left, &p)) > 0; left -= l)
+        iov[n++] = (struct iovec){ p, l };
+    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+    ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
+    if (sent < 0)
+        return -errno;
+    iov_iter_skip(it, (size_t)sent);
+    return sent;
 }
 
 /*
- * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many).
- * Initiators, and responders whose Hello is there, wait until it is decided.
+ * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators, and
+ * responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
+ * -errno if none were.
  */
-static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                              size_t *done)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
     for (;;) {
         int r = drive_sock(s, !wait);
         enum conn_state st = conn_state(c);
-        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+        if ((st != CONN_NEGOTIATING && st != CONN_CONNECTING) || *done == len)
             return 0;
+        short events = (short)c->kernel_wants;
         if (conn_undecided(c)) {
-            r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
-            if (r < 0)
-                return r == -EINTR ? r : -EAGAIN;
-            ssize_t n = 0;
+            ssize_t n = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
+            if (n < 0)
+                return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
+            size_t part = len - *done < UNDECIDED_LEN ? len - *done : UNDECIDED_LEN;
             if (conn_undecided(c)) {
-                struct iovec iov[64];
-                size_t cnt = 0, left = len;
-                void *p;
-                for (size_t l; cnt < 64 && (l = iov_iter_next(it, left, &p)) > 0; left -= l)
-                    iov[cnt++] = (struct iovec){ p, l };
-                struct msghdr msg = { .msg_iov = iov, .msg_iovlen = cnt };
-                n = REAL(sendmsg)(fd, &msg, flags);
-                n = n < 0 ? -errno : n;
+                n = send_plain(fd, it, part, flags | MSG_DONTWAIT);
                 if (n > 0) {
                     c->neg.streamed += (uint64_t)n;
                     atomic_fetch_add(&c->plain_tx, (uint64_t)n);
+                    *done += (size_t)n;
                 }
             }
             turn_give(&c->tx);
-            if (n != 0)
-                return n;
-            continue;
+            if (n >= 0)
+                continue;
+            if (n == -EAGAIN && s->watches != NULL)
+                epoll_out_blocked(s);
+            if (n != -EAGAIN || !wait)
+                return *done > 0 ? 0 : n;
+            events = POLLIN | POLLOUT;
         }
         if (!wait || r == -EDEADLK)
-            return -EAGAIN;
+            return *done > 0 ? 0 : -EAGAIN;
         if (deadline == 0)
             deadline = drive_call_deadline(fd, SO_SNDTIMEO);
-        r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
-        if (r < 0)
-            return r;
-        if (r == 0 && deadline != 0 && proc_now_ns() >= deadline)
-            return -EAGAIN;
+        r = drive_wait(fd, events, deadline, s);
+        if (r < 0 || (r == 0 && deadline != 0 && proc_now_ns() >= deadline))
+            return *done > 0 ? 0 : r < 0 ? r : -EAGAIN;
     }
 }
 
-ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+/* It became plain in the middle of a send that had begun: the rest, as long as the program's call would go on. */
+static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t done, int flags)
 {
-    struct conn *c = s->conn;
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    enum conn_state st = conn_state(c);
-    if (flags & MSG_OOB)
-        return -EOPNOTSUPP;
-    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        ssize_t r = send_undecided(s, c, fd, it, len, flags);
-        if (r != 0)
-            return r;
-        st = conn_state(c);
+    while (done < len) {
+        ssize_t n = send_plain(fd, it, len - done, flags);
+        if (n <= 0)
+            break;
+        done += (size_t)n;
     }
-    if (st == CONN_PLAIN)
-        return CONN_ASK_KERNEL;
-    int err = atomic_exchange(&c->so_error, 0);
-    if (err != 0)
-        return -err;
-    if (st == CONN_DEAD)
-        return broken_pipe(flags);
-    if (len == 0)
-        return 0;
+    return (ssize_t)done;
+}
+
+/* FULL, from the turn on. */
+static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
     int r = turn_try(&c->tx);
     if (r < 0 || !iwarp_can_send(&c->ep))
@@ -379,19 +410,18 @@ ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
-    ssize_t n = 0;
     if (!iwarp_can_send(&c->ep)) {
         turn_give(&c->tx); /* rx comes before tx */
-        n = await_rtr(s, c, fd, wait, deadline);
-        if (n < 0)
-            return n == -EPIPE ? broken_pipe(flags) : n;
+        r = await_rtr(s, c, fd, wait, deadline);
+        if (r < 0)
+            return r == -EPIPE ? broken_pipe(flags) : r;
         r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
     if (wait)
         turn_sleep(&c->tx);
-    n = send_full(s, c, fd, it, len, flags);
+    ssize_t n = send_full(s, c, fd, it, len, flags);
     if (wait)
         turn_wake(&c->tx);
     bool owed = c->tx_rest && !c->job_runs;
@@ -399,6 +429,34 @@ ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
     if (owed && s->watches != NULL)
         epoll_conn_changed(s); /* nobody sends the tail but we: the set waits for room */
     return n;
+}
+
+ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    if (flags & MSG_OOB)
+        return -EOPNOTSUPP;
+    size_t done = 0;
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
+        if (r < 0)
+            return r;
+        st = conn_state(c);
+        if (st == CONN_NEGOTIATING || (done > 0 && done == len))
+            return (ssize_t)done;
+    }
+    if (st == CONN_PLAIN)
+        return done > 0 ? send_rest_plain(fd, it, len, done, flags) : CONN_ASK_KERNEL;
+    int err = atomic_exchange(&c->so_error, 0);
+    if (err != 0)
+        return -err;
+    if (st == CONN_DEAD)
+        return broken_pipe(flags);
+    if (len == 0)
+        return 0;
+    ssize_t n = send_upgraded(s, c, fd, it, len - done, flags);
+    return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }
 
 int conn_shutdown(struct sock *s, int fd, int how)

@@ -144,7 +144,7 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
 static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
     drive_step(s);
-    while (conn_state(c) == CONN_NEGOTIATING || conn_state(c) == CONN_CONNECTING) {
+    while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late) || conn_state(c) == CONN_CONNECTING) {
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
         int r = drive_wait(fd, (short)c->kernel_wants, 0, s);
         if (r < 0 && r != -EINTR)
@@ -178,6 +178,8 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     bool nonblock = atomic_load(&s->nonblock);
     if (r == 0 && !nonblock) {
         r = finish_blocking(s, c, fd);
+        if (conn_state(c) == CONN_NEGOTIATING)
+            drive_add(s); /* late: it goes on while the program waits for something */
         epoll_conn_changed(s);
     } else if (r == 0) {
         drive_add(s);

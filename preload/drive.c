@@ -143,10 +143,25 @@ static bool step_peek(struct conn *c, int fd)
     return true;
 }
 
-static void take_front(struct conn *c, size_t used)
+/* The negotiation looks at what was collected. True: it took something, has something to say, or is over. */
+static bool look_at(struct conn *c)
 {
-    memmove(c->in, c->in + used, c->in_len - used);
-    c->in_len -= used;
+    bool hello = c->neg.state == NEGOTIATE_HELLO;
+    uint8_t *buf = hello ? c->pre : c->in;
+    size_t used = negotiate_in(&c->neg, buf, c->in_len, proc_now_ns());
+    if (used > 0) {
+        /* What the server said before its answer stays where it is, for the program; the rest is the startup's. */
+        size_t rest = c->in_len - used;
+        if (hello)
+            c->pre_len = c->neg.prefix_len;
+        memmove(c->in, buf + used, rest < CONN_IN_LEN ? rest : CONN_IN_LEN);
+        c->in_len = rest;
+    } else if (hello && c->neg.state != NEGOTIATE_HELLO) {
+        c->pre_len = c->in_len;
+        c->in_len = 0;
+    }
+    const uint8_t *p;
+    return used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0;
 }
 
 /* False: would block. */
@@ -157,21 +172,16 @@ static bool step_in(struct conn *c, int fd)
         return true;
     }
     for (;;) {
-        if (c->in_len > 0) {
-            bool hello = c->neg.state == NEGOTIATE_HELLO;
-            size_t used = negotiate_in(&c->neg, c->in, c->in_len, proc_now_ns());
-            if (used > 0 && hello && c->neg.prefix_len > 0) {
-                memcpy(c->pre, c->in, c->neg.prefix_len);
-                c->pre_len = c->neg.prefix_len;
-            }
-            if (used > 0)
-                take_front(c, used);
-            const uint8_t *p;
-            if (used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0)
-                return true;
+        if (c->in_len > 0 && look_at(c))
+            return true;
+        bool hello = c->neg.state == NEGOTIATE_HELLO;
+        if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
+            negotiate_eof(&c->neg);
+            return true;
         }
-        size_t room = CONN_IN_LEN - c->in_len;
-        ssize_t n = room ? REAL(recv)(fd, c->in + c->in_len, room, MSG_DONTWAIT) : 0;
+        uint8_t *buf = hello ? c->pre : c->in;
+        size_t room = (hello ? c->pre_cap : CONN_IN_LEN) - c->in_len;
+        ssize_t n = REAL(recv)(fd, buf + c->in_len, room, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             c->kernel_wants = POLLIN;
             return false;
@@ -182,6 +192,10 @@ static bool step_in(struct conn *c, int fd)
             /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
             c->peer_closed = c->known_shim || c->neg.state == NEGOTIATE_MPA;
             negotiate_eof(&c->neg);
+            if (hello) {
+                c->pre_len = c->in_len;
+                c->in_len = 0;
+            }
             return true;
         }
         c->in_len += (size_t)n;
@@ -192,7 +206,7 @@ static bool step_in(struct conn *c, int fd)
 static void stay_plain(struct sock *s, struct conn *c)
 {
     if (c->in_len > 0) {
-        size_t n = c->in_len < CONN_PRE_LEN - c->pre_len ? c->in_len : CONN_PRE_LEN - c->pre_len;
+        size_t n = c->in_len < c->pre_cap - c->pre_len ? c->in_len : c->pre_cap - c->pre_len;
         memcpy(c->pre + c->pre_len, c->in, n);
         c->pre_len += n;
         c->in_len = 0;
@@ -251,14 +265,19 @@ void drive_step(struct sock *s)
         return;
     uint32_t wanted = c->kernel_wants;
     for (;;) {
-        negotiate_tick(&c->neg, proc_now_ns());
-        if (!step_out(c, fd))
-            break;
-        if (negotiate_over(&c->neg)) {
+        bool blocked = !step_out(c, fd);
+        if (!blocked && negotiate_over(&c->neg)) {
             settle(s, c, fd);
             return;
         }
-        if (!(c->neg.state == NEGOTIATE_PEEK ? step_peek(c, fd) : step_in(c, fd)))
+        if (!blocked)
+            blocked = !(c->neg.state == NEGOTIATE_PEEK ? step_peek(c, fd) : step_in(c, fd));
+        if (!blocked)
+            continue;
+        /* The time counts only once what has come was looked at: the program may not have called for long. */
+        uint8_t before = c->neg.state;
+        negotiate_tick(&c->neg, proc_now_ns());
+        if (c->neg.state == before)
             break;
     }
     if (c->kernel_wants != wanted)

@@ -37,6 +37,7 @@ struct watch {
     uint32_t events;      /* the program's */
     uint32_t kevents;     /* the kernel's; sock's watch_lock if there is a sock */
     bool disarmed;        /* EPOLLONESHOT has fired; set's lock */
+    bool out_told;        /* undecided, not level-triggered: writability was told, wait for the next edge; watch_lock */
     bool queued;          /* on the ready list; set's lock */
     struct watch *rnext;  /* ready list */
     uint64_t told_seq;    /* the epoll_wait that has it among its events already, */
@@ -251,6 +252,8 @@ void epoll_duped(int epfd, int epfd2)
 static uint32_t kernel_events(const struct watch *w)
 {
     struct sock *s = w->sock;
+    if (w->disarmed)
+        return EPOLLONESHOT;
     if (s == NULL || !atomic_load(&s->active))
         return w->events;
     struct conn *c = s->conn;
@@ -260,7 +263,7 @@ static uint32_t kernel_events(const struct watch *w)
     case CONN_NEGOTIATING:
         /* Ours alone: level-triggered, so that nothing is lost when the program's own mode takes over. */
         if (conn_undecided(c))
-            return EPOLLIN | (w->events & EPOLLOUT);
+            return EPOLLIN | (w->out_told ? 0 : w->events & EPOLLOUT);
         return c->kernel_wants;
     case CONN_FULL:
         if ((w->events & EPOLLOUT) && !iwarp_can_send(&c->ep))
@@ -277,7 +280,7 @@ static uint32_t kernel_events(const struct watch *w)
 static void refresh(struct watch *w, bool force)
 {
     uint32_t k = kernel_events(w);
-    if ((k == w->kevents && !force) || w->disarmed)
+    if (k == w->kevents && !force)
         return;
     struct epoll_event ev = { .events = k, .data.u64 = (uint64_t)w->fd };
     if (REAL(epoll_ctl)(w->set->epfd, EPOLL_CTL_MOD, w->fd, &ev) == 0)
@@ -321,6 +324,16 @@ void epoll_left_over(struct sock *s)
         if (atomic_load(&later[i]->waiters) > 0)
             kick(later[i]);
     }
+}
+
+void epoll_out_blocked(struct sock *s)
+{
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL; w = w->next) {
+        w->out_told = false;
+        refresh(w, false);
+    }
+    pthread_mutex_unlock(&s->watch_lock);
 }
 
 void epoll_forget_fd(struct sock *s, int fd, bool last)
@@ -431,16 +444,19 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     if (s != NULL)
         pthread_mutex_lock(&s->watch_lock);
     uint32_t old = w->events;
+    bool was_disarmed = w->disarmed;
     w->events = ev->events;
+    w->disarmed = false;
+    w->out_told = false;
     struct epoll_event kev = { .events = kernel_events(w), .data.u64 = (uint64_t)w->fd };
     int r = REAL(epoll_ctl)(set->epfd, EPOLL_CTL_MOD, w->fd, &kev);
     int err = errno;
     if (r < 0) {
         w->events = old;
+        w->disarmed = was_disarmed;
     } else {
         w->kevents = kev.events;
         w->data = ev->data;
-        w->disarmed = false;
     }
     if (s != NULL)
         pthread_mutex_unlock(&s->watch_lock);
@@ -491,8 +507,8 @@ struct wait {
     uint64_t seq;
 };
 
-/* Adds to what epoll_wait returns. set->lock is held. */
-static void tell(struct wait *wt, struct watch *w, uint32_t events)
+/* Adds to what epoll_wait returns. set->lock is held. kernel: the kernel reported it. */
+static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
 {
     if (w->told_seq == wt->seq) {
         wt->evs[w->told_at].events |= events;
@@ -507,6 +523,14 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events)
         w->disarmed = true;
         unqueue(wt->set, w);
     }
+    if (w->sock == NULL || !(w->events & (EPOLLONESHOT | EPOLLET)))
+        return;
+    pthread_mutex_lock(&w->sock->watch_lock);
+    w->out_told = w->out_told || (events & EPOLLOUT);
+    if (kernel && (w->kevents & EPOLLONESHOT))
+        w->kevents = EPOLLONESHOT; /* the kernel has disarmed it as well */
+    refresh(w, false);
+    pthread_mutex_unlock(&w->sock->watch_lock);
 }
 
 /* One event of the kernel, or (kernel 0) one connection of the ready list. */
@@ -515,14 +539,14 @@ static void look(struct wait *wt, int fd, uint32_t kernel)
     struct epset *set = wt->set;
     pthread_mutex_lock(&set->lock);
     struct watch *w = watch_of(set, fd, false);
-    if (w == NULL || !w->used || (w->disarmed && kernel == 0)) {
+    if (w == NULL || !w->used || w->disarmed) {
         pthread_mutex_unlock(&set->lock);
         return;
     }
     struct sock *s = w->sock;
     if (s == NULL || !atomic_load(&s->active)) {
         if (kernel != 0)
-            tell(wt, w, kernel);
+            tell(wt, w, kernel, true);
         unqueue(set, w);
         pthread_mutex_unlock(&set->lock);
         return;
@@ -539,7 +563,7 @@ static void look(struct wait *wt, int fd, uint32_t kernel)
     w = watch_of(set, fd, false);
     if (w != NULL && w->used && w->sock == s && !w->disarmed) {
         if (got != 0)
-            tell(wt, w, got);
+            tell(wt, w, got, kernel != 0);
         if ((got & (EPOLLIN | EPOLLRDNORM)) && !(w->events & EPOLLET))
             queue(set, w);
         else if (kernel == 0)
@@ -547,7 +571,7 @@ static void look(struct wait *wt, int fd, uint32_t kernel)
         if (got == 0 || !atomic_load(&s->active)) {
             /* Swallowed: a one-shot registration has to be armed again. */
             pthread_mutex_lock(&s->watch_lock);
-            refresh(w, kernel != 0 && (w->kevents & EPOLLONESHOT) && !w->disarmed);
+            refresh(w, got == 0 && kernel != 0 && (w->kevents & EPOLLONESHOT));
             pthread_mutex_unlock(&s->watch_lock);
         }
     }
@@ -555,12 +579,16 @@ static void look(struct wait *wt, int fd, uint32_t kernel)
     sock_put(s);
 }
 
-/* The ready list: at most as many as stand on it now, so that nobody is looked at twice. */
+/*
+ * The ready list: at most as many as stand on it now, so that nobody is looked at twice, and no more than half of what the
+ * program takes (of one place every other), so that the kernel's events have theirs.
+ */
 static void look_ready(struct wait *wt)
 {
     struct epset *set = wt->set;
     unsigned n = atomic_load(&set->ready_n);
-    while (n-- > 0 && wt->n < wt->max) {
+    int most = wt->max > 1 ? wt->max / 2 : (int)(wt->seq & 1);
+    while (n-- > 0 && wt->n < most) {
         pthread_mutex_lock(&set->lock);
         struct watch *w = set->ready_first;
         int fd = w ? w->fd : -1;
@@ -580,7 +608,7 @@ static void look_ready(struct wait *wt)
 /* Two threads of one process need a way to tell each other what the kernel does not know. */
 static void kick_make(struct epset *set)
 {
-    if (atomic_load(&set->kick_fd) >= 0 || ready_kick_fd() < 0)
+    if (atomic_load(&set->kick_fd) >= 0 || !ready_threads())
         return;
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0)
@@ -651,11 +679,16 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         wt.n = 0;
         if (atomic_load(&set->ready_n) > 0)
             look_ready(&wt);
-        bool now = wt.n > 0 || timeout_ns == 0;
+        bool skipped = wt.max == 1 && wt.n == 0 && atomic_load(&set->ready_n) > 0;
+        bool now = wt.n > 0 || timeout_ns == 0 || skipped;
         uint64_t until = deadline, due = now ? 0 : drive_deadline();
         if (due != 0 && (until == 0 || due < until))
             until = due;
-        r = kernel_wait(set, kev, wt.max - wt.n > 0 ? wt.max - wt.n : 1, now ? 0 : until, !now && until == 0,
+        if (wt.n == wt.max) {
+            r = wt.n;
+            break;
+        }
+        r = kernel_wait(set, kev, wt.max - wt.n, now ? 0 : until, !now && until == 0,
                         mask);
         if (r < 0) {
             r = wt.n > 0 ? wt.n : -errno;
@@ -671,6 +704,10 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         }
         if (due != 0)
             drive_due();
+        if (wt.n == 0 && skipped) { /* the kernel had nothing: now it is the ready list's place */
+            wt.seq |= 1;
+            look_ready(&wt);
+        }
         r = wt.n;
         if (r > 0 || timeout_ns == 0 || (deadline != 0 && proc_now_ns() >= deadline))
             break;

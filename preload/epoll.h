@@ -17,6 +17,8 @@
 void epoll_conn_changed(struct sock *s);
 /* s has something to report that the kernel will not: puts it on the ready lists, wakes waiting threads. */
 void epoll_left_over(struct sock *s);
+/* A send on s, undecided, found no room: edge-triggered sets wait for the next edge. */
+void epoll_out_blocked(struct sock *s);
 /* fd goes away; last: it was the last descriptor of s in this process, the kernel forgets it as well. */
 void epoll_forget_fd(struct sock *s, int fd, bool last);
 /* Is a thread waiting on a set that holds s? s->watch_lock is not held. */

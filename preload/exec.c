@@ -26,7 +26,6 @@
 #include "preload/conn.h"
 #include "preload/proc.h"
 #include "preload/real.h"
-#include "preload/transports.h"
 
 #define INHERIT "SOCKWARP_INHERIT"
 
@@ -40,8 +39,7 @@ static void stop_job(int fd, struct sock *s, void *arg)
         return;
     if (conn_state(c) == CONN_FULL && c->job_runs && turn_take_brief(&c->tx) == 0) {
         if (c->job_runs) {
-            transport_now()->send_cancel(&c->job);
-            conn_tx_reap(c, false);
+            conn_tx_stop(c);
             c->tx_rest = true;
         }
         turn_give(&c->tx);

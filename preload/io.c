@@ -3,7 +3,9 @@
  * after one table look-up.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <string.h>
 
 #include "core/base/reason.h"
@@ -39,14 +41,32 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
 }
 
 /*
+ * A blocking read of something else: while negotiations are under way, it drives them first. Of a descriptor that can be
+ * read already, or is not blocking, poll returns at once.
+ */
+static void drive_before(int fd, int flags)
+{
+    if (SW_LIKELY(!drive_others(NULL)) || (flags & MSG_DONTWAIT))
+        return;
+    int err = errno, fl = REAL(fcntl)(fd, F_GETFL);
+    if (fl >= 0 && !(fl & O_NONBLOCK)) {
+        int r = drive_wait(fd, POLLIN, drive_call_deadline(fd, SO_RCVTIMEO), NULL);
+        (void)r; /* the call itself says what there is to say */
+    }
+    errno = err;
+}
+
+/*
  * IN(fd, iov, n, flags, real call): the real call for descriptors that are not ours, and for those that turned out plain
  * during the call.
  */
 #define IN(fd, iov, n, flags, call)                       \
     do {                                                  \
         struct sock *s_ = sock_get_active(fd);            \
-        if (SW_LIKELY(s_ == NULL))                        \
+        if (SW_LIKELY(s_ == NULL)) {                      \
+            drive_before(fd, flags);                      \
             return call;                                  \
+        }                                                 \
         ssize_t r_ = in_iov(s_, fd, iov, n, flags);       \
         return r_ == CONN_ASK_KERNEL ? call : result(r_); \
     } while (0)
@@ -88,8 +108,10 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
 {
     struct iovec v = one(buf, len);
     struct sock *s = sock_get_active(fd);
-    if (s == NULL)
+    if (s == NULL) {
+        drive_before(fd, flags);
         return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+    }
     ssize_t r = in_iov(s, fd, &v, 1, flags);
     if (r == CONN_ASK_KERNEL)
         return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
@@ -115,6 +137,8 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     if (s == NULL || msg == NULL || msg->msg_iovlen > IOV_MAX) {
         if (s != NULL)
             sock_put(s);
+        else
+            drive_before(fd, flags);
         return REAL(recvmsg)(fd, msg, flags);
     }
     ssize_t r = in_msg(s, fd, msg, flags);

@@ -15,7 +15,12 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 
-#define DRAIN_EVERY 64u
+/*
+ * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits for
+ * our answers. accept() sees it through, for at most so long.
+ */
+#define STARTUP_NS 20000000u
+#define HELLO_NS 5000000u
 
 int socket(int domain, int type, int protocol)
 {
@@ -110,8 +115,51 @@ static bool abandoned(struct conn *c, int fd)
            (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT);
 }
 
+static void await_startup(struct sock *listener, struct sock *s, struct conn *c, int fd)
+{
+    uint64_t start = proc_now_ns();
+    bool was_undecided = conn_undecided(c);
+    for (;;) {
+        int r = drive_sock(s, false);
+        (void)r; /* nobody else knows it yet */
+        enum conn_state st = conn_state(c);
+        bool undecided = conn_undecided(c);
+        if (was_undecided && !undecided) {
+            was_undecided = false;
+            uint32_t asked = atomic_load(&listener->asked);
+            while (asked > 0 && st != CONN_PLAIN &&
+                   !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
+                ;
+        }
+        if (st == CONN_FULL && turn_take_brief(&c->rx) == 0) {
+            r = conn_rx_progress(c, fd, true); /* the RTR */
+            turn_give(&c->rx);
+            if (r != 0 || iwarp_can_send(&c->ep))
+                return;
+        }
+        if (st != CONN_NEGOTIATING && st != CONN_FULL)
+            return;
+        uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
+        if (proc_now_ns() >= end) {
+            if (undecided) /* the one who asked is somewhere else */
+                atomic_store(&listener->asked, 0);
+            return;
+        }
+        r = drive_wait(fd, st == CONN_FULL ? POLLIN : (short)c->kernel_wants, end, s);
+        if (r < 0)
+            return;
+    }
+}
+
+/* Would accept() on this listener return at once? */
+static bool another_waits(struct sock *listener, int listener_fd)
+{
+    struct pollfd p = { .fd = listener_fd, .events = POLLIN };
+    return atomic_load(&listener->nonblock) || REAL(poll)(&p, 1, 0) > 0;
+}
+
 /* True: it is the program's; false: an abandoned Hello, closed. */
-static bool adopt(struct sock *listener, int fd, const struct sockaddr_storage *peer, bool nonblock)
+static bool adopt(struct sock *listener, int listener_fd, int fd, const struct sockaddr_storage *peer, bool nonblock)
 {
     struct sockaddr_storage local;
     socklen_t len = sizeof(local);
@@ -144,9 +192,15 @@ static bool adopt(struct sock *listener, int fd, const struct sockaddr_storage *
         negotiate_decline(&c->neg, reason);
     atomic_store(&s->active, true);
     drive_add(s);
-    int r = drive_sock(s, false);
-    (void)r; /* nobody else knows it yet */
-    if (abandoned(c, fd)) {
+    atomic_fetch_add(&listener->asked, local_names_drain(listener));
+    if (atomic_load(&listener->asked) > 0 && local_same_host(&local, peer)) {
+        await_startup(listener, s, c, fd);
+    } else {
+        int r = drive_sock(s, false);
+        (void)r; /* nobody else knows it yet */
+    }
+    /* A program that saw the listener readable must not be kept waiting for the next one. */
+    if (abandoned(c, fd) && another_waits(listener, listener_fd)) {
         atomic_store(&c->recorded, true); /* the program never had it */
         sock_drop(fd, true);
         REAL(close)(fd);
@@ -174,10 +228,8 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
         int conn = REAL(accept4)(fd, (struct sockaddr *)&peer, &peer_len, flags);
         if (conn < 0)
             return conn;
-        if (++listener->accepted % DRAIN_EVERY == 0)
-            local_names_drain(listener);
         int err = errno;
-        if (!adopt(listener, conn, &peer, (flags & SOCK_NONBLOCK) != 0))
+        if (!adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0))
             continue;
         errno = err;
         if (addr != NULL && addr_len != NULL) {

@@ -255,11 +255,23 @@ void local_names_close(struct sock *s)
     }
 }
 
-void local_names_drain(struct sock *s)
+unsigned local_names_drain(struct sock *s)
 {
+    unsigned n = 0;
     for (int i = 0; i < SOCK_NAMES; i++) {
         int fd = s->name_fd[i];
-        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0;)
+        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; n++)
             REAL(close)(c);
     }
+    return n;
+}
+
+bool local_same_host(const struct sockaddr_storage *local, const struct sockaddr_storage *peer)
+{
+    struct key l, p;
+    if (!key_of((const struct sockaddr *)local, &l) || !key_of((const struct sockaddr *)peer, &p) ||
+        l.family != p.family)
+        return false;
+    return memcmp(l.addr, p.addr, l.addr_len) == 0 ||
+           (l.family == AF_INET && l.addr[0] == 127 && p.addr[0] == 127);
 }

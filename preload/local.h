@@ -27,7 +27,9 @@ enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool sel
 /* After listen(fd): takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
 void local_names_open(struct sock *s, int fd);
 void local_names_close(struct sock *s);
-/* Empties the names' backlogs, so that they never fill; called now and then by accept. */
-void local_names_drain(struct sock *s);
+/* Empties the names' backlogs. Returns how many clients of this host have asked since the last time. */
+unsigned local_names_drain(struct sock *s);
+/* Do these look like two addresses of one host? (Only a hint.) */
+bool local_same_host(const struct sockaddr_storage *local, const struct sockaddr_storage *peer);
 
 #endif

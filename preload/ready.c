@@ -36,6 +36,13 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
     return 0;
 }
 
+/* A low-water mark beyond what staging holds cannot be waited for. */
+static bool staging_full(struct conn *c)
+{
+    uint8_t *p;
+    return conn_rx_avail(c) > 0 && iwarp_in_space(&c->ep, &p) == 0;
+}
+
 /* Readable now? rx is taken briefly. */
 static bool readable(struct conn *c, int fd, short kernel, short *ask)
 {
@@ -45,7 +52,7 @@ static bool readable(struct conn *c, int fd, short kernel, short *ask)
     }
     bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
     if (yes && conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && atomic_load(&c->so_error) == 0)
-        yes = conn_rx_avail(c) >= atomic_load(&c->user_lowat);
+        yes = conn_rx_avail(c) >= atomic_load(&c->user_lowat) || staging_full(c);
     if (!yes) {
         conn_rx_lowat(c, fd);
         *ask |= POLLIN;
@@ -131,17 +138,42 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 /* ---- waiting threads ---- */
 
 static __thread int my_kick = -1;
-static __thread bool kick_failed;
+static pthread_key_t kick_end;
+static pthread_once_t kick_end_once = PTHREAD_ONCE_INIT;
+static bool kick_end_made;
+
+static void kick_close(void *arg)
+{
+    int fd = (int)(intptr_t)arg - 1;
+    REAL(close)(fd);
+    my_kick = -1;
+}
+
+static void kick_end_make(void)
+{
+    kick_end_made = pthread_key_create(&kick_end, kick_close) == 0;
+}
+
+bool ready_threads(void)
+{
+    return !__libc_single_threaded;
+}
 
 int ready_kick_fd(void)
 {
-    if (__libc_single_threaded || kick_failed)
+    if (__libc_single_threaded)
         return -1;
     if (my_kick < 0) {
-        int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        kick_failed = fd < 0;
-        if (fd >= 0)
-            my_kick = proc_hide_fd(fd);
+        pthread_once(&kick_end_once, kick_end_make);
+        int fd = kick_end_made ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+        if (fd < 0)
+            return -1;
+        fd = proc_hide_fd(fd);
+        if (pthread_setspecific(kick_end, (void *)(intptr_t)(fd + 1)) != 0) {
+            REAL(close)(fd);
+            return -1;
+        }
+        my_kick = fd;
     }
     return my_kick;
 }
@@ -155,8 +187,10 @@ void ready_kick_drain(int kick_fd)
 
 void ready_after_fork(void)
 {
-    if (my_kick >= 0)
+    if (my_kick >= 0) {
         REAL(close)(my_kick); /* shared with the parent otherwise */
+        pthread_setspecific(kick_end, NULL);
+    }
     my_kick = -1;
 }
 

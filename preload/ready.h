@@ -29,6 +29,8 @@ void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd);
 void ready_wait_end(struct sock *s, struct poller *p);
 /* This thread's eventfd, made at first use; -1 in a single-threaded process or on failure. */
 int ready_kick_fd(void);
+/* Does this process have more than one thread? */
+bool ready_threads(void);
 void ready_kick_drain(int kick_fd);
 void ready_after_fork(void);
 

@@ -146,7 +146,7 @@ struct sock *sock_new(int fd, int domain)
         s->plain_reason = 0;
         s->port_known = false;
         s->conn = NULL;
-        s->accepted = 0;
+        s->asked = 0;
         s->watches = NULL;
         s->pollers = NULL;
         s->waiters = 0;

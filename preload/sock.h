@@ -38,7 +38,7 @@ struct sock {
 
     /* SOCK_LISTENER */
     int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
-    uint32_t accepted;
+    _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
 
     pthread_mutex_t watch_lock; /* protects watches, pollers */
     struct watch *watches;      /* epoll registrations, preload/epoll.c */

@@ -65,7 +65,7 @@ static void mpa_begin(struct negotiate *n, uint64_t now_ns)
 {
     int r = mpa_init(n);
     SW_CHECK(r == 0, "mpa_startup_init %d", r);
-    n->deadline_ns = now_ns + n->cfg.timeout_ns;
+    n->deadline_ns = now_ns + (n->cfg.responder ? NEGOTIATE_MPA_NS : n->cfg.timeout_ns);
     move(n, NEGOTIATE_MPA, REASON_NONE);
 }
 
@@ -275,7 +275,12 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
         break;
     case NEGOTIATE_MPA:
-        spoil(n, REASON_MPA_FAILED);
+        if (n->cfg.responder) {
+            spoil(n, REASON_MPA_FAILED);
+        } else {
+            n->late = true;
+            n->deadline_ns = 0;
+        }
         break;
     default:
         break;

@@ -40,7 +40,9 @@ enum negotiate_state {
 /* An incomplete prefix of a Hello holds a plain client back at most this long. */
 #define NEGOTIATE_PREFIX_NS 200000000ull
 /* Streaming octets of a server that speaks first which the initiator keeps before it gives up. */
-#define NEGOTIATE_STREAMED_MAX 65536u
+#define NEGOTIATE_STREAMED_MAX (4u << 20)
+/* The responder waits so long for each frame of the startup; a slow program is no reason to end a connection. */
+#define NEGOTIATE_MPA_NS 60000000000ull
 
 struct negotiate_cfg {
     bool responder;
@@ -60,6 +62,8 @@ struct negotiate {
     uint64_t streamed;       /* responder: octets the owner sent in streaming mode so far */
     size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
     bool answered;           /* initiator: octets came that are no answer */
+    bool late;               /* initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing
+                                is lost by waiting on; but connect() need not */
     size_t prefix_len;       /* initiator: streamed octets found before the answer */
     uint8_t out[HELLO_LEN_MAX];
     size_t out_len, out_off;

@@ -202,8 +202,13 @@ static void give_up(struct ring *r)
         pthread_cond_wait(&r->reaped, &r->lock);
     while (r->jobs != NULL)
         job_over(r, r->jobs, -ECONNABORTED);
-    if (r->orphan)
-        ring_shut(r); /* else its thread does it */
+    /* No completion may appear any more: with the mappings the kernel lets go of the requests. */
+    if (r->orphan) {
+        ring_shut(r);
+    } else {
+        io_close(&r->io, true);
+        r->open = false; /* its thread notices */
+    }
 }
 
 /* Not on r's list afterwards. The lock is held. job is looked at only while it is on the list. */
@@ -260,7 +265,10 @@ static void ring_free(void *arg)
     }
     while (r->waiting)
         pthread_cond_wait(&r->reaped, &r->lock);
-    ring_shut(r);
+    if (r->open)
+        io_close(&r->io, r->lost);
+    r->open = r->lost = false;
+    atomic_store(&r->used, false);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -276,10 +284,13 @@ static struct ring *ring_get(void)
     if (r != NULL) {
         pthread_mutex_lock(&r->lock);
         bool lost = r->lost;
-        if (lost) {
+        if (lost && r->open) {
             r->orphan = true;
             if (!r->waiting)
                 reap(r);
+        } else if (lost) {
+            r->lost = false;
+            atomic_store(&r->used, false);
         }
         pthread_mutex_unlock(&r->lock);
         if (!lost)
