@@ -228,6 +228,16 @@ int conn_go_full(struct sock *s, struct conn *c)
     }
     atomic_store(&c->reason, REASON_UPGRADED);
     move(c, CONN_FULL);
+    /*
+     * The initiator's RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait
+     * for its delayed acknowledgement.
+     */
+    int on = 0;
+    socklen_t on_len = sizeof(on);
+    if (!c->responder && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) == 0 && !on) {
+        on = 1;
+        c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+    }
     r = conn_tx_flush(c, fd, false); /* the initiator's RTR */
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
@@ -290,6 +300,10 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
         if (REAL(getsockname)(fd, (struct sockaddr *)&r->local, &len) < 0)
             r->local.ss_family = 0;
     }
+    struct sockaddr_storage peer;
+    socklen_t peer_len = sizeof(peer);
+    if (fd >= 0 && REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
+        r->peer = peer; /* a connect to the wildcard address went somewhere */
     r->transport = "plain";
     r->reason = atomic_load(&c->reason);
     r->rtr = "none";

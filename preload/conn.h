@@ -74,6 +74,7 @@ struct conn {
     uint64_t plain_rx;
 
     /* tx */
+    bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
     bool tx_shut;             /* the program shut down its side, or FIN was posted */
     bool fin_owed;            /* FIN waits for the tail before it */
     bool tx_rest;             /* something may be queued: flush before posting more */
@@ -160,6 +161,8 @@ void conn_rx_lowat(struct conn *c, int fd);
 ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
 /* Sends what is queued: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
 int conn_tx_flush(struct conn *c, int fd, bool block);
+/* TCP_NODELAY is the program's again. tx held. */
+void conn_nodelay_back(struct conn *c, int fd);
 /* shutdown(2) of an accelerated connection. */
 int conn_shutdown(struct sock *s, int fd, int how);
 /*

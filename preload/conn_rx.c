@@ -76,6 +76,8 @@ static ssize_t fill(struct conn *c, int fd, int flags)
     if (n < 0)
         return -errno;
     c->rx_more = (size_t)n == room;
+    if (n == 0 && c->rx_shut)
+        return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0)
         stream_eof(&c->st, iwarp_in_eof(&c->ep));
     else
@@ -94,6 +96,8 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
     while (take && (stream_avail(&c->st) < atomic_load(&c->user_lowat) && c->st.rx.end == STREAM_OPEN)) {
         ssize_t n = fill(c, fd, MSG_DONTWAIT);
         if (n < 0) {
+            if (n == -ESHUTDOWN)
+                return 1;
             if (n != -EAGAIN && n != -EINTR && n != -ENOBUFS) {
                 atomic_store(&c->so_error, (int)-n);
                 return 1;
@@ -139,7 +143,7 @@ static ssize_t end_result(struct conn *c)
 static bool ended(const struct conn *c)
 {
     return atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
-           (conn_state(c) == CONN_FULL && c->st.rx.end != STREAM_OPEN) || c->rx_shut;
+           (conn_state(c) == CONN_FULL && c->st.rx.end != STREAM_OPEN);
 }
 
 /* Gives out what is ready. `done` octets were given before; with MSG_PEEK they are passed over. */
@@ -213,7 +217,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
         done += give(c, it, len - done, done, flags);
-        if (done == len)
+        if (done == len && (len > 0 || conn_rx_avail(c) > 0))
             return (ssize_t)done;
         if (done >= target && done > 0) {
             /*
@@ -231,6 +235,8 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         ssize_t r = wait ? wait_more(s, c, fd) : fill(c, fd, MSG_DONTWAIT);
         if (r >= 0)
             continue;
+        if (r == -ESHUTDOWN)
+            return (ssize_t)done;
         if (r == -ENOBUFS) /* peeking at more than staging holds */
             return done > 0 ? (ssize_t)done : -EAGAIN;
         if (done == 0)
@@ -272,8 +278,6 @@ ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
         if (r < 0)
             return r;
     }
-    if (len == 0)
-        return 0;
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
     int r = turn_try(&c->rx);

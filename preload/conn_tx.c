@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -259,6 +260,13 @@ static size_t take_back(struct conn *c, int fd)
     return back;
 }
 
+void conn_nodelay_back(struct conn *c, int fd)
+{
+    int off = 0;
+    c->nodelay_lent = false;
+    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
+}
+
 /* tx is held. */
 static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
@@ -299,8 +307,12 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         }
         done -= take_back(c, fd);
         c->tx_rest = true;
+        if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
+            atomic_store(&c->so_error, -r); /* told at the next call */
         return done > 0 ? (ssize_t)done : r;
     }
+    if (c->nodelay_lent && done > 0)
+        conn_nodelay_back(c, fd);
     if (c->tx_rest && !c->job_runs) {
         /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
         int f = conn_tx_flush(c, fd, false);
@@ -454,7 +466,7 @@ ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
     if (st == CONN_DEAD)
         return broken_pipe(flags);
     if (len == 0)
-        return 0;
+        return c->tx_shut ? broken_pipe(flags) : 0;
     ssize_t n = send_upgraded(s, c, fd, it, len - done, flags);
     return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }

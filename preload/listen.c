@@ -107,7 +107,10 @@ int listen(int fd, int backlog)
 /* A Hello whose sender has given up already: the program need not see it. */
 static bool abandoned(struct conn *c, int fd)
 {
-    if (conn_undecided(c) || conn_state(c) == CONN_PLAIN)
+    /* (One that is accelerated already may have been closed again, with its octets waiting to be read.) */
+    if (conn_state(c) == CONN_DEAD && atomic_load(&c->reason) == REASON_MPA_FAILED)
+        return true;
+    if (conn_state(c) != CONN_NEGOTIATING || conn_undecided(c))
         return false;
     struct tcp_info info;
     socklen_t len = sizeof(info);

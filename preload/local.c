@@ -157,12 +157,28 @@ static bool find_listener(const struct key *k, struct inet_diag_msg *out)
         return false;
     _Alignas(struct nlmsghdr) uint8_t buf[4096];
     const struct nlmsghdr *h = netlink_ask(fd, &req, sizeof(req), buf, sizeof(buf));
+    memset(out, 0, sizeof(*out));
     bool found = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY &&
                  h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
     if (found)
         memcpy(out, NLMSG_DATA(h), sizeof(*out));
     REAL(close)(fd);
     return found;
+}
+
+/* Is the listener bound to what the name says? A wildcard one of IPv6 serves IPv4 as well. */
+static bool same_address(const struct key *k, const struct inet_diag_msg *diag)
+{
+    const uint8_t *src = (const uint8_t *)diag->id.idiag_src;
+    size_t len = diag->idiag_family == AF_INET ? 4 : 16;
+    bool any = true;
+    for (size_t i = 0; i < len; i++)
+        any = any && src[i] == 0;
+    if (key_any(k) || any)
+        return key_any(k) && any;
+    if (len == 16 && k->addr_len == 4) /* bound to a mapped address */
+        src += 12;
+    return memcmp(src, k->addr, k->addr_len) == 0;
 }
 
 /* Connects to a name: 0 with the holder's credentials, or -errno. */
@@ -199,13 +215,18 @@ enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool sel
     struct key any = k;
     memset(any.addr, 0, sizeof(any.addr));
     struct ucred cred;
+    const struct key *named = &k;
     int r = name_ask(&k, &cred);
-    if (r < 0)
+    if (r < 0) {
+        named = &any;
         r = name_ask(&any, &cred);
+    }
     if (r < 0)
         return LOCAL_ABSENT; /* a name whose backlog is full cannot be believed either */
     struct inet_diag_msg diag;
-    if (!find_listener(&k, &diag) || diag.idiag_uid != cred.uid) {
+    if (find_listener(&k, &diag) && !same_address(named, &diag))
+        return LOCAL_ABSENT; /* the name is of another listener on this port, less specific than the one that answers */
+    if (diag.idiag_state == 0 || diag.idiag_uid != cred.uid) {
         trace_info("a name for port %u is held by uid %u, which does not own the listener", k.port,
                    (unsigned)cred.uid);
         return LOCAL_ABSENT;

@@ -50,6 +50,8 @@ static int set_option(struct sock *s, int level, int name, const void *val, sock
         /* The kernel's is ours while it is accelerated: half frames. */
         return conn_state(c) == CONN_FULL ? 0 : 1;
     }
+    if (level == IPPROTO_TCP && name == TCP_NODELAY)
+        c->nodelay_lent = false; /* now it is the program's */
     if (reason == REASON_NONE || reason == REASON_FASTOPEN)
         return 1;
     if (turn_take(&c->rx, 0, false) < 0)
@@ -99,16 +101,18 @@ static int pending_error(struct sock *s)
 
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
-    struct sock *s = proc_on() && level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT)
-                         ? sock_get_active(fd)
-                         : NULL;
+    bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT)) ||
+                (level == IPPROTO_TCP && name == TCP_NODELAY);
+    struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
     int r = REAL(getsockopt)(fd, level, name, val, len);
     if (r == 0 && *len >= sizeof(int)) {
         int v = 0;
         memcpy(&v, val, sizeof(v));
-        if (name == SO_RCVLOWAT)
+        if (level == IPPROTO_TCP)
+            v = v && !s->conn->nodelay_lent;
+        else if (name == SO_RCVLOWAT)
             v = (int)atomic_load(&s->conn->user_lowat);
         else if (v == 0)
             v = pending_error(s);
