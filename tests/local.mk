@@ -25,6 +25,7 @@ unit_tests += tests/unit/test_ddp_segment
 unit_tests += tests/unit/test_ddp_stag
 unit_tests += tests/unit/test_rdmap
 unit_tests += tests/unit/test_terminate
+unit_tests += tests/unit/test_transport
 unit_tests += tests/unit/test_iwarp
 unit_tests += tests/unit/test_iwarp_errors
 unit_tests += tests/unit/test_stream_hdr
