@@ -42,6 +42,41 @@ script_tests += tests/preload/man.test
 preload_tests += tests/preload/launcher.test
 preload_tests += tests/preload/symbols.test
 preload_tests += tests/preload/hardening.test
+
+# Programs under sockwarp: tests/lib/ starts them, tests/preload/*.c are programs of our own.
+preload_tests += tests/preload/semantics.test
+preload_tests += tests/preload/p2p.test
+preload_tests += tests/preload/samehost.test
+preload_tests += tests/preload/fallback.test
+preload_tests += tests/preload/hostile.test
+preload_tests += tests/preload/kill.test
+preload_tests += tests/preload/asyncio.test
+preload_tests += tests/preload/http.test
+preload_tests += tests/preload/iperf3.test
+preload_tests += tests/preload/redis.test
+preload_tests += tests/interop/netns.test
+preload_tests += tests/interop/tshark.test
+
+# (They say what the calls do: no fortified variants, whose checks would come first.)
+preload_programs = tests/preload/p2p tests/preload/sem
+check_PROGRAMS += $(preload_programs)
+preload_program_cflags = $(program_cflags) -U_FORTIFY_SOURCE -pthread
+tests_preload_p2p_SOURCES = tests/preload/p2p.c
+tests_preload_p2p_CFLAGS = $(preload_program_cflags)
+tests_preload_p2p_LDFLAGS = $(program_ldflags)
+tests_preload_p2p_LDADD =
+tests_preload_sem_SOURCES = \
+    tests/preload/sem.c \
+    tests/preload/sem.h \
+    tests/preload/sem_end.c \
+    tests/preload/sem_fd.c \
+    tests/preload/sem_ready.c \
+    tests/preload/sem_recv.c \
+    tests/preload/sem_send.c \
+    tests/preload/sem_signal.c
+tests_preload_sem_CFLAGS = $(preload_program_cflags)
+tests_preload_sem_LDFLAGS = $(program_ldflags)
+tests_preload_sem_LDADD =
 preload_tests += tests/preload/bench.test
 
 # ---- how they are run ----
