@@ -1,0 +1,57 @@
+"""Network namespaces that vanish with the test: each is held by a child that waits for the end of its input."""
+
+import os
+import subprocess
+
+import shim
+import tap
+
+
+def need():
+    """Skips the whole test where namespaces cannot be made."""
+    reason = why_not()
+    if reason:
+        tap.skip_all(reason)
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    result = shim.run("unshare", "-n", "true", text=True)
+    return "no network namespaces: " + result.stderr.strip() if result.returncode else None
+
+
+class Space:
+    """One namespace, with lo up."""
+
+    def __init__(self):
+        self.child = shim.start("unshare", "-n", "cat", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        ours = os.readlink("/proc/self/ns/net")
+        if not shim.until(lambda: os.readlink("/proc/%d/ns/net" % self.child.pid) != ours):
+            raise RuntimeError("unshare did not make a namespace")
+        self.prefix = ["nsenter", "-t", str(self.child.pid), "-n", "--"]
+        self.run("ip", "link", "set", "lo", "up")
+
+    def run(self, *command, **more):
+        more.setdefault("text", True)
+        result = shim.run(*self.prefix, *command, **more)
+        if result.returncode:
+            raise RuntimeError("%s: %s" % (" ".join(command), result.stderr))
+        return result.stdout
+
+    def sysctl(self, name, value):
+        self.run("sh", "-c", "echo %s >/proc/sys/%s" % (value, name.replace(".", "/")))
+
+    def nft(self, rules):
+        self.run("nft", "-f", "-", input=rules)
+
+
+def cable(left, right, mtu=1500, net="10.77.0.%d", net6="fd77::%d"):
+    """A veth pair between two namespaces; the addresses end in 1 and 2."""
+    left.run("ip", "link", "add", "sw0", "mtu", str(mtu), "type", "veth", "peer", "name", "sw0", "mtu", str(mtu),
+             "netns", str(right.child.pid))
+    for number, space in (1, left), (2, right):
+        space.run("ip", "addr", "add", net % number + "/24", "dev", "sw0")
+        space.run("ip", "-6", "addr", "add", net6 % number + "/64", "dev", "sw0", "nodad")
+        space.run("ip", "link", "set", "sw0", "up")
+    return net % 1, net % 2

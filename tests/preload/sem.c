@@ -1,0 +1,477 @@
+/*
+ * What a program sees of its TCP connection, scenario by scenario; run by semantics.test with and without sockwarp.
+ *
+ *   sem list                        prints the scenarios' names
+ *   sem connect|accept SCENARIO     this end connects or accepts; prints what it saw, one line
+ *
+ * The other end is a child made before there is any socket.
+ */
+#include "tests/preload/sem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIMIT_S 8 /* a scenario that hangs is ended by SIGALRM */
+
+uint64_t sem_tx, sem_rx;
+bool sem_accepting;
+int sem_listener;
+uint16_t sem_port, sem_far_port;
+volatile int sem_signals;
+
+static char text[8192];
+static size_t text_len;
+static int far_fd; /* commands and results */
+
+/* ---- the outcome ---- */
+
+void say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text + text_len, sizeof(text) - text_len, format, args);
+    va_end(args);
+    text_len += (size_t)n < sizeof(text) - text_len ? (size_t)n : sizeof(text) - text_len - 1;
+}
+
+static const char *error_name(int err)
+{
+    const char *name = strerrorname_np(err);
+    return name ? name : "?";
+}
+
+void say_result(const char *what, ssize_t r)
+{
+    if (r < 0)
+        say(" %s=%s", what, error_name(errno));
+    else
+        say(" %s=%zd", what, r);
+}
+
+void say_time(const char *what, unsigned ms, unsigned lo, unsigned hi)
+{
+    if (ms >= lo && ms <= hi)
+        say(" %s=in_time", what);
+    else
+        say(" %s=%u_ms", what, ms);
+}
+
+static void flush_text(void)
+{
+    printf("%s\n", text);
+    fflush(stdout);
+}
+
+ssize_t must(const char *what, ssize_t r)
+{
+    if (r < 0) {
+        say(" cannot %s: %s", what, error_name(errno));
+        flush_text();
+        exit(1);
+    }
+    return r;
+}
+
+/* ---- octets ---- */
+
+static uint8_t octet(uint64_t offset)
+{
+    return (uint8_t)((offset ^ (offset >> 7) ^ (offset >> 15)) * 29 + 5);
+}
+
+void fill(uint8_t *buf, size_t len, uint64_t offset)
+{
+    for (size_t i = 0; i < len; i++)
+        buf[i] = octet(offset + i);
+}
+
+static bool right(const uint8_t *buf, size_t len)
+{
+    bool good = true;
+    for (size_t i = 0; i < len; i++)
+        good = good && buf[i] == octet(sem_rx + i);
+    sem_rx += len;
+    return good;
+}
+
+void check(const uint8_t *buf, size_t len)
+{
+    if (!right(buf, len))
+        say(" WRONG");
+}
+
+static ssize_t send_some(int s, size_t len)
+{
+    uint8_t buf[65536];
+    size_t done = 0;
+    while (done < len) {
+        size_t n = len - done < sizeof(buf) ? len - done : sizeof(buf);
+        fill(buf, n, sem_tx);
+        ssize_t r = send(s, buf, n, MSG_NOSIGNAL);
+        if (r < 0)
+            return -1;
+        sem_tx += (size_t)r;
+        done += (size_t)r;
+    }
+    return (ssize_t)done;
+}
+
+void send_next(int s, size_t len)
+{
+    must("send", send_some(s, len));
+}
+
+/* .r: octets before the end. */
+static struct far_result recv_some(int s, size_t len)
+{
+    uint8_t buf[65536];
+    struct far_result res = { 0 };
+    while ((size_t)res.r < len) {
+        size_t left = len - (size_t)res.r;
+        ssize_t r = recv(s, buf, left < sizeof(buf) ? left : sizeof(buf), 0);
+        if (r < 0)
+            res.err = errno;
+        if (r <= 0)
+            break;
+        if (!right(buf, (size_t)r))
+            res.bad = true;
+        res.r += r;
+    }
+    return res;
+}
+
+size_t recv_next(int s, size_t len)
+{
+    struct far_result res = recv_some(s, len);
+    if (res.err)
+        say(" recv=%s", error_name(res.err));
+    if (res.bad)
+        say(" WRONG");
+    return (size_t)res.r;
+}
+
+/* ---- the far end ---- */
+
+struct far_command {
+    int64_t a;
+    int32_t op;
+    uint32_t delay_ms;
+};
+
+static int new_listener(uint16_t *port)
+{
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(in);
+    int fd = (int)must("make a socket", socket(AF_INET, SOCK_STREAM, 0));
+    must("bind", bind(fd, (struct sockaddr *)&in, len));
+    must("listen", listen(fd, 8));
+    must("getsockname", getsockname(fd, (struct sockaddr *)&in, &len));
+    *port = ntohs(in.sin_port);
+    return fd;
+}
+
+int connect_to(uint16_t port)
+{
+    struct sockaddr_in in = {
+        .sin_family = AF_INET,
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+        .sin_port = htons(port),
+    };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    return fd < 0 || connect(fd, (struct sockaddr *)&in, sizeof(in)) < 0 ? -1 : fd;
+}
+
+static struct far_result far_echo(int s, size_t len)
+{
+    uint8_t buf[65536];
+    struct far_result res = { 0 };
+    while ((size_t)res.r < len) {
+        ssize_t r = recv(s, buf, sizeof(buf), 0);
+        if (r < 0)
+            res.err = errno;
+        if (r <= 0)
+            break;
+        for (ssize_t done = 0; done < r;) {
+            ssize_t w = send(s, buf + done, (size_t)(r - done), MSG_NOSIGNAL);
+            if (w < 0) {
+                res.err = errno;
+                return res;
+            }
+            done += w;
+        }
+        res.r += r;
+    }
+    return res;
+}
+
+static struct far_result far_act(int *s, int listener, const struct far_command *c)
+{
+    struct far_result res = { 0 };
+    switch ((enum far_op)c->op) {
+    case FAR_ACCEPT:
+        res.r = *s = accept(listener, NULL, NULL);
+        if (res.r >= 0 && c->a > 0)
+            sleep_ms((unsigned)c->a);
+        break;
+    case FAR_CONNECT:
+        res.r = *s = connect_to((uint16_t)c->a);
+        break;
+    case FAR_SEND:
+        res.r = send_some(*s, (size_t)c->a);
+        break;
+    case FAR_RECV:
+        return recv_some(*s, (size_t)c->a);
+    case FAR_SHUTDOWN:
+        res.r = shutdown(*s, (int)c->a);
+        break;
+    case FAR_RESET: {
+        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+        setsockopt(*s, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
+        res.r = close(*s);
+        break;
+    }
+    case FAR_CLOSE:
+        res.r = close(*s);
+        break;
+    case FAR_ECHO:
+        return far_echo(*s, (size_t)c->a);
+    case FAR_EXIT:
+        break;
+    }
+    if (res.r < 0)
+        res.err = errno;
+    return res;
+}
+
+/* Both ends wait as an event loop does: poll drives what is still being negotiated. (busy_server does not.) */
+static bool next_message(int fd, void *msg, size_t len)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    ssize_t n;
+    do {
+        n = poll(&p, 1, -1) > 0 ? read(fd, msg, len) : -1;
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)len;
+}
+
+static void far_main(int commands)
+{
+    uint16_t port;
+    int s = -1, listener = new_listener(&port);
+    alarm(LIMIT_S + 2);
+    if (write(commands, &port, sizeof(port)) != sizeof(port))
+        _exit(1);
+    struct far_command c;
+    while (next_message(commands, &c, sizeof(c))) {
+        sleep_ms(c.delay_ms);
+        struct far_result res = far_act(&s, listener, &c);
+        if (c.op == FAR_EXIT)
+            _exit(0);
+        if (write(commands, &res, sizeof(res)) != sizeof(res))
+            break;
+    }
+    exit(0);
+}
+
+void far_begin(enum far_op op, int64_t a, unsigned delay_ms)
+{
+    struct far_command c = { .a = a, .op = (int32_t)op, .delay_ms = delay_ms };
+    must("command the far end", write(far_fd, &c, sizeof(c)));
+}
+
+struct far_result far_end(void)
+{
+    struct far_result res;
+    if (!next_message(far_fd, &res, sizeof(res))) {
+        say(" the far end is gone");
+        flush_text();
+        exit(1);
+    }
+    return res;
+}
+
+struct far_result far_do(enum far_op op, int64_t a)
+{
+    far_begin(op, a, 0);
+    return far_end();
+}
+
+void far_say(const char *what, struct far_result r)
+{
+    say(" %s=", what);
+    if (r.r >= 0)
+        say("%lld", (long long)r.r);
+    if (r.err)
+        say("%s%s", r.r >= 0 ? "," : "", error_name(r.err));
+    if (r.bad)
+        say(",WRONG");
+}
+
+/* ---- this and that ---- */
+
+uint64_t now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void sleep_ms(unsigned ms)
+{
+    struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+    while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
+        ;
+}
+
+void await_octets(int s, int count)
+{
+    for (int there = 0; there < count; sleep_ms(1))
+        must("FIONREAD", ioctl(s, FIONREAD, &there));
+}
+
+int poll_one(int s, short events, int timeout_ms)
+{
+    struct pollfd p = { .fd = s, .events = events };
+    must("poll", poll(&p, 1, timeout_ms));
+    return p.revents;
+}
+
+const char *poll_names(int revents)
+{
+    static const struct {
+        int bit;
+        const char *name;
+    } names[] = {
+        { POLLIN, "IN" },   { POLLOUT, "OUT" },     { POLLPRI, "PRI" },   { POLLERR, "ERR" },
+        { POLLHUP, "HUP" }, { POLLRDHUP, "RDHUP" }, { POLLNVAL, "NVAL" },
+    };
+    static char buf[4][64];
+    static unsigned next;
+    char *out = buf[next++ % 4];
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (revents & names[i].bit) {
+            strcat(out, *out ? "|" : "");
+            strcat(out, names[i].name);
+        }
+    }
+    return *out ? out : "none";
+}
+
+void set_nonblock(int s, bool on)
+{
+    int flags = (int)must("F_GETFL", fcntl(s, F_GETFL));
+    must("F_SETFL", fcntl(s, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK));
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    sem_signals++;
+}
+
+void signal_after(unsigned ms, bool restart)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = restart ? SA_RESTART : 0 };
+    must("sigaction", sigaction(SIGUSR1, &sa, NULL));
+    struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
+    ev._sigev_un._tid = gettid();
+    timer_t timer;
+    must("timer_create", timer_create(CLOCK_MONOTONIC, &ev, &timer));
+    struct itimerspec it = { .it_value = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 } };
+    must("timer_settime", timer_settime(timer, 0, &it, NULL));
+}
+
+size_t fill_up(int s)
+{
+    uint8_t buf[65536];
+    size_t total = 0;
+    int full = 0;
+    /* What the other end takes in meanwhile makes room again: full is what stays so. */
+    while (full < 20) {
+        fill(buf, sizeof(buf), sem_tx);
+        ssize_t r = send(s, buf, sizeof(buf), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (r < 0 && errno == EAGAIN) {
+            full++;
+            sleep_ms(2);
+            continue;
+        }
+        must("send", r);
+        full = 0;
+        sem_tx += (size_t)r;
+        total += (size_t)r;
+    }
+    return total;
+}
+
+/* ---- one scenario ---- */
+
+static const struct scenario *const all[] = { sem_recv, sem_send, sem_end, sem_ready, sem_signal, sem_fd };
+
+static const struct scenario *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        for (const struct scenario *sc = all[i]; sc->name != NULL; sc++)
+            if (name == NULL)
+                puts(sc->name);
+            else if (strcmp(sc->name, name) == 0)
+                return sc;
+    return NULL;
+}
+
+static int make_pair(void)
+{
+    if (sem_accepting) {
+        far_begin(FAR_CONNECT, sem_port, 0);
+        int s = (int)must("accept", accept(sem_listener, NULL, NULL));
+        must("connect", far_end().r);
+        return s;
+    }
+    far_begin(FAR_ACCEPT, 0, 0);
+    int s = (int)must("connect", connect_to(sem_far_port));
+    must("accept", far_end().r);
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "list") == 0) {
+        (void)find(NULL);
+        return 0;
+    }
+    const struct scenario *sc = argc == 3 ? find(argv[2]) : NULL;
+    if (sc == NULL) {
+        fprintf(stderr, "usage: sem list | connect SCENARIO | accept SCENARIO\n");
+        return 2;
+    }
+    sem_accepting = strcmp(argv[1], "accept") == 0;
+    int pair[2];
+    must("socketpair", socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
+    pid_t pid = (pid_t)must("fork", fork());
+    if (pid == 0) {
+        close(pair[0]);
+        far_main(pair[1]);
+    }
+    close(pair[1]);
+    far_fd = pair[0];
+    alarm(LIMIT_S);
+    if (!next_message(far_fd, &sem_far_port, sizeof(sem_far_port)))
+        must("hear from the far end", -1);
+    sem_listener = new_listener(&sem_port);
+    int s = make_pair();
+    sc->run(s);
+    flush_text();
+    return 0;
+}

@@ -1,0 +1,95 @@
+/*
+ * What the scenarios of sem share: the outcome's text, and the far end of the connection.
+ *
+ * A scenario gets its connected socket and says what it saw. Nothing that differs from run to run is said (how much a
+ * buffer took, how long it was to the millisecond): the outcomes with and without sockwarp are compared as text.
+ */
+#ifndef SW_TESTS_PRELOAD_SEM_H
+#define SW_TESTS_PRELOAD_SEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct scenario {
+    const char *name;
+    void (*run)(int s);
+};
+
+/* Each file's scenarios; an entry without a name ends them. */
+extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[], sem_fd[];
+
+/* ---- the outcome ---- */
+
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* " what=5", or " what=EAGAIN" for -1 with errno. */
+void say_result(const char *what, ssize_t r);
+/* " what=in_time" if ms lies in lo..hi, else the number. */
+void say_time(const char *what, unsigned ms, unsigned lo, unsigned hi);
+/* Set up what has nothing to do with the question: prints and exits if it failed. Returns r. */
+ssize_t must(const char *what, ssize_t r);
+
+/* ---- octets: the n-th of a direction has a value of its own ---- */
+
+extern uint64_t sem_tx, sem_rx; /* octets that this end sent and received so far */
+void fill(uint8_t *buf, size_t len, uint64_t offset);
+/* Advances sem_rx; says " WRONG" if they are not the next octets. */
+void check(const uint8_t *buf, size_t len);
+/* Sends the next len octets, blocking, all of them. */
+void send_next(int s, size_t len);
+/* Receives len octets and checks them; fewer if the stream ends. */
+size_t recv_next(int s, size_t len);
+
+/* ---- the far end: another process, which does one thing after the other ---- */
+
+enum far_op {
+    FAR_ACCEPT,   /* the listener's next connection becomes the far end; a: then sleeps so many ms */
+    FAR_CONNECT,  /* a: port */
+    FAR_SEND,     /* a: octets; returns them */
+    FAR_RECV,     /* a: octets; returns how many came before the end; .bad if they were not the next ones */
+    FAR_SHUTDOWN, /* a: how */
+    FAR_CLOSE,
+    FAR_RESET,    /* close with SO_LINGER 0 */
+    FAR_ECHO,     /* a: octets to send back as they come */
+    FAR_EXIT,     /* _exit without close */
+};
+
+struct far_result {
+    int64_t r;
+    int32_t err; /* errno if r is -1, or how a FAR_RECV ended early */
+    bool bad;
+};
+
+/* Begins an operation after delay_ms; one at a time. */
+void far_begin(enum far_op op, int64_t a, unsigned delay_ms);
+struct far_result far_end(void);
+/* Both; says nothing. */
+struct far_result far_do(enum far_op op, int64_t a);
+/* Says " far=5", or how it failed. */
+void far_say(const char *what, struct far_result r);
+
+/* ---- this and that ---- */
+
+int connect_to(uint16_t port); /* -1 with errno */
+
+extern bool sem_accepting;     /* did this end accept the connection? */
+extern int sem_listener;       /* a listening socket of this end, and its port */
+extern uint16_t sem_port, sem_far_port;
+
+uint64_t now_ms(void);
+void sleep_ms(unsigned ms);
+/* Waits until so many octets can be read (FIONREAD). */
+void await_octets(int s, int count);
+/* poll for events, revents or 0. */
+int poll_one(int s, short events, int timeout_ms);
+/* Names of POLLIN and the like, "none" for 0. */
+const char *poll_names(int revents);
+void set_nonblock(int s, bool on);
+/* SIGUSR1 to this thread after ms; handled with or without SA_RESTART. */
+void signal_after(unsigned ms, bool restart);
+extern volatile int sem_signals; /* how often it was handled */
+/* Sends octets without blocking until it would block. */
+size_t fill_up(int s);
+
+#endif
