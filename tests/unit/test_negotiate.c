@@ -13,7 +13,7 @@
 
 #define MS 1000000ull
 #define TIMEOUT_NS (1000 * MS)
-#define QUEUE_MAX (256u * 1024u)
+#define QUEUE_MAX (NEGOTIATE_STREAMED_MAX + 65536u)
 
 struct queue {
     uint8_t p[QUEUE_MAX];
@@ -434,12 +434,13 @@ static void speaks_first(size_t len, size_t cut, bool declined)
 
 Test(negotiate, a_server_that_speaks_first_is_heard_to_the_octet)
 {
-    static const size_t lens[] = { 1, 15, 16, 63, 64, 200, 1024, 5000, NEGOTIATE_STREAMED_MAX };
+    static const size_t lens[] = { 1, 15, 16, 63, 64, 200, 1024, 5000, 70000, NEGOTIATE_STREAMED_MAX };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(lens); i++)
         for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
-            if (lens[i] > 5000 && cuts[c] > 0 && cuts[c] < 100)
-                continue; /* the search starts over at every octet: long */
+            /* The search starts over whenever octets come: long. */
+            if ((lens[i] > 5000 && cuts[c] > 0 && cuts[c] < 100) || (lens[i] > 70000 && cuts[c] > 0))
+                continue;
             rng = 1000 * i + c + 1;
             speaks_first(lens[i], cuts[c], false);
             speaks_first(lens[i], cuts[c], true);
@@ -682,19 +683,31 @@ static void up_to_request(void)
     cr_assert_eq(b.n.state, NEGOTIATE_MPA);
 }
 
-Test(negotiate, silence_in_the_mpa_startup_ends_it)
+Test(negotiate, a_responder_ends_it_when_the_request_does_not_come)
+{
+    up_to_request();
+    b.wire.n = 0;
+    cr_expect_eq(b.n.deadline_ns, now + NEGOTIATE_MPA_NS);
+    negotiate_tick(&b.n, now + NEGOTIATE_MPA_NS - 1);
+    cr_expect_eq(b.n.state, NEGOTIATE_MPA);
+    negotiate_tick(&b.n, now + NEGOTIATE_MPA_NS);
+    EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+}
+
+Test(negotiate, an_initiator_whose_reply_is_late_says_so_and_waits_on)
 {
     up_to_request();
     now += TIMEOUT_NS - 1;
     negotiate_tick(&a.n, now);
-    negotiate_tick(&b.n, now);
-    cr_expect_eq(a.n.state, NEGOTIATE_MPA);
-    cr_expect_eq(b.n.state, NEGOTIATE_MPA);
+    cr_expect(!a.n.late);
     now += 1;
     negotiate_tick(&a.n, now);
-    negotiate_tick(&b.n, now);
-    EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
-    EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+    cr_expect(a.n.late);
+    cr_expect_eq(a.n.state, NEGOTIATE_MPA);
+    cr_expect_eq(a.n.deadline_ns, 0u);
+    run(0);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
 }
 
 Test(negotiate, the_mpa_startup_has_a_time_of_its_own)
