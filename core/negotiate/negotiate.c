@@ -77,7 +77,10 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     n->cfg = *cfg;
     n->cfg.mpa.priv = NULL;
     n->cfg.mpa.priv_len = 0;
-    /* What could not be put into a startup frame is to be found here, not in the middle of a connection. */
+    /*
+     * What could not be put into a startup frame is to be found here, not in the middle of a
+     * connection.
+     */
     if (mpa_init(n) < 0)
         return -EINVAL;
     memset(&n->mpa, 0, sizeof(n->mpa));
@@ -219,9 +222,9 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     }
     mpa_settle(n);
     /*
-     * Octets behind the Request. RFC 5044 section 7.1.2, note to rule 2: what can be received "is unknown until the
-     * Request and Reply Frames have been received, sending FPDUs before this occurs is not possible". Told at once,
-     * so that it does not depend on how the octets were cut.
+     * Octets behind the Request. RFC 5044 section 7.1.2, note to rule 2: what can be received "is
+     * unknown until the Request and Reply Frames have been received, sending FPDUs before this
+     * occurs is not possible". Told at once, so that it does not depend on how the octets were cut.
      */
     if (n->cfg.responder && n->mpa.state == MPA_ST_SEND_REP && (size_t)r < len) {
         ssize_t more = mpa_startup_input(&n->mpa, buf + r, len - (size_t)r);
@@ -307,7 +310,8 @@ size_t negotiate_out(const struct negotiate *n, const uint8_t **p)
 void negotiate_sent(struct negotiate *n, size_t len)
 {
     if (n->out_off < n->out_len) {
-        SW_CHECK(len <= n->out_len - n->out_off, "%zu of %zu octets sent", len, n->out_len - n->out_off);
+        SW_CHECK(len <= n->out_len - n->out_off, "%zu of %zu octets sent", len,
+                 n->out_len - n->out_off);
         n->out_off += len;
         return;
     }

@@ -1,6 +1,6 @@
 /*
- * From a fresh TCP connection to FPDUs, or to plain TCP: the streaming-mode Hello (delayed startup, RFC 5044
- * section 7.1.3) followed by the MPA startup frames (mpa/startup.h).
+ * From a fresh TCP connection to FPDUs, or to plain TCP: the streaming-mode Hello (delayed startup,
+ * RFC 5044 section 7.1.3) followed by the MPA startup frames (mpa/startup.h).
  *
  *   responder    PEEK --HELO--> MPA (HACK out) --Request, Reply out--> DONE
  *                     \--other octets, timeout--> PLAIN     \--R=1 sent--> PLAIN
@@ -9,11 +9,12 @@
  *                     \--HNAK--> PLAIN                  \--R=1--> PLAIN
  *                     \--timeout, garbage, close--> FALLBACK     \--malformed, timeout--> FALLBACK
  *
- * PLAIN: both sides go on in streaming mode on this connection. FALLBACK: this connection is spoilt for the peer's
- * program; connect again, plain. FAILED (responder only): the initiator broke the MPA startup: close.
+ * PLAIN: both sides go on in streaming mode on this connection. FALLBACK: this connection is spoilt
+ * for the peer's program; connect again, plain. FAILED (responder only): the initiator broke the
+ * MPA startup: close.
  *
- * Sans-IO: octets are given with negotiate_in, taken with negotiate_out; time comes in as now_ns (CLOCK_MONOTONIC).
- * One thread at a time.
+ * Sans-IO: octets are given with negotiate_in, taken with negotiate_out; time comes in as now_ns
+ * (CLOCK_MONOTONIC). One thread at a time.
  */
 #ifndef SW_NEGOTIATE_NEGOTIATE_H
 #define SW_NEGOTIATE_NEGOTIATE_H
@@ -41,7 +42,10 @@ enum negotiate_state {
 #define NEGOTIATE_PREFIX_NS 200000000ull
 /* Streaming octets of a server that speaks first which the initiator keeps before it gives up. */
 #define NEGOTIATE_STREAMED_MAX (4u << 20)
-/* The responder waits so long for each frame of the startup; a slow program is no reason to end a connection. */
+/*
+ * The responder waits so long for each frame of the startup; a slow program is no reason to end a
+ * connection.
+ */
 #define NEGOTIATE_MPA_NS 60000000000ull
 
 struct negotiate_cfg {
@@ -62,8 +66,11 @@ struct negotiate {
     uint64_t streamed;       /* responder: octets the owner sent in streaming mode so far */
     size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
     bool answered;           /* initiator: octets came that are no answer */
-    bool late;               /* initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing
-                                is lost by waiting on; but connect() need not */
+    /*
+     * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is
+     * lost by waiting on; but connect() need not.
+     */
+    bool late;
     size_t prefix_len;       /* initiator: streamed octets found before the answer */
     uint8_t out[HELLO_LEN_MAX];
     size_t out_len, out_off;
@@ -75,11 +82,11 @@ struct negotiate {
 int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_t now_ns) SW_MUST;
 
 /*
- * The octets at hand. PEEK: what MSG_PEEK shows, from the stream's start; HELLO: everything received since the
- * connection began, so that it can be looked at again with more; MPA: octets not yet used.
- * Returns how many of them the negotiation takes: in PEEK 0 or the Hello's length (take them out of the kernel); in
- * HELLO 0 or up to the end of the answer (the first prefix_len of those are the program's); in MPA any number.
- * What is left belongs to the next state.
+ * The octets at hand. PEEK: what MSG_PEEK shows, from the stream's start; HELLO: everything
+ * received since the connection began, so that it can be looked at again with more; MPA: octets not
+ * yet used. Returns how many of them the negotiation takes: in PEEK 0 or the Hello's length (take
+ * them out of the kernel); in HELLO 0 or up to the end of the answer (the first prefix_len of those
+ * are the program's); in MPA any number. What is left belongs to the next state.
  */
 size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns);
 
@@ -89,10 +96,16 @@ void negotiate_eof(struct negotiate *n);
 /* The deadline may have passed. */
 void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 
-/* Responder in PEEK: this connection shall stay plain; a Hello that comes is answered by HNAK with this reason. */
+/*
+ * Responder in PEEK: this connection shall stay plain; a Hello that comes is answered by HNAK with
+ * this reason.
+ */
 void negotiate_decline(struct negotiate *n, unsigned reason);
 
-/* What to send now, and that n octets of it went. Frames are to go out in one send() where possible. */
+/*
+ * What to send now, and that n octets of it went. Frames are to go out in one send() where
+ * possible.
+ */
 size_t negotiate_out(const struct negotiate *n, const uint8_t **p);
 void negotiate_sent(struct negotiate *n, size_t len);
 

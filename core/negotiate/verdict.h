@@ -1,6 +1,7 @@
 /*
- * What an address and port answered lately: peers that turned out to be plain are not asked again until the verdict is
- * too old. A fixed table (collisions drop the older entry), no allocation; the owner locks.
+ * What an address and port answered lately: peers that turned out to be plain are not asked again
+ * until the verdict is too old. A fixed table (collisions drop the older entry), no allocation; the
+ * owner locks.
  */
 #ifndef SW_NEGOTIATE_VERDICT_H
 #define SW_NEGOTIATE_VERDICT_H

@@ -1,5 +1,6 @@
 /*
- * The byte stream, set-up: which of the two flow controls, and what the two sides offered each other.
+ * The byte stream, set-up: which of the two flow controls, and what the two sides offered each
+ * other.
  */
 #include "core/stream/stream.h"
 

@@ -1,12 +1,12 @@
 /*
- * A byte stream over RDMA messages (our own ULP): small writes as one Send, large ones as RDMA Writes into the
- * peer's ring followed by a Send that says how far the stream reaches.
+ * A byte stream over RDMA messages (our own ULP): small writes as one Send, large ones as RDMA
+ * Writes into the peer's ring followed by a Send that says how far the stream reaches.
  *
  * Receive path: transport -> mpa -> ddp -> rdmap -> [stream] -> recv().
  *
- * Sans-IO over an endpoint. Two threads may be in one stream: one reading (poll, read, peek, avail …: the
- * endpoint's receive side), one writing (write, fin …: the endpoint's send side). In credit mode the two halves
- * pass numbers through atomics.
+ * Sans-IO over an endpoint. Two threads may be in one stream: one reading (poll, read, peek, avail
+ * …: the endpoint's receive side), one writing (write, fin …: the endpoint's send side). In credit
+ * mode the two halves pass numbers through atomics.
  */
 #ifndef SW_STREAM_STREAM_H
 #define SW_STREAM_STREAM_H
@@ -24,15 +24,16 @@
 
 enum stream_type { STREAM_DATA = 1, STREAM_CREDIT = 2, STREAM_FIN = 3, STREAM_RESET = 4 };
 
-#define STREAM_HDR_ANSWER 1u /* flags: this CREDIT only answers the peer's, and is not answered itself */
+/* flags: this CREDIT only answers the peer's, and is not answered itself */
+#define STREAM_HDR_ANSWER 1u
 
 struct stream_hdr {
     uint8_t type;    /* enum stream_type */
     uint8_t flags;   /* STREAM_HDR_* */
     uint16_t bufs;   /* receive buffers of all but CREDITs returned so far, mod 2^16 */
-    uint32_t off;    /* stream offset after this message's octets and all Writes before it, mod 2^32 */
+    uint32_t off;    /* stream offset after this message's octets and all Writes before, mod 2^32 */
     uint32_t ring;   /* ring octets consumed so far, mod 2^32 */
-    uint32_t aux;    /* RESET: the reason; else CREDITs received so far (answers not counted), mod 2^32 */
+    uint32_t aux;    /* RESET: the reason; else CREDITs received so far, no answers, mod 2^32 */
 };
 
 void stream_hdr_encode(const struct stream_hdr *h, uint8_t buf[STREAM_HDR_LEN]);
@@ -61,15 +62,16 @@ int stream_params_decode(const uint8_t *buf, size_t len, struct stream_params *o
 #define STREAM_SLICES 256u /* validated runs of octets waiting to be read; then polling pauses */
 #define STREAM_BATCH 64u   /* messages posted between two flushes of the endpoint */
 /*
- * Credits: receive buffers of the peer kept back for control messages: one for a CREDIT, of which only one at a time
- * may be unanswered, one for an answer. So there is always room for both, whatever the program on the other side
- * leaves unread, and what one side returns can always be told.
+ * Credits: receive buffers of the peer kept back for control messages: one for a CREDIT, of which
+ * only one at a time may be unanswered, one for an answer. So there is always room for both,
+ * whatever the program on the other side leaves unread, and what one side returns can always be
+ * told.
  */
 #define STREAM_BUFS_KEPT 2u
 
 struct stream_slice {
     const uint8_t *p;
-    const uint8_t *upto; /* what to release when the slice is used up; NULL: nothing (ring memory) */
+    const uint8_t *upto; /* to release when the slice is used up; NULL: nothing (ring memory) */
     uint32_t len;
     uint32_t bufs;       /* credits: receive buffers that come back with it */
 };
@@ -77,8 +79,8 @@ struct stream_slice {
 struct stream_cfg {
     struct endpoint *ep;
     struct stream_params local, peer;
-    uint8_t *ring;       /* credit mode: memory behind local.ring_stag; NULL when deferred (LLP mode) */
-    uint32_t write_limit; /* longest RDMA Write: one segment's payload; 0: what the endpoint takes */
+    uint8_t *ring; /* credits: memory behind local.ring_stag; NULL when deferred (LLP mode) */
+    uint32_t write_limit; /* longest RDMA Write, one segment's payload; 0: the endpoint's */
     uint32_t eager_limit; /* writes above this go as RDMA Writes; clamped to peer.eager_max */
 };
 
@@ -123,24 +125,32 @@ struct stream {
     _Atomic uint32_t peer_bufs, peer_ring, peer_credits;
     /* credits: what we returned, stored by the receive side, put into headers by the send side */
     _Atomic uint32_t back_bufs, back_ring, back_credits;
-    /* credits: the last of these put into a header; CREDITs posted that want an answer; stored by the send side */
+    /*
+     * credits: the last of these put into a header; CREDITs posted that want an answer; stored by
+     * the send side
+     */
     _Atomic uint32_t told_bufs, told_ring, told_credits, sent_credits;
 };
 
-/* -EINVAL if the two sides' parameters do not go together, or are outside what stream_params_decode takes. */
+/*
+ * -EINVAL if the two sides' parameters do not go together, or are outside what stream_params_decode
+ * takes.
+ */
 int stream_init(struct stream *st, const struct stream_cfg *cfg) SW_MUST;
 
 /* ---- receive side ---- */
 
 /*
- * Takes what the endpoint has. Returns 1 if the readable state may have changed, 0 if nothing whole is there,
- * -EPROTO if the peer broke the protocol (rx.end is then STREAM_BROKEN; call iwarp_fail or the like to tell the peer).
- * After a Terminate of the peer, or an end that was not clean, nothing more is taken.
+ * Takes what the endpoint has. Returns 1 if the readable state may have changed, 0 if nothing whole
+ * is there, -EPROTO if the peer broke the protocol (rx.end is then STREAM_BROKEN; call iwarp_fail
+ * or the like to tell the peer). After a Terminate of the peer, or an end that was not clean,
+ * nothing more is taken.
  */
 int stream_poll(struct stream *st) SW_MUST;
 /*
- * Polling pauses because too much waits to be read: the endpoint may still have whole messages. Read, then poll
- * again before waiting for the pipe, or asking whether it ended on a message boundary.
+ * Polling pauses because too much waits to be read: the endpoint may still have whole messages.
+ * Read, then poll again before waiting for the pipe, or asking whether it ended on a message
+ * boundary.
  */
 static inline bool stream_paused(const struct stream *st)
 {
@@ -156,34 +166,46 @@ size_t stream_read(struct stream *st, struct iov_iter *dst, size_t len);
 size_t stream_peek(struct stream *st, struct iov_iter *dst, size_t len, size_t skip);
 /* As read, but drops the octets (MSG_TRUNC). */
 size_t stream_discard(struct stream *st, size_t len);
-/* The pipe below ended; clean: on a message boundary. All of it has been polled (not stream_paused). */
+/*
+ * The pipe below ended; clean: on a message boundary. All of it has been polled (not
+ * stream_paused).
+ */
 void stream_eof(struct stream *st, bool clean);
 static inline bool stream_readable(const struct stream *st)
 {
     return st->rx.avail > 0 || st->rx.end != STREAM_OPEN;
 }
-/* Credits: the peer should be told what was returned (call stream_credit on the send side). Any thread. */
+/*
+ * Credits: the peer should be told what was returned (call stream_credit on the send side). Any
+ * thread.
+ */
 bool stream_wants_credit(const struct stream *st);
 
 /* ---- send side ---- */
 
 /*
- * Posts as much of the next len octets of src as one batch of the endpoint and the peer's credits take. Returns
- * octets posted; 0 with len > 0: no credit or queue full; -EPIPE: the endpoint is terminated, or FIN was sent;
- * -EINVAL: src holds less than len.
+ * Posts as much of the next len octets of src as one batch of the endpoint and the peer's credits
+ * take. Returns octets posted; 0 with len > 0: no credit or queue full; -EPIPE: the endpoint is
+ * terminated, or FIN was sent; -EINVAL: src holds less than len.
  */
 ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len) SW_MUST;
-/* Everything posted has gone out. May post a notify that had no room before: look at the endpoint again. */
+/*
+ * Everything posted has gone out. May post a notify that had no room before: look at the endpoint
+ * again.
+ */
 void stream_flushed(struct stream *st);
 /*
- * The endpoint dropped the last `frames` messages of the batch: takes them back. If the stream's end was moved
- * by Writes whose notify was dropped, posts a fresh notify. Returns octets of the program taken back. A FIN among
- * them is posted again by stream_fin.
+ * The endpoint dropped the last `frames` messages of the batch: takes them back. If the stream's
+ * end was moved by Writes whose notify was dropped, posts a fresh notify. Returns octets of the
+ * program taken back. A FIN among them is posted again by stream_fin.
  */
 size_t stream_unpost(struct stream *st, unsigned frames);
 /* Posts FIN. 0, -EAGAIN, -EPIPE. */
 int stream_fin(struct stream *st) SW_MUST;
-/* Posts a CREDIT. 0, -EPIPE, -EAGAIN: queue full, or the former one is unanswered and the peer wants no answer. */
+/*
+ * Posts a CREDIT. 0, -EPIPE, -EAGAIN: queue full, or the former one is unanswered and the peer
+ * wants no answer.
+ */
 int stream_credit(struct stream *st) SW_MUST;
 
 #endif

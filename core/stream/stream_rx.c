@@ -1,12 +1,13 @@
 /*
- * The byte stream, receiving: Sends and Writes become an ordered queue of slices, which the program's reads
- * copy from.
+ * The byte stream, receiving: Sends and Writes become an ordered queue of slices, which the
+ * program's reads copy from.
  *
  * Receive path: transport -> mpa -> ddp -> rdmap -> [stream] -> recv().
  *
- * LLP flow control: Writes to our (deferred) ring arrive as events, in order and checked, and become slices at once;
- * the notify only confirms the count. Nobody reads on while the slices wait, so TCP's window paces the sender.
- * Credits: Writes land in the ring unseen; the notify makes slices of ring memory.
+ * LLP flow control: Writes to our (deferred) ring arrive as events, in order and checked, and
+ * become slices at once; the notify only confirms the count. Nobody reads on while the slices wait,
+ * so TCP's window paces the sender. Credits: Writes land in the ring unseen; the notify makes
+ * slices of ring memory.
  */
 #include <errno.h>
 
@@ -24,7 +25,8 @@ static struct stream_slice *slice_last(struct stream *st)
     return &st->rx.slice[(st->rx.first + st->rx.n - 1) % STREAM_SLICES];
 }
 
-static void slice_add(struct stream *st, const uint8_t *p, size_t len, const uint8_t *upto, uint32_t bufs)
+static void slice_add(struct stream *st, const uint8_t *p, size_t len, const uint8_t *upto,
+                      uint32_t bufs)
 {
     st->rx.n++;
     struct stream_slice *s = slice_last(st);
@@ -77,8 +79,9 @@ static int take_ring(struct stream *st, uint32_t len)
 }
 
 /*
- * What the header says about the other direction. A buffer without octets for the program counts as returned at once,
- * and before the send side can make use of what the peer says: so whatever it posts then tells of it.
+ * What the header says about the other direction. A buffer without octets for the program counts as
+ * returned at once, and before the send side can make use of what the peer says: so whatever it
+ * posts then tells of it.
  */
 static void take_credit(struct stream *st, const struct stream_hdr *h, size_t payload)
 {

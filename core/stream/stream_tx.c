@@ -4,8 +4,9 @@
  *   write of <= eager_limit octets     Send[hdr, octets]
  *   more                               Write, Write, … (each one whole message) then Send[hdr] = notify
  *
- * Each Write fits one segment and is a message of its own, so a batch can be cut between any two without
- * leaving a message unfinished (RFC 5041 section 5: segments of a message are not interleaved with others).
+ * Each Write fits one segment and is a message of its own, so a batch can be cut between any two
+ * without leaving a message unfinished (RFC 5041 section 5: segments of a message are not
+ * interleaved with others).
  */
 #include <errno.h>
 
@@ -51,7 +52,8 @@ static void count_send(struct stream *st, uint8_t type, uint8_t flags, int by)
 }
 
 /* One Send of type with the next len octets of src. */
-static int post(struct stream *st, enum stream_type type, uint8_t flags, struct iov_iter *src, size_t len)
+static int post(struct stream *st, enum stream_type type, uint8_t flags, struct iov_iter *src,
+                size_t len)
 {
     if (st->tx.batch_n == STREAM_BATCH)
         return -EAGAIN;
@@ -93,7 +95,10 @@ static void post_notify(struct stream *st)
     (void)r; /* no room: still owed, stream_flushed does it; or the endpoint is terminated */
 }
 
-/* How long the next Write is when left octets are to go: even parts, so that no runt follows big ones. */
+/*
+ * How long the next Write is when left octets are to go: even parts, so that no runt follows big
+ * ones.
+ */
 static size_t write_len(const struct stream *st, size_t left)
 {
     size_t max = st->cfg.write_limit;
@@ -117,7 +122,10 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
     /* The last place in the batch is for the notify. */
     while (done < len && st->tx.batch_n < STREAM_BATCH - 1) {
         size_t left = len - done, n;
-        /* With credits also Writes: their octets are useless to the peer until a Send can follow them. */
+        /*
+         * With credits also Writes: their octets are useless to the peer until a Send can follow
+         * them.
+         */
         if (!may_send(st))
             break;
         if (left <= st->cfg.eager_limit) {
@@ -175,7 +183,8 @@ size_t stream_unpost(struct stream *st, unsigned frames)
     }
     st->tx.total -= back;
     /* What stays, or went before, may end in Writes that nobody announced. */
-    st->tx.notify_owed = st->tx.batch_n > 0 ? st->tx.batch[st->tx.batch_n - 1].type == 0 : st->tx.owed_before;
+    st->tx.notify_owed =
+        st->tx.batch_n > 0 ? st->tx.batch[st->tx.batch_n - 1].type == 0 : st->tx.owed_before;
     post_notify(st);
     return back;
 }

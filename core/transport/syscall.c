@@ -1,6 +1,6 @@
 /*
- * Transport by plain system calls: nothing goes on without the program, so the owner keeps a tail and sends it at the
- * program's next call. Also the choice between the variants.
+ * Transport by plain system calls: nothing goes on without the program, so the owner keeps a tail
+ * and sends it at the program's next call. Also the choice between the variants.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,9 +1,11 @@
 /*
- * How octets reach the kernel's TCP socket: io_uring where it is allowed, plain system calls otherwise.
+ * How octets reach the kernel's TCP socket: io_uring where it is allowed, plain system calls
+ * otherwise.
  *
- * Sending and receiving what the program waits for is one system call either way, and sendmsg/recvmsg are the faster
- * one (HACKING.md has the figures); both variants share them. What io_uring adds are sends that complete without the
- * program: the rest of a frame that did not fit the socket buffer (send_start), also across close().
+ * Sending and receiving what the program waits for is one system call either way, and
+ * sendmsg/recvmsg are the faster one (HACKING.md has the figures); both variants share them. What
+ * io_uring adds are sends that complete without the program: the rest of a frame that did not fit
+ * the socket buffer (send_start), also across close().
  */
 #ifndef SW_TRANSPORT_TRANSPORT_H
 #define SW_TRANSPORT_TRANSPORT_H
@@ -19,9 +21,11 @@
 
 /* What the transport needs of its surroundings; preload fills it in, tests their own. */
 struct transport_env {
-    int (*hide_fd)(int fd);   /* moves an internal descriptor out of the program's way; returns its new number */
-    int (*close_fd)(int fd);  /* the real close */
-    unsigned thread_end_ms;   /* a thread that ends waits so long for its close_fd jobs; 0: TRANSPORT_THREAD_END_MS */
+    /* Moves an internal descriptor out of the program's way; returns its new number. */
+    int (*hide_fd)(int fd);
+    int (*close_fd)(int fd); /* the real close */
+    /* A thread that ends waits so long for its THEN_CLOSE jobs; 0: TRANSPORT_THREAD_END_MS. */
+    unsigned thread_end_ms;
 };
 
 #define TRANSPORT_THREAD_END_MS 5000u
@@ -29,14 +33,15 @@ struct transport_env {
 /* What follows an asynchronous send. */
 enum transport_then {
     TRANSPORT_THEN_NOTHING,
-    TRANSPORT_THEN_SHUT_WR, /* once all is sent: shutdown(fd, SHUT_WR); not if it is cancelled or fails */
+    TRANSPORT_THEN_SHUT_WR, /* once all is sent: shutdown(fd, SHUT_WR); not if that fails */
     TRANSPORT_THEN_CLOSE,   /* once all is sent, or sending failed: close(fd) */
 };
 
 /*
- * One asynchronous send. The owner fills fd, close_fd, iov, iov_n; iovecs and octets stay untouched until it is over.
- * One job is used by one thread at a time (its owner's lock), not necessarily always the same. It may lie in memory
- * shared with other processes, but only the process that started it can wait for it or stop it (see below).
+ * One asynchronous send. The owner fills fd, then, iov, iov_n; iovecs and octets stay untouched
+ * until it is over. One job is used by one thread at a time (its owner's lock), not necessarily
+ * always the same. It may lie in memory shared with other processes, but only the process that
+ * started it can wait for it or stop it (see below).
  */
 struct transport_job {
     int fd;
@@ -44,7 +49,8 @@ struct transport_job {
     struct iovec *iov;        /* borrowed, unchanged by the transport */
     uint32_t iov_n;
     _Atomic bool over;
-    ssize_t result;           /* octets sent, or -errno if none; valid when over. -ECONNABORTED: how many is not known */
+    /* Octets sent, or -errno if none; valid when over. -ECONNABORTED: how many is not known. */
+    ssize_t result;
 
     /* the transport's */
     struct msghdr msg;
@@ -56,13 +62,14 @@ struct transport_job {
 struct transport_ops {
     const char *name; /* "uring", "syscall" */
     /*
-     * 0: it runs, and job->over is false until it is looked after. -ENOSYS: this variant cannot, keep the octets and
-     * send them yourself; other errors likewise. The descriptor is closed only after 0.
+     * 0: it runs, and job->over is false until it is looked after. -ENOSYS: this variant cannot,
+     * keep the octets and send them yourself; other errors likewise. The descriptor is closed only
+     * after 0.
      */
     int (*send_start)(struct transport_job *job);
     /*
-     * Is it over? With wait: waits for it. Any thread of the process that started it. In another process: whether that
-     * one has seen its end; does not wait.
+     * Is it over? With wait: waits for it. Any thread of the process that started it. In another
+     * process: whether that one has seen its end; does not wait.
      */
     bool (*send_over)(struct transport_job *job, bool wait);
     /* Stops it: over afterwards, result = what went before. Does nothing in another process. */
@@ -70,8 +77,8 @@ struct transport_ops {
     /* Requests of this thread are under way: their completion may interrupt a wait with EINTR. */
     bool (*thread_busy)(void);
     /*
-     * In the parent, before a fork: stops this process' jobs that have no close_fd, so that both sides find them over
-     * (a job that another thread is waiting for goes on).
+     * In the parent, before a fork: stops this process' jobs but those with THEN_CLOSE, so that both
+     * sides find them over (a job that another thread is waiting for goes on).
      */
     void (*before_fork)(void);
     /* In the child of a fork: the parent's rings are not ours, nor are its jobs. */
@@ -82,8 +89,9 @@ extern const struct transport_ops transport_syscall_ops;
 extern const struct transport_ops transport_uring_ops;
 
 /*
- * Chooses: want_uring -1 automatic (io_uring if the kernel allows it), 0 system calls, 1 io_uring. why: text for the log.
- * Automatic and forced io_uring fall back to system calls when io_uring_setup fails.
+ * Chooses: want_uring -1 automatic (io_uring if the kernel allows it), 0 system calls, 1 io_uring.
+ * why: text for the log. Automatic and forced io_uring fall back to system calls when
+ * io_uring_setup fails.
  */
 const struct transport_ops *transport_choose(int want_uring, const struct transport_env *env,
                                              const char **why);

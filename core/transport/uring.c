@@ -1,17 +1,20 @@
 /*
- * Sends that complete without the program, by io_uring: one small ring per thread, made at its first use.
+ * Sends that complete without the program, by io_uring: one small ring per thread, made at its
+ * first use.
  *
- * Default-mode rings, on purpose: the kernel finishes a send in the submitting task's context by task work, which
- * interrupts even a program that computes (with DEFER_TASKRUN or COOP_TASKRUN it would wait for the next call). The price:
- * a wait of that thread may see EINTR (thread_busy tells the waiter).
+ * Default-mode rings, on purpose: the kernel finishes a send in the submitting task's context by
+ * task work, which interrupts even a program that computes (with DEFER_TASKRUN or COOP_TASKRUN it
+ * would wait for the next call). The price: a wait of that thread may see EINTR (thread_busy tells
+ * the waiter).
  *
- * A request may be looked after by another thread than the one that started it. Nobody sleeps with a ring's lock held:
- * one job's slow peer must not hold up another's. Who sleeps is the only one who takes completions meanwhile (any
- * completion wakes him), and tells the others.
+ * A request may be looked after by another thread than the one that started it. Nobody sleeps with
+ * a ring's lock held: one job's slow peer must not hold up another's. Who sleeps is the only one
+ * who takes completions meanwhile (any completion wakes him), and tells the others.
  *
- * The program may close a ring's descriptor without our seeing it (a daemon that closes "all"). The ring lives on in its
- * mappings: running requests go on and their completions appear there, only nothing can be submitted or waited for. The
- * thread then gets a new ring. The number is never closed by us again, it may be somebody else's by now.
+ * The program may close a ring's descriptor without our seeing it (a daemon that closes "all"). The
+ * ring lives on in its mappings: running requests go on and their completions appear there, only
+ * nothing can be submitted or waited for. The thread then gets a new ring. The number is never
+ * closed by us again, it may be somebody else's by now.
  */
 #include "core/transport/uring.h"
 
@@ -40,7 +43,8 @@ struct ring {
     bool orphan;   /* lost, and its thread has another one: goes with its last job */
     _Atomic bool used;
     _Atomic int running;
-    struct ring *next; /* all rings ever made; never freed, since a late thread may still be about to look at one */
+    /* All rings ever made; never freed, since a late thread may be about to look at one. */
+    struct ring *next;
 };
 
 static struct transport_env env;
@@ -151,7 +155,10 @@ static void reap(struct ring *r)
         ring_shut(r);
 }
 
-/* Waits until something was completed, at most until end_ns (0: no end). The lock is held, but not meanwhile. */
+/*
+ * Waits until something was completed, at most until end_ns (0: no end). The lock is held, but not
+ * meanwhile.
+ */
 static void reap_wait(struct ring *r, uint64_t end_ns)
 {
     struct io_uring_cqe *cqe;
@@ -165,7 +172,8 @@ static void reap_wait(struct ring *r, uint64_t end_ns)
         return;
     }
     uint64_t now = end_ns ? now_ns() : 0, left = end_ns > now ? end_ns - now : 0;
-    struct __kernel_timespec ts = { (int64_t)(left / 1000000000u), (long long)(left % 1000000000u) };
+    struct __kernel_timespec ts = { (int64_t)(left / 1000000000u),
+                                    (long long)(left % 1000000000u) };
     r->waiting = true;
     if (r->lost) {
         struct timespec nap = { 0, NAP_NS };
@@ -193,8 +201,8 @@ static bool listed(const struct ring *r, const struct transport_job *job)
 }
 
 /*
- * Without the descriptor requests cannot be stopped one by one, only with the ring: what they sent is not known then.
- * The lock is held.
+ * Without the descriptor requests cannot be stopped one by one, only with the ring: what they sent
+ * is not known then. The lock is held.
  */
 static void give_up(struct ring *r)
 {
@@ -244,8 +252,9 @@ static void cancel(struct ring *r, struct transport_job *job)
 /* ---- a thread's ring ---- */
 
 /*
- * A thread that ends takes its requests with it: what they sent so far is booked, the rest stays with their owners.
- * But nobody looks after one that has a close behind it, so the thread stays until they are done, within limits.
+ * A thread that ends takes its requests with it: what they sent so far is booked, the rest stays
+ * with their owners. But nobody looks after one that has a close behind it, so the thread stays
+ * until they are done, within limits.
  */
 static void ring_free(void *arg)
 {
@@ -479,7 +488,10 @@ int transport_uring_setup(const struct transport_env *e)
     int r = ring_open(&io);
     if (r < 0)
         return r;
-    /* Without it (before Linux 6.0) what a stopped send has sent could not be told; nor does MSG_WAITALL go on there. */
+    /*
+     * Without it (before Linux 6.0) what a stopped send has sent could not be told; nor does
+     * MSG_WAITALL go on there.
+     */
     struct io_uring_sync_cancel_reg reg = { .addr = NOBODY, .timeout = { -1, -1 } };
     r = io_uring_register_sync_cancel(&io, &reg);
     io_close(&io, false);

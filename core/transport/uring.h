@@ -8,8 +8,8 @@
 #include "core/transport/transport.h"
 
 /*
- * Tries whether a ring can be made here and remembers env for later. 0 or -errno. The test ring is gone afterwards: rings
- * are made per thread at first use.
+ * Tries whether a ring can be made here and remembers env for later. 0 or -errno. The test ring is
+ * gone afterwards: rings are made per thread at first use.
  */
 int transport_uring_setup(const struct transport_env *env) SW_MUST;
 

@@ -434,12 +434,15 @@ static void speaks_first(size_t len, size_t cut, bool declined)
 
 Test(negotiate, a_server_that_speaks_first_is_heard_to_the_octet)
 {
-    static const size_t lens[] = { 1, 15, 16, 63, 64, 200, 1024, 5000, 70000, NEGOTIATE_STREAMED_MAX };
+    static const size_t lens[] = {
+        1, 15, 16, 63, 64, 200, 1024, 5000, 70000, NEGOTIATE_STREAMED_MAX
+    };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(lens); i++)
         for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
             /* The search starts over whenever octets come: long. */
-            if ((lens[i] > 5000 && cuts[c] > 0 && cuts[c] < 100) || (lens[i] > 70000 && cuts[c] > 0))
+            if ((lens[i] > 5000 && cuts[c] > 0 && cuts[c] < 100) ||
+                (lens[i] > 70000 && cuts[c] > 0))
                 continue;
             rng = 1000 * i + c + 1;
             speaks_first(lens[i], cuts[c], false);

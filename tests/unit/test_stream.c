@@ -1,6 +1,6 @@
 /*
- * The byte stream over two software endpoints coupled through memory, in both flow controls: what is
- * written arrives, what a peer may do wrong is found, and a batch may be cut at every octet.
+ * The byte stream over two software endpoints coupled through memory, in both flow controls: what
+ * is written arrives, what a peer may do wrong is found, and a batch may be cut at every octet.
  */
 #include "tests/unit/stream_pair.h"
 
@@ -285,11 +285,14 @@ Test(stream, nothing_may_follow_fin_but_credit_and_reset)
             else
                 setup_credits(8);
             cr_assert_eq(stream_fin(&p.a.st), 0);
-            if (type == 0) /* an RDMA Write: with credits it lands unseen, and nothing may announce it */
+            if (type ==
+                0) /* an RDMA Write: with credits it lands unseen, and nothing may announce it */
                 cr_assert_eq(side_write(&p.a.side, p.b.st.cfg.local.ring_stag, 0, data, 10), 0);
             if (type != 0 || !llp)
-                stream_end_raw(&p.a, (struct stream_hdr){ .type = (uint8_t)(type ? type : STREAM_CREDIT),
-                                                          .off = type ? 0 : 10 }, NULL, 0);
+                stream_end_raw(&p.a,
+                               (struct stream_hdr){ .type = (uint8_t)(type ? type : STREAM_CREDIT),
+                                                    .off = type ? 0 : 10 },
+                               NULL, 0);
             if (ok)
                 fine();
             else
@@ -354,8 +357,10 @@ Test(stream, an_offset_that_does_not_add_up_is_broken)
         stream_end_raw(&p.a, (struct stream_hdr){ .type = STREAM_DATA, .off = offs[i] }, data, 10);
         breaks();
         setup_credits(4);
-        stream_end_raw(&p.a, (struct stream_hdr){ .type = STREAM_DATA,
-                                                  .off = offs[i] == 11 ? 0x01000000 : offs[i] }, data, 10);
+        stream_end_raw(
+            &p.a,
+            (struct stream_hdr){ .type = STREAM_DATA, .off = offs[i] == 11 ? 0x01000000 : offs[i] },
+            data, 10);
         breaks();
     }
 }
@@ -525,7 +530,8 @@ static size_t mock_max(const struct endpoint *e)
     return 1000;
 }
 
-static int mock_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len)
+static int mock_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
+                      size_t len)
 {
     (void)stag;
     (void)to;
@@ -533,7 +539,8 @@ static int mock_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov
     return iov_iter_skip(src, len) == len ? 0 : -EINVAL;
 }
 
-static int mock_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
+static int mock_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
+                     size_t len)
 {
     struct mock *m = (struct mock *)e;
 
@@ -545,7 +552,11 @@ static int mock_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, str
 }
 
 static const struct endpoint_ops mock_ops = {
-    .name = "mock", .write_max = mock_max, .send_max = mock_max, .post_write = mock_write, .post_send = mock_send,
+    .name = "mock",
+    .write_max = mock_max,
+    .send_max = mock_max,
+    .post_write = mock_write,
+    .post_send = mock_send,
 };
 
 static void mock_setup(struct mock *m, struct stream *st, bool llp)
@@ -816,7 +827,10 @@ Test(stream, credits_come_to_rest)
     }
 }
 
-/* Neither reads before it has written all: TCP's buffers would let the ring's worth and more through. */
+/*
+ * Neither reads before it has written all: TCP's buffers would let the ring's worth and more
+ * through.
+ */
 Test(stream, what_the_peers_program_leaves_unread_does_not_hold_up_the_other_direction)
 {
     for (uint16_t bufs = 3; bufs < 12; bufs++) {
@@ -828,7 +842,8 @@ Test(stream, what_the_peers_program_leaves_unread_does_not_hold_up_the_other_dir
         stream_pair_settle(&p);
         /* a's staging holds b's unread messages and every control message behind them. */
         while (at < 60000) {
-            ssize_t n = stream_end_write(&p.a, data + at % 1000, 60000 - at < 700 ? 60000 - at : 700);
+            ssize_t n =
+                stream_end_write(&p.a, data + at % 1000, 60000 - at < 700 ? 60000 - at : 700);
             cr_assert_gt(n, 0, "%u buffers, at %zu", bufs, at);
             at += (size_t)n;
             stream_pair_settle(&p);

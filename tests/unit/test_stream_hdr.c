@@ -33,7 +33,12 @@ Test(stream_hdr, what_goes_in_comes_out)
 {
     for (unsigned type = STREAM_DATA; type <= STREAM_RESET; type++) {
         struct stream_hdr h = {
-            .type = (uint8_t)type, .flags = 0xfe, .bufs = 0xffff, .off = 0xfffffffe, .ring = 7, .aux = 0x80000000,
+            .type = (uint8_t)type,
+            .flags = 0xfe,
+            .bufs = 0xffff,
+            .off = 0xfffffffe,
+            .ring = 7,
+            .aux = 0x80000000,
         };
         struct stream_hdr got;
         uint8_t buf[STREAM_HDR_LEN + 3];

@@ -120,7 +120,8 @@ static void write_some(struct dir *d)
     ssize_t r = stream_write(&d->from->st, &it, len);
 
     HOLD(r >= 0 && (size_t)r <= len, "write of %zu: %zd", len, r);
-    HOLD(iov_iter_left(&it) == len - (size_t)r, "%zu left of %zu - %zd", iov_iter_left(&it), len, r);
+    HOLD(iov_iter_left(&it) == len - (size_t)r, "%zu left of %zu - %zd", iov_iter_left(&it), len,
+         r);
     d->written += (uint64_t)r;
     d->lent_used += len;
     check_credit(d);

@@ -126,7 +126,10 @@ static ssize_t drain(int fd, size_t from, size_t len)
     return (ssize_t)done;
 }
 
-/* A process that reads len octets of fd, and that there is an end behind them if eof; then *flag = 1. */
+/*
+ * A process that reads len octets of fd, and that there is an end behind them if eof; then *flag =
+ * 1.
+ */
 static pid_t drainer(int fd, int other, size_t len, bool eof, _Atomic int *flag)
 {
     pid_t pid = fork();
@@ -215,10 +218,12 @@ static void forbidden(int error, const char *want)
     if (pid == 0) {
         const char *why;
 
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
             _exit(77);
         for (int want_uring = -1; want_uring <= 1; want_uring += 2)
-            if (transport_choose(want_uring, &env, &why) != &transport_syscall_ops || strcmp(why, want) != 0)
+            if (transport_choose(want_uring, &env, &why) != &transport_syscall_ops ||
+                strcmp(why, want) != 0)
                 _exit(1);
         _exit(0);
     }
@@ -265,7 +270,8 @@ Test(transport, a_tail_goes_while_the_thread_computes_over_tcp, .init = setup, .
     goes_without_us(true);
 }
 
-Test(transport, a_tail_goes_while_the_thread_computes_over_a_socketpair, .init = setup, .timeout = 60)
+Test(transport, a_tail_goes_while_the_thread_computes_over_a_socketpair, .init = setup,
+     .timeout = 60)
 {
     goes_without_us(false);
 }
@@ -366,7 +372,8 @@ Test(transport, a_cancel_before_the_first_octet_books_none, .init = setup, .time
     t->send_cancel(&job);
     cr_assert(atomic_load(&job.over));
     cr_expect_leq(job.result, 0, "%zd", job.result);
-    cr_expect(job.result == 0 || job.result == -ECANCELED || job.result == -EINTR, "%zd", job.result);
+    cr_expect(job.result == 0 || job.result == -ECANCELED || job.result == -EINTR, "%zd",
+              job.result);
 }
 
 /* ---- what follows ---- */
@@ -621,7 +628,8 @@ Test(transport, a_forked_child_makes_a_ring_of_its_own, .init = setup, .timeout 
     cr_expect(atomic_load(&childs->over));
 }
 
-Test(transport, before_a_fork_jobs_are_stopped_so_that_both_sides_know, .init = setup, .timeout = 60)
+Test(transport, before_a_fork_jobs_are_stopped_so_that_both_sides_know, .init = setup,
+     .timeout = 60)
 {
     struct transport_job *jobs = shared(65536);
     struct iovec iov[3];
