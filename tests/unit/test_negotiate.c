@@ -20,7 +20,7 @@ struct queue {
     size_t n;
 };
 
-/* One side with its owner: what is on the way to it, in its kernel, collected, and the program's. */
+/* One side and its owner: on the way to it, in its kernel, collected, and the program's. */
 struct end {
     struct negotiate n;
     struct queue wire, kernel, in, prog;
