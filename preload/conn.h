@@ -68,6 +68,7 @@ struct conn {
     size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in `pre` */
     size_t pre_cap;
     uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
+    _Atomic bool rx_arrived;  /* any: octets or the end came in since somebody looked: an edge */
     bool rx_more;             /* the last receive filled all there was room for */
     bool rx_shut;             /* shutdown(SHUT_RD) */
     bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
@@ -137,6 +138,14 @@ static inline bool conn_tail_is_ours(const struct conn *c)
     return (c->tx_rest || c->fin_owed) && !c->job_runs;
 }
 
+/* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
+static inline bool conn_may_be_staged(const struct conn *c)
+{
+    return c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
+           (conn_state(c) == CONN_FULL &&
+            (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
+}
+
 /* ---- conn_rx.c ---- */
 
 /*
@@ -150,6 +159,8 @@ ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
  * error), 0: not, -EAGAIN never. *drained: the kernel had nothing more.
  */
 int conn_rx_progress(struct conn *c, int fd, bool fill);
+/* The same, until the kernel has nothing or staging is full. rx held. */
+void conn_rx_all(struct conn *c, int fd);
 /* Octets a read would give now; rx held. */
 size_t conn_rx_avail(const struct conn *c);
 /* Sets SO_RCVLOWAT so that half a frame wakes nobody; 1 between frames. rx held. */

@@ -76,6 +76,7 @@ static ssize_t fill(struct conn *c, int fd, int flags)
     if (n < 0)
         return -errno;
     c->rx_more = (size_t)n == room;
+    atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
     if (n == 0 && c->rx_shut)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0)
@@ -107,6 +108,15 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
         decode(c, fd);
     }
     return stream_readable(&c->st);
+}
+
+void conn_rx_all(struct conn *c, int fd)
+{
+    if (conn_state(c) != CONN_FULL)
+        return;
+    do
+        decode(c, fd);
+    while (c->st.rx.end == STREAM_OPEN && fill(c, fd, MSG_DONTWAIT) > 0);
 }
 
 void conn_rx_lowat(struct conn *c, int fd)
@@ -289,7 +299,7 @@ ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
             return r == -EINTR ? r : -EAGAIN;
     }
     ssize_t n = recv_full(s, c, fd, it, len, flags);
-    bool more = conn_rx_avail(c) > 0 || (conn_state(c) == CONN_FULL && c->ep.rx.tail > c->ep.rx.head);
+    bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_FULL;
     turn_give(&c->rx);

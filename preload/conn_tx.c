@@ -46,6 +46,12 @@ void conn_tx_reap(struct conn *c, bool wait)
         atomic_store(&c->so_error, ECONNRESET);
 }
 
+/* sendmsg took a part only: the socket is full, or, if it may wait for room, its time was over or a signal came. */
+static int cut_short(int fd, bool wait)
+{
+    return wait && drive_call_deadline(fd, SO_SNDTIMEO) == 0 ? -EINTR : -EAGAIN;
+}
+
 void conn_tx_stop(struct conn *c)
 {
     c->job_stopped = true;
@@ -96,12 +102,9 @@ int conn_tx_flush(struct conn *c, int fd, bool block)
             return -EAGAIN; /* another process's ring has it */
     }
     do {
-        int r;
-        do
-            r = out_once(c, fd, MSG_NOSIGNAL | (block ? 0 : MSG_DONTWAIT));
-        while (r == -EINPROGRESS);
+        int r = out_once(c, fd, MSG_NOSIGNAL | (block ? 0 : MSG_DONTWAIT));
         if (r < 0)
-            return r;
+            return r == -EINPROGRESS ? cut_short(fd, block) : r;
     } while (flushed(c));
     if (!c->fin_owed)
         return 0;
@@ -280,8 +283,6 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     while (done < len) {
         r = 0;
         if (c->job_runs || c->tx_rest) {
-            if (wait && c->job_runs)
-                conn_tx_reap(c, true);
             r = conn_tx_flush(c, fd, wait);
             c->tx_rest = r != 0;
             if (r < 0)
@@ -297,14 +298,14 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             break;
         }
         done += (size_t)n;
-        do
-            r = out_once(c, fd, kflags | (done < len ? MSG_MORE : 0));
-        while (r == -EINPROGRESS);
+        r = out_once(c, fd, kflags | (done < len ? MSG_MORE : 0));
         if (r == 0) {
             if (flushed(c))
                 c->tx_rest = true;
             continue;
         }
+        if (r == -EINPROGRESS)
+            r = cut_short(fd, wait);
         done -= take_back(c, fd);
         c->tx_rest = true;
         if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)

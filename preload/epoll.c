@@ -39,6 +39,7 @@ struct watch {
     bool disarmed;        /* EPOLLONESHOT has fired; set's lock */
     bool out_told;        /* undecided, not level-triggered: writability was told, wait for the next edge; watch_lock */
     bool queued;          /* on the ready list; set's lock */
+    bool edge;            /* edge-triggered, and octets came in that it was not told of; set's lock */
     struct watch *rnext;  /* ready list */
     uint64_t told_seq;    /* the epoll_wait that has it among its events already, */
     int told_at;          /* and where; set's lock */
@@ -52,7 +53,8 @@ struct epset {
     struct watch *ready_first, **ready_end;
     _Atomic uint32_t ready_n;
     _Atomic uint32_t waiters;
-    _Atomic int kick_fd;  /* eventfd in the kernel's set, -1 until two threads meet */
+    _Atomic int kick_fd;  /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
+    _Atomic bool nested;  /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
     uint64_t seq;
 };
 
@@ -132,6 +134,7 @@ static struct epset *set_make(int epfd)
     set->ready_n = 0;
     set->waiters = 0;
     set->kick_fd = -1;
+    set->nested = false;
     set->refs = 0;
     return set;
 }
@@ -150,6 +153,14 @@ static void watch_unlink(struct watch *w)
     pthread_mutex_unlock(&s->watch_lock);
 }
 
+static void kick(struct epset *set)
+{
+    int fd = atomic_load(&set->kick_fd);
+    uint64_t one = 1;
+    if (fd >= 0 && REAL(write)(fd, &one, sizeof(one)) < 0)
+        return; /* full: it is awake anyway */
+}
+
 /* set->lock is held. */
 static void unqueue(struct epset *set, struct watch *w)
 {
@@ -164,7 +175,8 @@ static void unqueue(struct epset *set, struct watch *w)
     while (*set->ready_end != NULL)
         set->ready_end = &(*set->ready_end)->rnext;
     w->queued = false;
-    atomic_fetch_sub(&set->ready_n, 1);
+    if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
+        ready_kick_drain(atomic_load(&set->kick_fd));
 }
 
 /* set->lock is held. */
@@ -176,7 +188,8 @@ static void queue(struct epset *set, struct watch *w)
     w->rnext = NULL;
     *set->ready_end = w;
     set->ready_end = &w->rnext;
-    atomic_fetch_add(&set->ready_n, 1);
+    if (atomic_fetch_add(&set->ready_n, 1) == 0 && atomic_load(&set->nested))
+        kick(set);
 }
 
 /* set->lock is held; returns the sock whose reference the caller drops after unlocking. */
@@ -295,22 +308,14 @@ void epoll_conn_changed(struct sock *s)
     pthread_mutex_unlock(&s->watch_lock);
 }
 
-static void kick(struct epset *set)
-{
-    int fd = atomic_load(&set->kick_fd);
-    uint64_t one = 1;
-    if (fd >= 0 && REAL(write)(fd, &one, sizeof(one)) < 0)
-        return; /* full: it is awake anyway */
-}
-
-void epoll_left_over(struct sock *s)
+void epoll_left_over(struct sock *s, bool arrived)
 {
     struct epset *later[16];
     int fds[16];
     unsigned n = 0;
     pthread_mutex_lock(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && n < SW_ARRAY_LEN(later); w = w->next)
-        if (!(w->events & EPOLLET) && (w->events & (EPOLLIN | EPOLLRDNORM))) {
+        if ((arrived || !(w->events & EPOLLET)) && (w->events & (EPOLLIN | EPOLLRDNORM))) {
             later[n] = w->set;
             fds[n++] = w->fd;
         }
@@ -318,8 +323,10 @@ void epoll_left_over(struct sock *s)
     for (unsigned i = 0; i < n; i++) {
         pthread_mutex_lock(&later[i]->lock);
         struct watch *w = watch_of(later[i], fds[i], false);
-        if (w != NULL && w->used && w->sock == s)
+        if (w != NULL && w->used && w->sock == s) {
+            w->edge = (w->events & EPOLLET) != 0;
             queue(later[i], w);
+        }
         pthread_mutex_unlock(&later[i]->lock);
         if (atomic_load(&later[i]->waiters) > 0)
             kick(later[i]);
@@ -431,8 +438,8 @@ static int ctl_add(struct epset *set, int fd, const struct epoll_event *ev, stru
         s->watches = w;
         refresh(w, false); /* it may have changed meanwhile */
         pthread_mutex_unlock(&s->watch_lock);
-        if (atomic_load(&s->active))
-            queue(set, w); /* octets may be staged already */
+        if (atomic_load(&s->active) && conn_may_be_staged(s->conn))
+            queue(set, w);
     }
     return 0;
 }
@@ -460,7 +467,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     }
     if (s != NULL)
         pthread_mutex_unlock(&s->watch_lock);
-    if (r == 0 && s != NULL && atomic_load(&s->active))
+    if (r == 0 && s != NULL && atomic_load(&s->active) && conn_may_be_staged(s->conn))
         queue(set, w);
     errno = err;
     return r;
@@ -474,6 +481,7 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
     struct sock *drop = NULL;
     int r, err;
     bool awake = false;
+    epoll_nest(fd);
     pthread_mutex_lock(&set->lock);
     struct watch *w = watch_of(set, fd, false);
     if (op == EPOLL_CTL_ADD) {
@@ -564,10 +572,12 @@ static void look(struct wait *wt, int fd, uint32_t kernel)
     if (w != NULL && w->used && w->sock == s && !w->disarmed) {
         if (got != 0)
             tell(wt, w, got, kernel != 0);
-        if ((got & (EPOLLIN | EPOLLRDNORM)) && !(w->events & EPOLLET))
+        if ((got & (EPOLLIN | EPOLLRDNORM)) && !(w->events & EPOLLET)) {
             queue(set, w);
-        else if (kernel == 0)
+        } else {
+            w->edge = false; /* told, or nothing is there any more */
             unqueue(set, w);
+        }
         if (got == 0 || !atomic_load(&s->active)) {
             /* Swallowed: a one-shot registration has to be armed again. */
             pthread_mutex_lock(&s->watch_lock);
@@ -608,7 +618,7 @@ static void look_ready(struct wait *wt)
 /* Two threads of one process need a way to tell each other what the kernel does not know. */
 static void kick_make(struct epset *set)
 {
-    if (atomic_load(&set->kick_fd) >= 0 || !ready_threads())
+    if (atomic_load(&set->kick_fd) >= 0)
         return;
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0)
@@ -622,6 +632,19 @@ static void kick_make(struct epset *set)
         atomic_store(&set->kick_fd, -1);
         REAL(close)(fd);
     }
+}
+
+void epoll_nest(int fd)
+{
+    struct epset *set = set_get(fd);
+    if (set == NULL || atomic_load(&set->nested))
+        return;
+    kick_make(set);
+    pthread_mutex_lock(&set->lock);
+    atomic_store(&set->nested, true);
+    if (atomic_load(&set->ready_n) > 0)
+        kick(set);
+    pthread_mutex_unlock(&set->lock);
 }
 
 static struct timespec to_timespec(uint64_t ns)
@@ -670,7 +693,8 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     struct wait wt = { .set = set, .evs = evs, .max = max < EVENTS_MAX ? max : EVENTS_MAX };
     atomic_fetch_add(&set->waiters, 1);
-    kick_make(set);
+    if (ready_threads())
+        kick_make(set);
     int r;
     for (;;) {
         pthread_mutex_lock(&set->lock);
@@ -696,7 +720,8 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         }
         for (int i = 0; i < r; i++) {
             if (kev[i].data.u64 == KICK_TOKEN) {
-                ready_kick_drain(atomic_load(&set->kick_fd));
+                if (!atomic_load(&set->nested))
+                    ready_kick_drain(atomic_load(&set->kick_fd));
                 continue;
             }
             if (wt.n < wt.max)

@@ -15,8 +15,13 @@
 
 /* The state of s's connection changed: what its sets ask the kernel for may change too. Turns may be held. */
 void epoll_conn_changed(struct sock *s);
-/* s has something to report that the kernel will not: puts it on the ready lists, wakes waiting threads. */
-void epoll_left_over(struct sock *s);
+/*
+ * s has something to report that the kernel will not: puts it on the ready lists of level-triggered sets, and if it has
+ * `arrived` since they looked, of edge-triggered ones; wakes waiting threads.
+ */
+void epoll_left_over(struct sock *s, bool arrived);
+/* fd, an epoll descriptor, is polled or added to another set: the kernel has to see when its ready list is not empty. */
+void epoll_nest(int fd);
 /* A send on s, undecided, found no room: edge-triggered sets wait for the next edge. */
 void epoll_out_blocked(struct sock *s);
 /* fd goes away; last: it was the last descriptor of s in this process, the kernel forgets it as well. */

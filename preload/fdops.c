@@ -15,6 +15,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/proc.h"
+#include "preload/ready.h"
 #include "preload/real.h"
 
 /* fd is about to go (closed or replaced). A vfork child's descriptors are its own, our tables its parent's. */
@@ -151,8 +152,7 @@ static int readable_octets(struct conn *c, int fd)
 {
     if (turn_take_brief(&c->rx) < 0)
         return 0;
-    int r = conn_rx_progress(c, fd, true);
-    (void)r; /* the count says it all */
+    conn_rx_all(c, fd);
     size_t n = conn_rx_avail(c);
     turn_give(&c->rx);
     return n > INT_MAX ? INT_MAX : (int)n;
@@ -180,8 +180,10 @@ int ioctl(int fd, unsigned long request, ...)
             int kernel = 0;
             REAL(ioctl)(fd, request, &kernel);
             *(int *)arg = kernel + (int)conn_rx_avail(s->conn);
-        } else
+        } else {
             *(int *)arg = readable_octets(s->conn, fd);
+            ready_left_over(s); /* the kernel will not report them again */
+        }
         r = 0;
     } else {
         r = REAL(ioctl)(fd, request, arg);

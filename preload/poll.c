@@ -12,6 +12,7 @@
 
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/epoll.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -98,14 +99,16 @@ static bool concerns(struct pollfd *fds, nfds_t n)
         return false;
     if (drive_others(NULL))
         return true;
+    bool ours = false;
     for (nfds_t i = 0; i < n; i++) {
         struct sock *s = sock_get_active(fds[i].fd);
-        if (s != NULL) {
+        ours = ours || s != NULL;
+        if (s != NULL)
             sock_put(s);
-            return true;
-        }
+        else
+            epoll_nest(fds[i].fd);
     }
-    return false;
+    return ours;
 }
 
 /* timeout_ns < 0: for ever. Returns as poll, -errno. */

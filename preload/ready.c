@@ -51,7 +51,8 @@ static bool readable(struct conn *c, int fd, short kernel, short *ask)
         return false;
     }
     bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
-    if (yes && conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && atomic_load(&c->so_error) == 0)
+    if (yes && conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && !c->rx_shut &&
+        atomic_load(&c->so_error) == 0)
         yes = conn_rx_avail(c) >= atomic_load(&c->user_lowat) || staging_full(c);
     if (!yes) {
         conn_rx_lowat(c, fd);
@@ -132,6 +133,9 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     }
     if (atomic_load(&c->so_error) != 0)
         got |= POLLERR;
+    /* What came in here is told by this call; other sets have lost the kernel's edge for it. */
+    if (s->watches != NULL && atomic_exchange(&c->rx_arrived, false))
+        epoll_left_over(s, true);
     return got;
 }
 
@@ -226,7 +230,7 @@ void ready_wait_end(struct sock *s, struct poller *p)
 void ready_left_over(struct sock *s)
 {
     if (s->watches != NULL)
-        epoll_left_over(s);
+        epoll_left_over(s, atomic_exchange(&s->conn->rx_arrived, false));
     if (atomic_load(&s->waiters) == 0)
         return;
     uint64_t one = 1;
