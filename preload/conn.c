@@ -51,18 +51,25 @@ static void move(struct conn *c, enum conn_state to)
 
 static struct conn *slot_claim(void)
 {
-    for (unsigned b = 0; b < blocks_n; b++)
+    static unsigned hint; /* the lock's */
+    for (unsigned n = 0; n < blocks_n; n++) {
+        unsigned b = (hint + n) % blocks_n;
         for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
             uint32_t none = 0;
-            if (atomic_compare_exchange_strong(&blocks[b][i].procs, &none, 1))
-                return &blocks[b][i];
+            if (atomic_load(&blocks[b][i].procs) != 0 ||
+                !atomic_compare_exchange_strong(&blocks[b][i].procs, &none, 1))
+                continue;
+            hint = b;
+            return &blocks[b][i];
         }
+    }
     if (blocks_n == BLOCKS_MAX)
         return NULL;
     struct conn *block = mmap(NULL, BLOCK_SLOTS * sizeof(*block), PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED)
         return NULL;
+    hint = blocks_n;
     blocks[blocks_n++] = block;
     atomic_store(&block[0].procs, 1);
     return &block[0];
@@ -125,8 +132,7 @@ void conn_release(struct conn *c)
         munmap(c->pre, CONN_PRE_BIG_LEN);
     if (c->mem != NULL)
         munmap(c->mem, CONN_MEM_LEN);
-    if (atomic_fetch_sub(&c->procs, 1) == 1)
-        atomic_store(&c->state, CONN_FREE);
+    atomic_fetch_sub(&c->procs, 1); /* at 0 somebody else may have it at once */
 }
 
 void conn_count_child(struct conn *c, int by)
@@ -399,11 +405,24 @@ static void settle_one(int fd, struct sock *s, void *arg)
     /* Whoever holds it last writes the record. */
     if (atomic_load(&c->procs) == 1)
         conn_record(s, c);
-    conn_count_child(c, -1);
+}
+
+/* Only when no ring of ours works on it any more. */
+static void leave_one(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    if (s->conn != NULL && atomic_load(&s->fd) == fd)
+        conn_count_child(s->conn, -1);
 }
 
 void conn_settle_all(void)
 {
     sock_each(settle_one, NULL);
     conn_tx_finished(proc.set.linger_ms);
+    sock_each(leave_one, NULL);
+}
+
+void conn_after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
 }

@@ -121,6 +121,9 @@ void conn_last_close(struct sock *s, int fd);
 void conn_record(struct sock *s, struct conn *c);
 /* At exit: what was accepted from the program is sent, within SOCKWARP_LINGER_MS. */
 void conn_settle_all(void);
+/* In the child of a fork, whose other threads' locks nobody gives back. */
+void conn_after_fork(void);
+void conn_tx_after_fork(void);
 
 static inline enum conn_state conn_state(const struct conn *c)
 {

@@ -69,7 +69,7 @@ static void decode(struct conn *c, int fd)
 static ssize_t fill(struct conn *c, int fd, int flags)
 {
     uint8_t *p;
-    size_t room = iwarp_in_space(&c->ep, &p);
+    size_t room = stream_paused(&c->st) ? 0 : iwarp_in_space(&c->ep, &p);
     if (room == 0)
         return -ENOBUFS;
     ssize_t n = REAL(recv)(fd, p, room, flags);
@@ -226,9 +226,12 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     for (;;) {
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
+        bool paused = conn_state(c) == CONN_FULL && stream_paused(&c->st);
         done += give(c, it, len - done, done, flags);
         if (done == len && (len > 0 || conn_rx_avail(c) > 0))
             return (ssize_t)done;
+        if (paused && !(flags & MSG_PEEK) && done < len)
+            continue; /* frames that had no room as slices are staged still */
         if (done >= target && done > 0) {
             /*
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must

@@ -526,3 +526,9 @@ int conn_shutdown(struct sock *s, int fd, int how)
     }
     return result;
 }
+
+void conn_tx_after_fork(void)
+{
+    pthread_mutex_init(&finishing_lock, NULL);
+    finishing_n = 0; /* the parent's ring sends them */
+}

@@ -274,3 +274,8 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
     errno = -r;
     return -1;
 }
+
+void connect_after_fork(void)
+{
+    pthread_mutex_init(&verdict_lock, NULL);
+}

@@ -16,5 +16,7 @@ int connect_begin(struct sock *s, struct conn *c) SW_MUST;
 void connect_again(struct sock *s, struct conn *c, int fd);
 /* The rule says require and it did not come to pass: ECONNREFUSED for the initiator, a reset for the responder. */
 void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason);
+/* In the child of a fork. */
+void connect_after_fork(void);
 
 #endif

@@ -71,8 +71,10 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
 {
     struct tcp_info info;
     socklen_t len = sizeof(info);
-    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0) {
+        conn_go_plain(s, c, REASON_NOT_CONNECTED); /* the number is something else by now */
         return false;
+    }
     if (info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV) {
         c->kernel_wants = POLLOUT;
         return false;
@@ -154,7 +156,11 @@ static bool look_at(struct conn *c)
         size_t rest = c->in_len - used;
         if (hello)
             c->pre_len = c->neg.prefix_len;
-        memmove(c->in, buf + used, rest < CONN_IN_LEN ? rest : CONN_IN_LEN);
+        if (rest > CONN_IN_LEN) { /* a peer that keeps to the rules says nothing before the Request */
+            negotiate_eof(&c->neg);
+            rest = 0;
+        }
+        memmove(c->in, buf + used, rest);
         c->in_len = rest;
     } else if (hello && c->neg.state != NEGOTIATE_HELLO) {
         c->pre_len = c->in_len;
@@ -270,8 +276,11 @@ void drive_step(struct sock *s)
             settle(s, c, fd);
             return;
         }
+        bool peek = c->neg.state == NEGOTIATE_PEEK;
         if (!blocked)
-            blocked = !(c->neg.state == NEGOTIATE_PEEK ? step_peek(c, fd) : step_in(c, fd));
+            blocked = !(peek ? step_peek(c, fd) : step_in(c, fd));
+        if (peek && c->neg.deadline_ns != 0)
+            drive_add(s); /* it may have been dropped for its age */
         if (!blocked)
             continue;
         /* The time counts only once what has come was looked at: the program may not have called for long. */

@@ -39,7 +39,6 @@ struct watch {
     bool disarmed;        /* EPOLLONESHOT has fired; set's lock */
     bool out_told;        /* undecided, not level-triggered: writability was told, wait for the next edge; watch_lock */
     bool queued;          /* on the ready list; set's lock */
-    bool edge;            /* edge-triggered, and octets came in that it was not told of; set's lock */
     struct watch *rnext;  /* ready list */
     uint64_t told_seq;    /* the epoll_wait that has it among its events already, */
     int told_at;          /* and where; set's lock */
@@ -132,7 +131,6 @@ static struct epset *set_make(int epfd)
     set->ready_first = NULL;
     set->ready_end = &set->ready_first;
     set->ready_n = 0;
-    set->waiters = 0;
     set->kick_fd = -1;
     set->nested = false;
     set->refs = 0;
@@ -308,14 +306,14 @@ void epoll_conn_changed(struct sock *s)
     pthread_mutex_unlock(&s->watch_lock);
 }
 
-void epoll_left_over(struct sock *s, bool arrived)
+static void left_over(struct sock *s, bool arrived, const struct watch *but)
 {
     struct epset *later[16];
     int fds[16];
     unsigned n = 0;
     pthread_mutex_lock(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && n < SW_ARRAY_LEN(later); w = w->next)
-        if ((arrived || !(w->events & EPOLLET)) && (w->events & (EPOLLIN | EPOLLRDNORM))) {
+        if (w != but && (arrived || !(w->events & EPOLLET)) && (w->events & (EPOLLIN | EPOLLRDNORM))) {
             later[n] = w->set;
             fds[n++] = w->fd;
         }
@@ -323,14 +321,17 @@ void epoll_left_over(struct sock *s, bool arrived)
     for (unsigned i = 0; i < n; i++) {
         pthread_mutex_lock(&later[i]->lock);
         struct watch *w = watch_of(later[i], fds[i], false);
-        if (w != NULL && w->used && w->sock == s) {
-            w->edge = (w->events & EPOLLET) != 0;
+        if (w != NULL && w->used && w->sock == s)
             queue(later[i], w);
-        }
         pthread_mutex_unlock(&later[i]->lock);
         if (atomic_load(&later[i]->waiters) > 0)
             kick(later[i]);
     }
+}
+
+void epoll_left_over(struct sock *s, bool arrived)
+{
+    left_over(s, arrived, NULL);
 }
 
 void epoll_out_blocked(struct sock *s)
@@ -561,23 +562,24 @@ static void look(struct wait *wt, int fd, uint32_t kernel)
     }
     uint32_t want = w->events & ~(uint32_t)MODE_BITS;
     atomic_fetch_add(&s->refs, 1);
+    /* Off the list before the look: whoever queues it meanwhile knows something newer. */
+    unqueue(set, w);
     pthread_mutex_unlock(&set->lock);
 
     /* Turns come before the set's lock. */
     short ask;
     uint32_t got = (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)kernel, &ask);
+    /* What came in by this look is told below; the other sets have lost the kernel's event for it. */
+    if (atomic_exchange(&s->conn->rx_arrived, false))
+        left_over(s, true, w);
 
     pthread_mutex_lock(&set->lock);
     w = watch_of(set, fd, false);
     if (w != NULL && w->used && w->sock == s && !w->disarmed) {
         if (got != 0)
             tell(wt, w, got, kernel != 0);
-        if ((got & (EPOLLIN | EPOLLRDNORM)) && !(w->events & EPOLLET)) {
+        if ((got & (EPOLLIN | EPOLLRDNORM)) && !(w->events & EPOLLET))
             queue(set, w);
-        } else {
-            w->edge = false; /* told, or nothing is there any more */
-            unqueue(set, w);
-        }
         if (got == 0 || !atomic_load(&s->active)) {
             /* Swallowed: a one-shot registration has to be armed again. */
             pthread_mutex_lock(&s->watch_lock);
@@ -774,4 +776,18 @@ int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timesp
         return REAL(epoll_pwait2)(epfd, evs, max, timeout, mask);
     int64_t ns = timeout ? timeout->tv_sec * 1000000000 + timeout->tv_nsec : -1;
     return waited(set, evs, max, ns, mask);
+}
+
+/* The child has a copy of everything; threads that are not in it may have held the locks. */
+void epoll_after_fork(void)
+{
+    pthread_mutex_init(&sets_lock, NULL);
+    int limit = atomic_load(&fd_limit);
+    for (int fd = 0; fd < limit; fd++) {
+        struct epset *set = set_get(fd);
+        if (set == NULL)
+            continue;
+        pthread_mutex_init(&set->lock, NULL);
+        atomic_store(&set->waiters, 0);
+    }
 }

@@ -33,6 +33,8 @@ bool epoll_awaits(struct sock *s);
 bool epoll_tracks(int fd);
 /* One above the highest tracked epoll descriptor ever. */
 int epoll_fd_limit(void);
+/* In the child of a fork. */
+void epoll_after_fork(void);
 /* An epoll descriptor is closed or duplicated. */
 void epoll_closed(int epfd);
 void epoll_duped(int epfd, int epfd2);

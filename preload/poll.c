@@ -49,6 +49,7 @@ static int look(struct polling *p, bool asked)
             }
         } else {
             p->fds[i].revents = ready_now(s, p->fds[i].fd, p->fds[i].events, kernel, &p->kfds[i].events);
+            ready_arrived(s);
         }
         ready += p->fds[i].revents != 0;
     }

@@ -23,7 +23,9 @@
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
 #include "preload/conn.h"
+#include "preload/connect.h"
 #include "preload/drive.h"
+#include "preload/epoll.h"
 #include "preload/exec.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -32,6 +34,8 @@
 #include "preload/transports.h"
 
 struct proc proc;
+
+static pthread_mutex_t transport_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the choice of the transport */
 _Atomic int proc_ready;
 
 /* ---- small services ---- */
@@ -167,6 +171,11 @@ static void after_fork_child(void)
     sock_after_fork(true);
     drive_after_fork();
     ready_after_fork();
+    epoll_after_fork();
+    conn_after_fork();
+    conn_tx_after_fork();
+    connect_after_fork();
+    pthread_mutex_init(&transport_lock, NULL);
     const struct transport_ops *t = transport_if_any();
     if (t != NULL)
         t->after_fork();
@@ -236,7 +245,6 @@ __attribute__((destructor)) static void finish(void)
 
 /* ---- transport ---- */
 
-static pthread_mutex_t transport_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the choice */
 static _Atomic(const struct transport_ops *) transport;
 
 static int close_real(int fd)

@@ -133,9 +133,6 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     }
     if (atomic_load(&c->so_error) != 0)
         got |= POLLERR;
-    /* What came in here is told by this call; other sets have lost the kernel's edge for it. */
-    if (s->watches != NULL && atomic_exchange(&c->rx_arrived, false))
-        epoll_left_over(s, true);
     return got;
 }
 
@@ -225,6 +222,12 @@ void ready_wait_end(struct sock *s, struct poller *p)
     if (p->next != NULL)
         p->next->pprev = p->pprev;
     pthread_mutex_unlock(&s->watch_lock);
+}
+
+void ready_arrived(struct sock *s)
+{
+    if (s->watches != NULL && atomic_exchange(&s->conn->rx_arrived, false))
+        epoll_left_over(s, true);
 }
 
 void ready_left_over(struct sock *s)

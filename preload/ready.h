@@ -24,6 +24,9 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask);
 /* A read left something behind, or the end was seen: those who wait for s in poll, select or epoll must look again. */
 void ready_left_over(struct sock *s);
 
+/* After ready_now outside epoll: what came in by it, edge-triggered sets have to be told of. */
+void ready_arrived(struct sock *s);
+
 /* In a thread of a process with more than one: registers it with s; kick_fd -1 (single thread) only counts. */
 void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd);
 void ready_wait_end(struct sock *s, struct poller *p);

@@ -141,6 +141,7 @@ struct sock *sock_new(int fd, int domain)
         s->kind = SOCK_NEW;
         s->nonblock = false;
         s->fd = fd;
+        s->names = 1;
         s->domain = domain;
         s->stay_plain = false;
         s->plain_reason = 0;
@@ -169,6 +170,7 @@ void sock_dup(struct sock *s, int fd2)
     fd_slot *slot = slot_make(fd2);
     if (slot != NULL) {
         atomic_fetch_add(&s->refs, 1);
+        s->names++;
         atomic_store(slot, s);
         note_limit(fd2);
     }
@@ -197,10 +199,10 @@ void sock_drop(int fd, bool closing)
     pthread_mutex_lock(&lock);
     struct sock *s = atomic_exchange(slot, NULL);
     bool last = false;
-    if (s != NULL && atomic_load(&s->fd) == fd) {
-        int other = other_fd(s);
-        atomic_store(&s->fd, other);
-        last = other < 0;
+    if (s != NULL) {
+        last = --s->names == 0;
+        if (atomic_load(&s->fd) == fd)
+            atomic_store(&s->fd, last ? -1 : other_fd(s));
     }
     pthread_mutex_unlock(&lock);
     if (s == NULL)
@@ -242,6 +244,14 @@ void sock_before_fork(void)
 
 void sock_after_fork(bool child)
 {
-    (void)child; /* the child's only thread is the one that locked */
     pthread_mutex_unlock(&lock);
+    int limit = child ? atomic_load(&fd_limit) : 0;
+    for (int fd = 0; fd < limit; fd++) {
+        fd_slot *slot = slot_of(fd);
+        struct sock *s = slot ? atomic_load(slot) : NULL;
+        if (slot == NULL)
+            fd |= CHUNK - 1;
+        else if (s != NULL)
+            pthread_mutex_init(&s->watch_lock, NULL); /* a thread that is not here may have held it */
+    }
 }

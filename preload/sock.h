@@ -31,6 +31,7 @@ struct sock {
     _Atomic bool nonblock;  /* O_NONBLOCK of the description */
     _Atomic int fd;         /* a descriptor that refers to it, -1: none any more in this process */
     int domain;
+    int names;              /* descriptors in the table; sock.c's lock */
     bool stay_plain;        /* some earlier call ruled acceleration out: plain_reason */
     uint8_t plain_reason;
     bool port_known;        /* bound explicitly, or getsockname told the program its port */
