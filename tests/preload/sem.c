@@ -396,16 +396,17 @@ void signal_after(unsigned ms, bool restart)
 
 size_t fill_up(int s)
 {
-    uint8_t buf[65536];
+    static uint8_t buf[65536];
     size_t total = 0;
     int full = 0;
-    /* What the other end takes in meanwhile makes room again: full is what stays so. */
-    while (full < 20) {
-        fill(buf, sizeof(buf), sem_tx);
-        ssize_t r = send(s, buf, sizeof(buf), MSG_DONTWAIT | MSG_NOSIGNAL);
+    /* The kernel moves things about for a while and finds more room: full is what stays so, for a single octet, too. */
+    while (full < 25) {
+        size_t len = full ? 1 : sizeof(buf);
+        fill(buf, len, sem_tx);
+        ssize_t r = send(s, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (r < 0 && errno == EAGAIN) {
             full++;
-            sleep_ms(2);
+            sleep_ms(3);
             continue;
         }
         must("send", r);

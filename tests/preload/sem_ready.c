@@ -302,10 +302,12 @@ static void two_pollers(int s)
         must("pthread_create", -pthread_create(&t[i], NULL, poll_thread, &s));
     sleep_ms(30);
     far_do(FAR_SEND, 5);
+    uint64_t t0 = now_ms();
     void *r[2];
     for (int i = 0; i < 2; i++)
         pthread_join(t[i], &r[i]);
     say(" woken=%d,%d", (int)(intptr_t)r[0], (int)(intptr_t)r[1]);
+    say_time("after", (unsigned)(now_ms() - t0), 0, 500);
 }
 
 /* A large message in many pieces: whoever is woken can read. */

@@ -316,7 +316,7 @@ static void small_then_idle(int s)
     send_next(s, 1);
     uint64_t t = now_ms();
     far_say("far", far_end());
-    say_time("arrived", (unsigned)(now_ms() - t), 0, 150);
+    say_time("arrived", (unsigned)(now_ms() - t), 0, 30);
 }
 
 static void sndtimeo(int s)
