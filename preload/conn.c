@@ -306,10 +306,6 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
         if (REAL(getsockname)(fd, (struct sockaddr *)&r->local, &len) < 0)
             r->local.ss_family = 0;
     }
-    struct sockaddr_storage peer;
-    socklen_t peer_len = sizeof(peer);
-    if (fd >= 0 && REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
-        r->peer = peer; /* a connect to the wildcard address went somewhere */
     r->transport = "plain";
     r->reason = atomic_load(&c->reason);
     r->rtr = "none";

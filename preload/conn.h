@@ -58,6 +58,7 @@ struct conn {
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */
+    bool peer_reset;          /* and by a reset of its own */
     uint64_t born_ns;         /* any */
 
     /* memory: constant from conn_buffers to conn_release */

@@ -44,6 +44,12 @@ static void remember_plain(const struct conn *c)
 
 int connect_begin(struct sock *s, struct conn *c)
 {
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof(peer);
+    if (REAL(getpeername)(atomic_load(&s->fd), (struct sockaddr *)&peer, &len) == 0) {
+        c->peer = peer; /* a connect to the wildcard address went somewhere */
+        c->peer_len = len;
+    }
     int r = conn_buffers(c);
     if (r == 0)
         r = conn_begin(c);
@@ -52,18 +58,27 @@ int connect_begin(struct sock *s, struct conn *c)
     return r;
 }
 
+/* Ends the TCP connection by a reset; the descriptor stays, unconnected. */
+static int disconnect(int fd)
+{
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
+    if (REAL(connect)(fd, &none, sizeof(none)) < 0)
+        return errno;
+    /* The kernel notes the reset as an error of the socket's, and would tell the program. */
+    int err;
+    socklen_t len = sizeof(err);
+    REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &len);
+    return 0;
+}
+
 void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason)
 {
     if (c->responder) {
-        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
-        struct sockaddr none = { .sa_family = AF_UNSPEC };
-        REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
-        REAL(connect)(fd, &none, sizeof(none)); /* resets, and the program keeps its descriptor */
+        disconnect(fd);
         conn_go_dead(s, c, reason, ECONNRESET);
         return;
     }
-    struct sockaddr none = { .sa_family = AF_UNSPEC };
-    REAL(connect)(fd, &none, sizeof(none));
+    disconnect(fd);
     conn_go_dead(s, c, reason, ECONNREFUSED);
 }
 
@@ -79,10 +94,7 @@ void connect_again(struct sock *s, struct conn *c, int fd)
     struct sockaddr_storage local;
     socklen_t local_len = sizeof(local);
     bool rebind = s->port_known && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0;
-    struct sockaddr none = { .sa_family = AF_UNSPEC };
-    int err = 0;
-    if (REAL(connect)(fd, &none, sizeof(none)) < 0)
-        err = errno;
+    int err = disconnect(fd);
     /* The kernel keeps a port that the program bound; one that it only saw has to be taken again. */
     if (err == 0 && rebind && REAL(bind)(fd, (struct sockaddr *)&local, local_len) < 0 && errno != EINVAL)
         trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
@@ -151,7 +163,8 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
             return r;
         drive_step(s);
     }
-    return -atomic_exchange(&c->so_error, 0);
+    /* (A peer that reset after it had answered is told by the first read.) */
+    return c->peer_closed ? 0 : -atomic_exchange(&c->so_error, 0);
 }
 
 static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,

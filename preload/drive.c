@@ -194,6 +194,7 @@ static bool step_in(struct conn *c, int fd)
         }
         if (n < 0)
             keep_error(c, errno);
+        c->peer_reset = n < 0 && c->neg.state == NEGOTIATE_MPA;
         if (n <= 0) {
             /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
             c->peer_closed = c->known_shim || c->neg.state == NEGOTIATE_MPA;
@@ -240,7 +241,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
         break;
     case NEGOTIATE_FALLBACK:
         /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
-        atomic_store(&c->so_error, 0);
+        if (!c->peer_reset)
+            atomic_store(&c->so_error, 0);
         if (c->peer_closed && !c->require)
             stay_plain(s, c);
         else
@@ -351,8 +353,12 @@ static void drive_other(struct sock *s)
     if (turn_try(&c->rx) < 0)
         return;
     if (turn_try(&c->tx) == 0) {
-        if (atomic_load(&s->waiters) == 0 && !epoll_awaits(s))
+        if (atomic_load(&s->waiters) == 0 && !epoll_awaits(s)) {
             drive_step(s);
+            /* Something is reported, and yet the handshake goes on: an error for the program to fetch. */
+            if (conn_state(c) == CONN_CONNECTING)
+                drive_remove(s);
+        }
         turn_give(&c->tx);
     }
     turn_give(&c->rx);

@@ -46,7 +46,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
  */
 static void drive_before(int fd, int flags)
 {
-    if (SW_LIKELY(!drive_others(NULL)) || (flags & MSG_DONTWAIT))
+    if (SW_LIKELY(!drive_others(NULL)) || (flags & MSG_DONTWAIT) || proc_unwinding)
         return;
     int err = errno, fl = REAL(fcntl)(fd, F_GETFL);
     if (fl >= 0 && !(fl & O_NONBLOCK)) {

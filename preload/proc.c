@@ -38,6 +38,8 @@ struct proc proc;
 static pthread_mutex_t transport_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the choice of the transport */
 _Atomic int proc_ready;
 
+__thread bool proc_unwinding;
+
 /* ---- small services ---- */
 
 uint64_t proc_now_ns(void)
@@ -108,15 +110,18 @@ void proc_explain(const struct sock *s, const char *role, const struct sockaddr_
     int err = errno;
     char addr[80], site[256] = "?", line[512];
     stats_addr(peer, addr, sizeof(addr));
+    proc_unwinding = true; /* libunwind reads from a pipe of its own, through our read() */
     fault_call_site(site, sizeof(site));
-    int n = snprintf(line, sizeof(line), "sockwarp[%d]: fd %d %s %s: %s (%s: %s) at %s\n", (int)proc.pid,
-                     atomic_load(&s->fd), role, addr, decision, reason_name(reason), reason_text(reason), site);
+    proc_unwinding = false;
+    int head = snprintf(line, sizeof(line), "sockwarp[%d]: ", (int)proc.pid);
+    int n = head + snprintf(line + head, sizeof(line) - (size_t)head, "fd %d %s %s: %s (%s: %s) at %s\n",
+                            atomic_load(&s->fd), role, addr, decision, reason_name(reason), reason_text(reason), site);
     if (n > (int)sizeof(line) - 1)
         n = (int)sizeof(line) - 1;
     if (proc.set.explain)
         rawsys_write(STDERR_FILENO, line, (size_t)n);
     else
-        trace_info("%.*s", n - 1, line);
+        trace_info("%.*s", n - 1 - head, line + head);
     errno = err;
 }
 

@@ -28,6 +28,8 @@ struct proc {
 extern struct proc proc;
 extern _Atomic int proc_ready; /* 2: initialised */
 
+extern __thread bool proc_unwinding; /* this thread is inside --explain */
+
 /* Reads the environment, once. Safe from any thread; called by the constructor or an earlier socket call. */
 void proc_init(void);
 

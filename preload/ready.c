@@ -33,7 +33,8 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
         return (short)(kernel & ((want & OUT_BITS) | ALWAYS));
     }
     *ask = (short)c->kernel_wants;
-    return 0;
+    /* The kernel may report an error of the handshake and go on trying (a host that was unreachable for now). */
+    return st == CONN_CONNECTING ? (short)(kernel & ALWAYS) : 0;
 }
 
 /* A low-water mark beyond what staging holds cannot be waited for. */
