@@ -371,6 +371,29 @@ static void before_accept(int s)
     say(" recv=%zu", recv_next(c, 5));
 }
 
+/* The same for an event loop: writable although nobody has accepted yet. */
+static void before_accept_polled(int s)
+{
+    struct sockaddr_in in = {
+        .sin_family = AF_INET,
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+        .sin_port = htons(sem_far_port),
+    };
+    close(s);
+    far_do(FAR_CLOSE, 0);
+    int c = (int)must("socket", socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    if (connect(c, (struct sockaddr *)&in, sizeof(in)) < 0 && errno != EINPROGRESS)
+        must("connect", -1);
+    say(" poll=%s", poll_names(poll_one(c, POLLOUT, 3000)));
+    send_next(c, 5);
+    far_begin(FAR_ACCEPT, 0, 0);
+    must("accept", far_end().r);
+    far_say("far", far_do(FAR_RECV, 5));
+    far_do(FAR_SEND, 5);
+    set_nonblock(c, false);
+    say(" recv=%zu", recv_next(c, 5));
+}
+
 /* The server accepts and then does something that has nothing to do with sockets. */
 static void busy_server(int s)
 {
@@ -406,6 +429,7 @@ const struct scenario sem_fd[] = {
     { "what_it_is", what_it_is },
     { "accept_flags", accept_flags },
     { "before_accept", before_accept },
+    { "before_accept_polled", before_accept_polled },
     { "busy_server", busy_server },
     { NULL, NULL },
 };
