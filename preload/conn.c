@@ -244,6 +244,12 @@ int conn_go_full(struct sock *s, struct conn *c)
         on = 1;
         c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
     }
+    /*
+     * The startup's exchange has put the kernel into its request-and-response mode, where acknowledgements wait for data to
+     * go with. A fresh TCP connection is not in it: the program's first small writes would feel the difference.
+     */
+    int quick = 1;
+    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
     r = conn_tx_flush(c, fd, false); /* the initiator's RTR */
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
@@ -393,6 +399,12 @@ static void settle_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
+    if (conn_state(c) == CONN_FULL && atomic_load(&c->procs) == 1 && turn_take_brief(&c->rx) == 0) {
+        /* Octets that are not the program's, such as the answer to our RTR, would make the kernel reset. */
+        int r = conn_rx_progress(c, fd, true);
+        (void)r;
+        turn_give(&c->rx);
+    }
     if (conn_state(c) == CONN_FULL && atomic_load(&c->procs) == 1 && turn_take_brief(&c->tx) == 0) {
         if (conn_tx_flush(c, fd, false) == -EAGAIN)
             conn_tx_finish(s, fd, proc.set.linger_ms);

@@ -439,8 +439,11 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
         turn_wake(&c->tx);
     bool owed = c->tx_rest && !c->job_runs;
     turn_give(&c->tx);
-    if (owed && s->watches != NULL)
-        epoll_conn_changed(s); /* nobody sends the tail but we: the set waits for room */
+    if (owed) { /* nobody sends the tail but we: in whatever wait comes next */
+        drive_add(s);
+        if (s->watches != NULL)
+            epoll_conn_changed(s);
+    }
     return n;
 }
 

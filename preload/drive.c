@@ -41,16 +41,21 @@ void drive_add(struct sock *s)
     pthread_mutex_unlock(&lock);
 }
 
+/* The lock is held, s is on the list. */
+static void unlist(struct sock *s)
+{
+    *s->neg_pprev = s->neg_next;
+    if (s->neg_next != NULL)
+        s->neg_next->neg_pprev = s->neg_pprev;
+    s->neg_pprev = NULL;
+    atomic_fetch_sub(&count, 1);
+}
+
 void drive_remove(struct sock *s)
 {
     pthread_mutex_lock(&lock);
-    if (s->neg_pprev != NULL) {
-        *s->neg_pprev = s->neg_next;
-        if (s->neg_next != NULL)
-            s->neg_next->neg_pprev = s->neg_pprev;
-        s->neg_pprev = NULL;
-        atomic_fetch_sub(&count, 1);
-    }
+    if (s->neg_pprev != NULL)
+        unlist(s);
     pthread_mutex_unlock(&lock);
 }
 
@@ -321,26 +326,44 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
     for (struct sock *s = list; s != NULL && n < max; s = next) {
         next = s->neg_next;
         int fd = atomic_load(&s->fd);
+        if (conn_state(s->conn) == CONN_FULL && !conn_tail_is_ours(s->conn)) {
+            unlist(s);
+            continue;
+        }
         if (s == self || fd < 0 || atomic_load(&s->waiters) > 0 || epoll_awaits(s))
             continue;
         if (conn_undecided(s->conn) && s->conn->neg.deadline_ns == 0 &&
             now - s->conn->born_ns > YOUNG_NS) {
-            *s->neg_pprev = s->neg_next;
-            if (s->neg_next != NULL)
-                s->neg_next->neg_pprev = s->neg_pprev;
-            s->neg_pprev = NULL;
-            atomic_fetch_sub(&count, 1);
+            unlist(s);
             continue;
         }
         atomic_fetch_add(&s->refs, 1);
         socks[n] = s;
         fds[n].fd = fd;
-        fds[n].events = (short)s->conn->kernel_wants;
+        fds[n].events = conn_state(s->conn) == CONN_FULL ? POLLOUT : (short)s->conn->kernel_wants;
         fds[n].revents = 0;
         n++;
     }
     pthread_mutex_unlock(&lock);
     return n;
+}
+
+/* The tail of an accelerated connection that no ring sends. */
+static void drive_tail(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (turn_try(&c->tx) < 0)
+        return;
+    if (conn_tail_is_ours(c)) {
+        int r = conn_tx_flush(c, atomic_load(&s->fd), false);
+        c->tx_rest = r != 0;
+        if (r != -EAGAIN)
+            c->fin_owed = false;
+    }
+    bool done = !conn_tail_is_ours(c);
+    turn_give(&c->tx);
+    if (done)
+        drive_remove(s);
 }
 
 /*
@@ -350,6 +373,10 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
 static void drive_other(struct sock *s)
 {
     struct conn *c = s->conn;
+    if (conn_state(c) == CONN_FULL) {
+        drive_tail(s);
+        return;
+    }
     if (turn_try(&c->rx) < 0)
         return;
     if (turn_try(&c->tx) == 0) {

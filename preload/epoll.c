@@ -570,8 +570,10 @@ static void look(struct wait *wt, int fd, uint32_t kernel)
     short ask;
     uint32_t got = (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)kernel, &ask);
     /* What came in by this look is told below; the other sets have lost the kernel's event for it. */
-    if (atomic_exchange(&s->conn->rx_arrived, false))
+    if (atomic_exchange(&s->conn->rx_arrived, false)) {
         left_over(s, true, w);
+        ready_told(s);
+    }
 
     pthread_mutex_lock(&set->lock);
     w = watch_of(set, fd, false);

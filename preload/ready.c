@@ -225,22 +225,36 @@ void ready_wait_end(struct sock *s, struct poller *p)
     pthread_mutex_unlock(&s->watch_lock);
 }
 
+static void wake_pollers(struct sock *s)
+{
+    uint64_t one = 1;
+    if (atomic_load(&s->waiters) == 0)
+        return;
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct poller *p = s->pollers; p != NULL; p = p->next)
+        if (p->kick_fd != my_kick && REAL(write)(p->kick_fd, &one, sizeof(one)) < 0)
+            continue; /* full: it is awake anyway */
+    pthread_mutex_unlock(&s->watch_lock);
+}
+
 void ready_arrived(struct sock *s)
 {
-    if (s->watches != NULL && atomic_exchange(&s->conn->rx_arrived, false))
+    if (!atomic_load_explicit(&s->conn->rx_arrived, memory_order_relaxed) ||
+        !atomic_exchange(&s->conn->rx_arrived, false))
+        return;
+    if (s->watches != NULL)
         epoll_left_over(s, true);
+    wake_pollers(s);
+}
+
+void ready_told(struct sock *s)
+{
+    wake_pollers(s);
 }
 
 void ready_left_over(struct sock *s)
 {
     if (s->watches != NULL)
         epoll_left_over(s, atomic_exchange(&s->conn->rx_arrived, false));
-    if (atomic_load(&s->waiters) == 0)
-        return;
-    uint64_t one = 1;
-    pthread_mutex_lock(&s->watch_lock);
-    for (struct poller *p = s->pollers; p != NULL; p = p->next)
-        if (REAL(write)(p->kick_fd, &one, sizeof(one)) < 0)
-            continue; /* full: it is awake anyway */
-    pthread_mutex_unlock(&s->watch_lock);
+    wake_pollers(s);
 }

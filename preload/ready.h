@@ -24,8 +24,13 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask);
 /* A read left something behind, or the end was seen: those who wait for s in poll, select or epoll must look again. */
 void ready_left_over(struct sock *s);
 
-/* After ready_now outside epoll: what came in by it, edge-triggered sets have to be told of. */
+/*
+ * After ready_now outside epoll: what came in by it the kernel has told this thread alone. Epoll sets and other threads in
+ * poll look again.
+ */
 void ready_arrived(struct sock *s);
+/* The same from epoll, which has seen to the sets itself. */
+void ready_told(struct sock *s);
 
 /* In a thread of a process with more than one: registers it with s; kick_fd -1 (single thread) only counts. */
 void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd);

@@ -6,6 +6,7 @@ import os
 import random
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import tempfile
 import time
 
 import tap
+
+# A test run in the background of a shell is born with SIGINT ignored, and so would be the servers that it interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BUILD = os.environ.get("SW_BUILDDIR", ".")
 LAUNCHER = os.environ.get("SW_LAUNCHER", os.path.join(BUILD, "sockwarp"))

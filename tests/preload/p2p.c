@@ -1,11 +1,13 @@
 /*
- * One end of a conversation for p2p.test: who speaks first, and how it waits, is told on the command line.
+ * One end of a conversation for p2p.test: who speaks first, and how it waits, is told on the
+ * command line.
  *
- *   p2p accept  first=accept|connect|both wait=block|poll        prints "port N", serves one connection
+ *   p2p accept  first=accept|connect|both wait=block|poll    prints "port N", serves one connection
  *   p2p connect first=... wait=... PORT
  *
- * Rounds of growing messages. In each the first speaker sends, the other checks and answers; with both, both send and
- * then read. Prints "done OCTETS" once everything was right, else what was not, and exits 1.
+ * Rounds of growing messages. In each the first speaker sends, the other checks and answers; with
+ * both, both send and then read. Prints "done OCTETS" once everything was right, else what was not,
+ * and exits 1.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -151,7 +153,8 @@ static int open_connect(int port)
 int main(int argc, char **argv)
 {
     if (argc < 4 || (strcmp(argv[1], "connect") == 0) != (argc == 5)) {
-        fprintf(stderr, "usage: p2p accept|connect first=accept|connect|both wait=block|poll [PORT]\n");
+        fprintf(stderr,
+                "usage: p2p accept|connect first=accept|connect|both wait=block|poll [PORT]\n");
         return 2;
     }
     bool accepting = strcmp(argv[1], "accept") == 0;

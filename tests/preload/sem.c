@@ -1,5 +1,6 @@
 /*
- * What a program sees of its TCP connection, scenario by scenario; run by semantics.test with and without sockwarp.
+ * What a program sees of its TCP connection, scenario by scenario; run by semantics.test with and
+ * without sockwarp.
  *
  *   sem list                        prints the scenarios' names
  *   sem connect|accept SCENARIO     this end connects or accepts; prints what it saw, one line
@@ -255,7 +256,10 @@ static struct far_result far_act(int *s, int listener, const struct far_command 
     return res;
 }
 
-/* Both ends wait as an event loop does: poll drives what is still being negotiated. (busy_server does not.) */
+/*
+ * Both ends wait as an event loop does: poll drives what is still being negotiated. (busy_server
+ * does not.)
+ */
 static bool next_message(int fd, void *msg, size_t len)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -390,7 +394,8 @@ void signal_after(unsigned ms, bool restart)
     ev._sigev_un._tid = gettid();
     timer_t timer;
     must("timer_create", timer_create(CLOCK_MONOTONIC, &ev, &timer));
-    struct itimerspec it = { .it_value = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 } };
+    struct itimerspec it = { .it_value = { .tv_sec = ms / 1000,
+                                           .tv_nsec = (long)(ms % 1000) * 1000000 } };
     must("timer_settime", timer_settime(timer, 0, &it, NULL));
 }
 
@@ -399,7 +404,7 @@ size_t fill_up(int s)
     static uint8_t buf[65536];
     size_t total = 0;
     int full = 0;
-    /* The kernel moves things about for a while and finds more room: full is what stays so, for a single octet, too. */
+    /* The kernel finds more room for a while: full is what stays so, for a single octet, too. */
     while (full < 25) {
         size_t len = full ? 1 : sizeof(buf);
         fill(buf, len, sem_tx);
@@ -419,7 +424,8 @@ size_t fill_up(int s)
 
 /* ---- one scenario ---- */
 
-static const struct scenario *const all[] = { sem_recv, sem_send, sem_end, sem_ready, sem_signal, sem_fd };
+static const struct scenario *const all[] = { sem_recv,  sem_send,   sem_end,
+                                              sem_ready, sem_signal, sem_fd };
 
 static const struct scenario *find(const char *name)
 {

@@ -1,8 +1,9 @@
 /*
  * What the scenarios of sem share: the outcome's text, and the far end of the connection.
  *
- * A scenario gets its connected socket and says what it saw. Nothing that differs from run to run is said (how much a
- * buffer took, how long it was to the millisecond): the outcomes with and without sockwarp are compared as text.
+ * A scenario gets its connected socket and says what it saw. Nothing that differs from run to run is
+ * said (how much a buffer took, how long it was to the millisecond): the outcomes with and without
+ * sockwarp are compared as text.
  */
 #ifndef SW_TESTS_PRELOAD_SEM_H
 #define SW_TESTS_PRELOAD_SEM_H
@@ -44,15 +45,15 @@ size_t recv_next(int s, size_t len);
 /* ---- the far end: another process, which does one thing after the other ---- */
 
 enum far_op {
-    FAR_ACCEPT,   /* the listener's next connection becomes the far end; a: then sleeps so many ms */
-    FAR_CONNECT,  /* a: port */
-    FAR_SEND,     /* a: octets; returns them */
-    FAR_RECV,     /* a: octets; returns how many came before the end; .bad if they were not the next ones */
+    FAR_ACCEPT,  /* the listener's next connection becomes the far end; a: then sleeps so many ms */
+    FAR_CONNECT, /* a: port */
+    FAR_SEND,    /* a: octets; returns them */
+    FAR_RECV, /* a: octets; returns how many came before the end; .bad if they were not the next ones */
     FAR_SHUTDOWN, /* a: how */
     FAR_CLOSE,
-    FAR_RESET,    /* close with SO_LINGER 0 */
-    FAR_ECHO,     /* a: octets to send back as they come */
-    FAR_EXIT,     /* _exit without close */
+    FAR_RESET, /* close with SO_LINGER 0 */
+    FAR_ECHO,  /* a: octets to send back as they come */
+    FAR_EXIT,  /* _exit without close */
 };
 
 struct far_result {
@@ -73,8 +74,8 @@ void far_say(const char *what, struct far_result r);
 
 int connect_to(uint16_t port); /* -1 with errno */
 
-extern bool sem_accepting;     /* did this end accept the connection? */
-extern int sem_listener;       /* a listening socket of this end, and its port */
+extern bool sem_accepting; /* did this end accept the connection? */
+extern int sem_listener;   /* a listening socket of this end, and its port */
 extern uint16_t sem_port, sem_far_port;
 
 uint64_t now_ms(void);

@@ -62,7 +62,9 @@ static void poll_several(int s)
     int p[2];
     must("pipe", pipe(p));
     struct pollfd fds[4] = {
-        { .fd = p[0], .events = POLLIN }, { .fd = s, .events = POLLIN }, { .fd = -1, .events = POLLIN },
+        { .fd = p[0], .events = POLLIN },
+        { .fd = s, .events = POLLIN },
+        { .fd = -1, .events = POLLIN },
         { .fd = p[1], .events = POLLIN },
     };
     say_result("none", poll(fds, 4, 20));
@@ -72,7 +74,8 @@ static void poll_several(int s)
     far_do(FAR_SEND, 10);
     await_octets(s, 10);
     say_result("both", poll(fds, 4, 1000));
-    say(" %s,%s,%s", poll_names(fds[0].revents), poll_names(fds[1].revents), poll_names(fds[2].revents));
+    say(" %s,%s,%s", poll_names(fds[0].revents), poll_names(fds[1].revents),
+        poll_names(fds[2].revents));
     int gone = (int)must("dup", dup(s));
     close(gone);
     fds[2].fd = gone;

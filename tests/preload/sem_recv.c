@@ -165,7 +165,9 @@ static void readv_shapes(int s)
 {
     volatile int too_many = 1025, negative = -1; /* not the compiler's to judge */
     uint8_t buf[4000];
-    struct iovec iov[] = { { buf, 1 }, { buf + 1, 0 }, { buf + 1, 7 }, { buf + 8, 992 }, { buf + 1000, 3000 } };
+    struct iovec iov[] = {
+        { buf, 1 }, { buf + 1, 0 }, { buf + 1, 7 }, { buf + 8, 992 }, { buf + 1000, 3000 }
+    };
     far_do(FAR_SEND, 2000);
     await_octets(s, 2000);
     ssize_t r = readv(s, iov, 5);
@@ -212,15 +214,21 @@ static void recvmsg_fields(int s)
     struct sockaddr_in from;
     struct iovec iov[2] = { { buf, 10 }, { buf + 10, 90 } };
     struct msghdr m = {
-        .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = iov, .msg_iovlen = 2,
-        .msg_control = control, .msg_controllen = sizeof(control), .msg_flags = -1,
+        .msg_name = &from,
+        .msg_namelen = sizeof(from),
+        .msg_iov = iov,
+        .msg_iovlen = 2,
+        .msg_control = control,
+        .msg_controllen = sizeof(control),
+        .msg_flags = -1,
     };
     far_do(FAR_SEND, 60);
     await_octets(s, 60);
     ssize_t r = recvmsg(s, &m, 0);
     say_result("recvmsg", r);
     check(buf, (size_t)r);
-    say(" namelen=%u controllen=%zu flags=%#x", (unsigned)m.msg_namelen, (size_t)m.msg_controllen, (unsigned)m.msg_flags);
+    say(" namelen=%u controllen=%zu flags=%#x", (unsigned)m.msg_namelen, (size_t)m.msg_controllen,
+        (unsigned)m.msg_flags);
     socklen_t len = sizeof(from);
     far_do(FAR_SEND, 5);
     say_result("recvfrom", recvfrom(s, buf, 5, 0, (struct sockaddr *)&from, &len));

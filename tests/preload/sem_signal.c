@@ -107,7 +107,9 @@ static void accept_interrupted(int s)
 static struct sockaddr_in address(uint16_t port)
 {
     return (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port),
+        .sin_family = AF_INET,
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+        .sin_port = htons(port),
     };
 }
 
@@ -212,7 +214,8 @@ static void handler_uses_it(int s)
     far_begin(FAR_SEND, 5, 90);
     say_result("recv", recv(s, buf, sizeof(buf), 0));
     far_end();
-    say(" handler_got=%zd again=%d handler_sent=%zd", handler_got, handler_errno == EAGAIN, handler_sent);
+    say(" handler_got=%zd again=%d handler_sent=%zd", handler_got, handler_errno == EAGAIN,
+        handler_sent);
     far_say("far", far_do(FAR_RECV, 1));
 }
 
