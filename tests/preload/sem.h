@@ -1,8 +1,8 @@
 /*
  * What the scenarios of sem share: the outcome's text, and the far end of the connection.
  *
- * A scenario gets its connected socket and says what it saw. Nothing that differs from run to run is
- * said (how much a buffer took, how long it was to the millisecond): the outcomes with and without
+ * A scenario gets its connected socket and says what it saw. Nothing that differs from run to run
+ * is said (how much a buffer took, how long it was to the millisecond): the outcomes with and without
  * sockwarp are compared as text.
  */
 #ifndef SW_TESTS_PRELOAD_SEM_H
@@ -48,7 +48,7 @@ enum far_op {
     FAR_ACCEPT,  /* the listener's next connection becomes the far end; a: then sleeps so many ms */
     FAR_CONNECT, /* a: port */
     FAR_SEND,    /* a: octets; returns them */
-    FAR_RECV, /* a: octets; returns how many came before the end; .bad if they were not the next ones */
+    FAR_RECV, /* a: octets; how many came before the end; .bad if not the next ones */
     FAR_SHUTDOWN, /* a: how */
     FAR_CLOSE,
     FAR_RESET, /* close with SO_LINGER 0 */
