@@ -2,7 +2,7 @@
  * What the scenarios of sem share: the outcome's text, and the far end of the connection.
  *
  * A scenario gets its connected socket and says what it saw. Nothing that differs from run to run
- * is said (how much a buffer took, how long it was to the millisecond): the outcomes with and without
+ * is said (how much a buffer took, how long it was to the millisecond): outcomes with and without
  * sockwarp are compared as text.
  */
 #ifndef SW_TESTS_PRELOAD_SEM_H
