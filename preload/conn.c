@@ -244,15 +244,15 @@ int conn_go_full(struct sock *s, struct conn *c)
         on = 1;
         c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
     }
+    r = conn_tx_flush(c, fd, false); /* the initiator's RTR */
+    if (r == -EAGAIN)
+        conn_tx_later(c, fd);
     /*
      * The startup's exchange has put the kernel into its request-and-response mode, where acknowledgements wait for data to
      * go with. A fresh TCP connection is not in it: the program's first small writes would feel the difference.
      */
     int quick = 1;
     REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
-    r = conn_tx_flush(c, fd, false); /* the initiator's RTR */
-    if (r == -EAGAIN)
-        conn_tx_later(c, fd);
     struct sockaddr_storage peer = c->peer;
     proc_explain(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
     return 0;

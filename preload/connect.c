@@ -163,6 +163,14 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
             return r;
         drive_step(s);
     }
+    /* An RTR by Read is answered; until the answer is taken in, the kernel shows a readable socket. */
+    uint64_t end = proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u;
+    while (conn_state(c) == CONN_FULL && c->neg.mpa.res.rtr == MPA_RTR_READ &&
+           iwarp_reads_done(&c->ep) == 0 && !conn_rx_progress(c, fd, true) && proc_now_ns() < end) {
+        int r = drive_wait(fd, POLLIN, end, s);
+        if (r < 0 && r != -EINTR)
+            break;
+    }
     /* (A peer that reset after it had answered is told by the first read.) */
     return c->peer_closed ? 0 : -atomic_exchange(&c->so_error, 0);
 }
