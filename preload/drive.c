@@ -16,6 +16,7 @@
 #include "preload/connect.h"
 #include "preload/epoll.h"
 #include "preload/proc.h"
+#include "preload/ready.h"
 #include "preload/real.h"
 
 #define WAIT_MAX 128u
@@ -214,6 +215,16 @@ static bool step_in(struct conn *c, int fd)
     }
 }
 
+/*
+ * What is to be waited for has changed. A thread in poll may have looked while we were at it (it found the turns taken and
+ * went to sleep for what we have taken since): it looks again.
+ */
+static void changed(struct sock *s)
+{
+    epoll_conn_changed(s);
+    ready_told(s);
+}
+
 /* Plain on this connection: octets that came beside the negotiation are the program's. */
 static void stay_plain(struct sock *s, struct conn *c)
 {
@@ -258,7 +269,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
         break;
     }
     drive_remove(s);
-    epoll_conn_changed(s);
+    changed(s);
 }
 
 void drive_step(struct sock *s)
@@ -270,7 +281,7 @@ void drive_step(struct sock *s)
     if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
         if (conn_state(c) != CONN_CONNECTING) {
             drive_remove(s);
-            epoll_conn_changed(s);
+            changed(s);
         }
         return;
     }
@@ -297,7 +308,7 @@ void drive_step(struct sock *s)
             break;
     }
     if (c->kernel_wants != wanted)
-        epoll_conn_changed(s);
+        changed(s);
 }
 
 int drive_sock(struct sock *s, bool brief)
