@@ -78,10 +78,10 @@ struct conn {
     /* tx */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
     bool tx_shut;             /* the program shut down its side, or FIN was posted */
-    bool fin_owed;            /* FIN waits for the tail before it */
-    bool tx_rest;             /* something may be queued: flush before posting more */
+    _Atomic bool fin_owed;    /* FIN waits for the tail before it; read by any as a hint, as the next two */
+    _Atomic bool tx_rest;     /* something may be queued: flush before posting more */
     struct transport_job job; /* sends a frame's tail while the program does other things */
-    bool job_runs;
+    _Atomic bool job_runs;
     bool job_stopped;         /* by us: it may have sent a part */
     size_t job_len;           /* octets it was given */
     _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
@@ -160,7 +160,7 @@ static inline bool conn_may_be_staged(const struct conn *c)
 ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
 /*
  * Takes in what the kernel has without waiting (if `fill`), and decodes. rx held. Returns 1: readable (octets, end or
- * error), 0: not, -EAGAIN never. *drained: the kernel had nothing more.
+ * error) or 0.
  */
 int conn_rx_progress(struct conn *c, int fd, bool fill);
 /* The same, until the kernel has nothing or staging is full. rx held. */
