@@ -232,6 +232,15 @@ int conn_go_full(struct sock *s, struct conn *c)
         iwarp_in_fed(&c->ep, c->in_len);
         c->in_len = 0;
     }
+    /* A low-water mark that the program set before counts its octets, the kernel's from now on frames. */
+    int lowat = 1;
+    socklen_t lowat_len = sizeof(lowat);
+    if (proc.lowat_used &&
+        REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &lowat_len) == 0 && lowat != 1) {
+        atomic_store(&c->user_lowat, (uint32_t)lowat);
+        lowat = 1;
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
+    }
     atomic_store(&c->reason, REASON_UPGRADED);
     move(c, CONN_FULL);
     /*

@@ -120,6 +120,15 @@ static void set_lowat(int fd, int octets)
     REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &octets, sizeof(octets));
 }
 
+/* The kernel's low-water mark is ours no longer. */
+static void lowat_back(struct conn *c, int fd, int octets)
+{
+    if (c->lowat_now == 1)
+        return;
+    set_lowat(fd, octets);
+    c->lowat_now = 1;
+}
+
 /* The responder looks without taking: a plain client's octets stay where they are. False: would block. */
 static bool step_peek(struct conn *c, int fd)
 {
@@ -137,6 +146,7 @@ static bool step_peek(struct conn *c, int fd)
     }
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used > 0) {
+        lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
         n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
         if (n != (ssize_t)used) /* somebody took them behind our back */
             trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
@@ -240,10 +250,7 @@ static void stay_plain(struct sock *s, struct conn *c)
 /* The negotiation is over, one way or the other. */
 static void settle(struct sock *s, struct conn *c, int fd)
 {
-    if (c->lowat_now != 1) {
-        set_lowat(fd, (int)atomic_load(&c->user_lowat));
-        c->lowat_now = 1;
-    }
+    lowat_back(c, fd, (int)atomic_load(&c->user_lowat));
     switch (c->neg.state) {
     case NEGOTIATE_DONE:
         if (conn_go_full(s, c) < 0)

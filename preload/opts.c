@@ -34,6 +34,8 @@ static int set_option(struct sock *s, int level, int name, const void *val, sock
 {
     unsigned reason = rules_out(level, name, val, len);
     struct conn *c = s->conn;
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+        atomic_store(&proc.lowat_used, true);
     if (c == NULL) {
         if (reason != REASON_NONE) {
             s->stay_plain = true;

@@ -22,6 +22,7 @@ struct proc {
     struct settings set;
     uint8_t transports;   /* HELLO_TRANSPORT_* built in */
     char program[64];     /* its name, as it was called */
+    _Atomic bool lowat_used; /* the program has set SO_RCVLOWAT on some socket */
     _Atomic bool own_uring; /* the program set up an io_uring: it may wait for sockets unseen */
 };
 
