@@ -58,8 +58,14 @@ static void decode(struct conn *c, int fd)
         break_off(c, fd);
     else if (iwarp_ctrl_pending(&c->ep))
         send_ctrl(c, fd);
-    if (!could_send && iwarp_can_send(&c->ep))
-        turn_event_signal(&c->rx_left);
+    if (could_send || !iwarp_can_send(&c->ep))
+        return;
+    turn_event_signal(&c->rx_left);
+    if (c->neg.mpa.res.rtr == MPA_RTR_READ) {
+        /* Answering the RTR has put the kernel back into its request-and-response mode (see conn_go_full). */
+        int quick = 1;
+        REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
+    }
 }
 
 /*

@@ -21,6 +21,9 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 
+/* How long a blocking connect waits for the answer to an RTR by Read. */
+#define READ_RTR_NS 20000000u
+
 static struct verdicts verdicts;
 static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER; /* protects verdicts; innermost */
 
@@ -163,8 +166,11 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
             return r;
         drive_step(s);
     }
-    /* An RTR by Read is answered; until the answer is taken in, the kernel shows a readable socket. */
-    uint64_t end = proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u;
+    /*
+     * An RTR by Read is answered; until the answer is taken in, the kernel shows a readable socket. But the responder's
+     * program may not look at its connection for long.
+     */
+    uint64_t end = proc_now_ns() + READ_RTR_NS;
     while (conn_state(c) == CONN_FULL && c->neg.mpa.res.rtr == MPA_RTR_READ &&
            iwarp_reads_done(&c->ep) == 0 && !conn_rx_progress(c, fd, true) && proc_now_ns() < end) {
         int r = drive_wait(fd, POLLIN, end, s);
