@@ -176,6 +176,8 @@ void conn_rx_lowat(struct conn *c, int fd);
 ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
 /* Sends what is queued: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
 int conn_tx_flush(struct conn *c, int fd, bool block);
+/* Flushes without waiting; what does not go is handed to the transport. As conn_tx_flush. tx held. */
+int conn_tx_push(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */
 void conn_nodelay_back(struct conn *c, int fd);
 /* shutdown(2) of an accelerated connection. */
@@ -189,8 +191,8 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
 void conn_tx_finished(uint32_t wait_ms);
 /* Hands the queued rest to the transport, so that it goes without us. tx held. */
 void conn_tx_later(struct conn *c, int fd);
-/* The asynchronous send is over or is stopped; what it sent is booked. tx held. wait: until it is over. */
-void conn_tx_reap(struct conn *c, bool wait);
+/* The asynchronous send is over or is stopped; what it sent is booked. tx held. */
+void conn_tx_reap(struct conn *c);
 /* Stops it, and books what it sent. tx held. */
 void conn_tx_stop(struct conn *c);
 

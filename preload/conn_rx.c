@@ -56,7 +56,7 @@ static void decode(struct conn *c, int fd)
     bool could_send = iwarp_can_send(&c->ep);
     if (stream_poll(&c->st) < 0)
         break_off(c, fd);
-    else if (iwarp_ctrl_pending(&c->ep))
+    else
         send_ctrl(c, fd);
     if (could_send || !iwarp_can_send(&c->ep))
         return;

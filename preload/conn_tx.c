@@ -30,9 +30,9 @@ static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects f
 static struct sock *finishing[FINISHING_MAX];
 static unsigned finishing_n;
 
-void conn_tx_reap(struct conn *c, bool wait)
+void conn_tx_reap(struct conn *c)
 {
-    if (!c->job_runs || !transport_now()->send_over(&c->job, wait))
+    if (!c->job_runs || !transport_now()->send_over(&c->job, false))
         return;
     bool natural = !c->job_stopped;
     c->job_runs = c->job_stopped = false;
@@ -56,7 +56,7 @@ void conn_tx_stop(struct conn *c)
 {
     c->job_stopped = true;
     transport_now()->send_cancel(&c->job);
-    conn_tx_reap(c, false);
+    conn_tx_reap(c);
 }
 
 /*
@@ -94,10 +94,9 @@ static int out_once(struct conn *c, int fd, int flags)
 int conn_tx_flush(struct conn *c, int fd, bool block)
 {
     if (c->job_runs) {
-        conn_tx_reap(c, false);
-        if (c->job_runs) {
+        conn_tx_reap(c);
+        if (c->job_runs)
             conn_tx_stop(c);
-        }
         if (c->job_runs)
             return -EAGAIN; /* another process's ring has it */
     }
@@ -129,6 +128,15 @@ void conn_tx_later(struct conn *c, int fd)
     c->job.iov_n = (uint32_t)n;
     c->job_len = len;
     c->job_runs = transport_now()->send_start(&c->job) == 0;
+}
+
+int conn_tx_push(struct conn *c, int fd)
+{
+    int r = conn_tx_flush(c, fd, false);
+    c->tx_rest = r != 0;
+    if (r == -EAGAIN)
+        conn_tx_later(c, fd);
+    return r;
 }
 
 /* Waits (bounded) and sends by hand. */
@@ -193,12 +201,12 @@ void conn_tx_finished(uint32_t wait_ms)
         pthread_mutex_lock(&finishing_lock);
         for (unsigned i = finishing_n; i-- > 0 && n < SW_ARRAY_LEN(done);) {
             struct conn *c = finishing[i]->conn;
-            conn_tx_reap(c, false);
+            conn_tx_reap(c);
             while (c->job_runs && end != 0 && proc_now_ns() < end) {
                 /* The descriptor is the transport's, but still open: wait for room or an error. */
                 struct pollfd p = { .fd = c->job.fd, .events = POLLOUT };
                 REAL(poll)(&p, 1, (int)((end - proc_now_ns()) / 1000000u + 1));
-                conn_tx_reap(c, false);
+                conn_tx_reap(c);
                 if (c->job_runs)
                     sched_yield();
             }
@@ -316,10 +324,8 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         conn_nodelay_back(c, fd);
     if (c->tx_rest && !c->job_runs) {
         /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
-        int f = conn_tx_flush(c, fd, false);
-        c->tx_rest = f != 0;
-        if (f == -EAGAIN)
-            conn_tx_later(c, fd);
+        int f = conn_tx_push(c, fd);
+        (void)f; /* what is left goes on by itself, and the next call says what went wrong */
     }
     if (done > 0)
         return (ssize_t)done;

@@ -259,11 +259,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         int err = atomic_exchange(&c->so_error, 0);
         if (err != 0)
             return -err;
-        bool failed = st == CONN_PLAIN && atomic_load(&c->reason) == REASON_NOT_CONNECTED;
-        int r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
-        if (failed && r != -EALREADY && r != -ECONNREFUSED && r != -ETIMEDOUT && r != -EHOSTUNREACH)
-            trace_debug("fd %d: connected again, plain", fd);
-        return r;
+        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
     }
     if (s->kind != SOCK_NEW || peer == NULL ||
         !((peer->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||

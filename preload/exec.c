@@ -59,11 +59,6 @@ void exec_before_fork(void)
     sock_each(stop_job, NULL);
 }
 
-void exec_after_fork(bool child)
-{
-    (void)child; /* a fork that failed is noticed by the call itself */
-}
-
 /* What was stopped goes on with whatever the program does next. */
 pid_t fork(void)
 {
@@ -166,20 +161,40 @@ static void return_one(int fd, struct sock *s, void *arg)
         conn_count_child(s->conn, 1);
 }
 
-static int do_exec(const char *path, char *const argv[], char *const envp[], bool search)
-{
-    if (!proc_on() || proc_is_borrowed())
-        return search ? REAL(execvpe)(path, argv, envp) : REAL(execve)(path, argv, envp);
+/* An exec under way: begin, the real call, and, since it came back, failed. */
+struct leaving {
     struct inherit in;
     char text[2100];
     void *mem;
-    char *const *env = next_env(envp, &in, text, &mem);
+    bool ours;
+};
+
+static char *const *leave_begin(struct leaving *l, char *const envp[])
+{
+    l->mem = NULL;
+    l->ours = proc_on() && !proc_is_borrowed();
+    if (!l->ours)
+        return envp;
+    char *const *env = next_env(envp, &l->in, l->text, &l->mem);
     sock_each(leave_one, NULL);
-    int r = search ? REAL(execvpe)(path, argv, env) : REAL(execve)(path, argv, env);
+    return env;
+}
+
+static void leave_failed(struct leaving *l)
+{
     int err = errno;
-    sock_each(return_one, NULL);
-    free(mem);
+    if (l->ours)
+        sock_each(return_one, NULL);
+    free(l->mem);
     errno = err;
+}
+
+static int do_exec(const char *path, char *const argv[], char *const envp[], bool search)
+{
+    struct leaving l;
+    char *const *env = leave_begin(&l, envp);
+    int r = search ? REAL(execvpe)(path, argv, env) : REAL(execve)(path, argv, env);
+    leave_failed(&l);
     return r;
 }
 
@@ -244,33 +259,22 @@ int execle(const char *path, const char *arg, ...)
     return do_exec(path, argv, env, false);
 }
 
-/* path NULL: fexecve(dirfd). */
-static int do_exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
-{
-    struct inherit in;
-    char text[2100];
-    void *mem = NULL;
-    bool ours = proc_on() && !proc_is_borrowed();
-    char *const *env = ours ? next_env(envp, &in, text, &mem) : envp;
-    if (ours)
-        sock_each(leave_one, NULL);
-    int r = path == NULL ? REAL(fexecve)(dirfd, argv, env) : REAL(execveat)(dirfd, path, argv, env, flags);
-    int err = errno;
-    if (ours)
-        sock_each(return_one, NULL);
-    free(mem);
-    errno = err;
-    return r;
-}
-
 int fexecve(int fd, char *const argv[], char *const envp[])
 {
-    return do_exec_at(fd, NULL, argv, envp, 0);
+    struct leaving l;
+    char *const *env = leave_begin(&l, envp);
+    int r = REAL(fexecve)(fd, argv, env);
+    leave_failed(&l);
+    return r;
 }
 
 int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-    return do_exec_at(dirfd, path, argv, envp, flags);
+    struct leaving l;
+    char *const *env = leave_begin(&l, envp);
+    int r = REAL(execveat)(dirfd, path, argv, env, flags);
+    leave_failed(&l);
+    return r;
 }
 
 /* The child's descriptors may be moved about by file actions: nothing is handed on by number. */

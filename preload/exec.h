@@ -4,11 +4,8 @@
 #ifndef SW_PRELOAD_EXEC_H
 #define SW_PRELOAD_EXEC_H
 
-#include <stdbool.h>
-
-/* Around fork; the locks of sock.c and drive.c are taken by their own functions after this one. */
+/* Before a fork, and before the locks of sock.c and drive.c are taken for it: stops sends, counts the child in. */
 void exec_before_fork(void);
-void exec_after_fork(bool child);
 
 /* At start: takes over accepted connections the previous program left untouched (SOCKWARP_INHERIT). */
 void exec_inherit(void);

@@ -166,7 +166,6 @@ static void after_fork_parent(void)
 {
     sock_after_fork(false);
     drive_after_fork();
-    exec_after_fork(false);
 }
 
 static void after_fork_child(void)
@@ -184,7 +183,6 @@ static void after_fork_child(void)
     const struct transport_ops *t = transport_if_any();
     if (t != NULL)
         t->after_fork();
-    exec_after_fork(true);
 }
 
 static void init_once(void)

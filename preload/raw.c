@@ -95,7 +95,7 @@ long syscall(long number, ...)
     case SYS_sendfile:
         return sendfile(I(0), I(1), P(2), Z(3));
     case SYS_splice:
-        return REAL(splice) ? splice(I(0), P(1), I(2), P(3), Z(4), U(5)) : -1;
+        return splice(I(0), P(1), I(2), P(3), Z(4), U(5));
     case SYS_dup:
         return dup(I(0));
     case SYS_dup3:

@@ -77,11 +77,7 @@ static bool writable(struct conn *c, int fd, short kernel, short *ask)
         return false;
     bool yes = true;
     if (c->job_runs || c->tx_rest || c->fin_owed) {
-        int r = conn_tx_flush(c, fd, false);
-        c->tx_rest = r != 0;
-        yes = r != -EAGAIN;
-        if (!yes)
-            conn_tx_later(c, fd);
+        yes = conn_tx_push(c, fd) != -EAGAIN;
     }
     turn_give(&c->tx);
     return yes;
