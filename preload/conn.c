@@ -84,6 +84,8 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
         return NULL;
     /* All but procs; the protocol parts are set up when they begin. */
     memset((uint8_t *)c + sizeof(c->procs), 0, offsetof(struct conn, ep) - sizeof(c->procs));
+    turn_init(&c->rx);
+    turn_init(&c->tx);
     c->responder = responder;
     c->require = rule->action == POLICY_REQUIRE;
     c->opts = rule->opts;
@@ -287,23 +289,14 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
     proc_explain(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
 }
 
-/* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
-enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
-
 /* A connection that stayed plain did its reading and writing without us: the kernel counted. */
 static void plain_totals(int fd, struct stats_record *r)
 {
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    memset(&info, 0, sizeof(info));
-    if (fd < 0 || REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+    uint64_t rx, tx;
+    if (!conn_kernel_totals(fd, &rx, &tx))
         return;
-    /* The FIN of the peer has a sequence number too. (After a reset this is one too few.) */
-    bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||
-               info.tcpi_state == TCP_CLOSING || info.tcpi_state == TCP_TIME_WAIT;
-    r->rx_bytes = info.tcpi_bytes_received - (fin && info.tcpi_bytes_received > 0);
-    /* Retransmissions are in bytes_sent but not in what the program wrote. */
-    r->tx_bytes = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+    r->rx_bytes = rx;
+    r->tx_bytes = tx;
 }
 
 static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)

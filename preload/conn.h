@@ -60,6 +60,8 @@ struct conn {
                                  so the end is what the program sees, not another connection */
     bool peer_reset;          /* and by a reset of its own */
     uint64_t born_ns;         /* any */
+    uint64_t kernel_rx, kernel_tx; /* octets taken from and given to the socket: rx, tx; see conn_orphan.c */
+    _Atomic bool broken;      /* any: whoever held a turn died in the middle of it; the connection was reset */
 
     /* memory: constant from conn_buffers to conn_release */
     uint8_t *mem;
@@ -148,6 +150,30 @@ static inline bool conn_may_be_staged(const struct conn *c)
     return c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
            (conn_state(c) == CONN_FULL &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
+}
+
+/* ---- conn_orphan.c ---- */
+
+/*
+ * Whoever held the turn left it without giving it back: mends what it protects, or resets the connection. The turn is
+ * held; call these before anything else that depends on it.
+ */
+void conn_rx_orphaned(struct conn *c, int fd);
+void conn_tx_orphaned(struct conn *c, int fd);
+
+/* Octets of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
+bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx);
+
+static inline void conn_rx_whole(struct conn *c, int fd)
+{
+    if (SW_UNLIKELY(c->rx.orphan != TURN_WHOLE))
+        conn_rx_orphaned(c, fd);
+}
+
+static inline void conn_tx_whole(struct conn *c, int fd)
+{
+    if (SW_UNLIKELY(c->tx.orphan != TURN_WHOLE))
+        conn_tx_orphaned(c, fd);
 }
 
 /* ---- conn_rx.c ---- */

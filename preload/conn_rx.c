@@ -13,6 +13,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
@@ -51,7 +52,7 @@ static void break_off(struct conn *c, int fd)
 /* Decodes what is staged. */
 static void decode(struct conn *c, int fd)
 {
-    if (c->st.rx.end == STREAM_BROKEN)
+    if (c->st.rx.end == STREAM_BROKEN || c->broken)
         return;
     bool could_send = iwarp_can_send(&c->ep);
     if (stream_poll(&c->st) < 0)
@@ -78,9 +79,19 @@ static ssize_t fill(struct conn *c, int fd, int flags)
     size_t room = stream_paused(&c->st) ? 0 : iwarp_in_space(&c->ep, &p);
     if (room == 0)
         return -ENOBUFS;
-    ssize_t n = REAL(recv)(fd, p, room, flags);
+    ssize_t n;
+    if (flags & MSG_DONTWAIT) {
+        n = REAL(recv)(fd, p, room, flags);
+    } else {
+        turn_sleep(&c->rx);
+        struct cancel w = cancel_allow();
+        n = REAL(recv)(fd, p, room, flags);
+        cancel_restore(w);
+        turn_wake(&c->rx);
+    }
     if (n < 0)
         return -errno;
+    c->kernel_rx += (uint64_t)n;
     c->rx_more = (size_t)n == room;
     atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
     if (n == 0 && c->rx_shut)
@@ -94,6 +105,7 @@ static ssize_t fill(struct conn *c, int fd, int flags)
 
 int conn_rx_progress(struct conn *c, int fd, bool take)
 {
+    conn_rx_whole(c, fd);
     if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
         return 1;
     if (conn_state(c) != CONN_FULL)
@@ -118,6 +130,7 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
 
 void conn_rx_all(struct conn *c, int fd)
 {
+    conn_rx_whole(c, fd);
     if (conn_state(c) != CONN_FULL)
         return;
     do
@@ -159,7 +172,7 @@ static ssize_t end_result(struct conn *c)
 static bool ended(const struct conn *c)
 {
     return atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
-           (conn_state(c) == CONN_FULL && c->st.rx.end != STREAM_OPEN);
+           (conn_state(c) == CONN_FULL && (c->st.rx.end != STREAM_OPEN || c->broken));
 }
 
 /* Gives out what is ready. `done` octets were given before; with MSG_PEEK they are passed over. */
@@ -209,17 +222,17 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
             events |= POLLOUT; /* the peer may wait for it before it answers */
         turn_give(&c->tx);
     }
-    turn_sleep(&c->rx);
     if (events != POLLIN || drive_others(s)) {
         uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
+        turn_sleep(&c->rx);
         r = drive_wait(fd, events, deadline, s);
+        turn_wake(&c->rx);
         r = r > 0 ? fill(c, fd, MSG_DONTWAIT) : r == 0 && deadline != 0 ? -EAGAIN : r;
         if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
             r = 0;
     } else {
         r = fill(c, fd, 0);
     }
-    turn_wake(&c->rx);
     return r < 0 ? r : 0;
 }
 
@@ -229,6 +242,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     size_t lowat = atomic_load(&c->user_lowat);
     size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
     size_t done = 0;
+    conn_rx_whole(c, fd);
     for (;;) {
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
@@ -286,7 +300,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
     }
 }
 
-ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
     struct conn *c = s->conn;
     if (flags & (MSG_OOB | MSG_ERRQUEUE))
@@ -320,5 +334,13 @@ ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
         ready_left_over(s);
     if (n == 0 && plain)
         return CONN_ASK_KERNEL;
+    return n;
+}
+
+ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct cancel hold = cancel_hold();
+    ssize_t n = recv_active(s, fd, it, len, flags);
+    cancel_restore(hold);
     return n;
 }

@@ -17,6 +17,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
@@ -36,9 +37,11 @@ void conn_tx_reap(struct conn *c)
         return;
     bool natural = !c->job_stopped;
     c->job_runs = c->job_stopped = false;
-    if (c->job.result > 0)
+    if (c->job.result > 0) {
         iwarp_out_sent(&c->ep, (size_t)c->job.result);
-    else if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR &&
+        c->kernel_tx += (uint64_t)c->job.result;
+    }
+    if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR &&
              c->job.result != -ECANCELED)
         atomic_store(&c->so_error, (int)-c->job.result);
     /* It does not end in the middle of its own accord: the error went to the ring, and with it is told but once. */
@@ -84,15 +87,28 @@ static int out_once(struct conn *c, int fd, int flags)
     if (n == 0)
         return 0;
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
-    ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
+    ssize_t sent;
+    if (flags & MSG_DONTWAIT) {
+        sent = REAL(sendmsg)(fd, &msg, flags);
+    } else {
+        turn_sleep(&c->tx);
+        struct cancel w = cancel_allow();
+        sent = REAL(sendmsg)(fd, &msg, flags);
+        cancel_restore(w);
+        turn_wake(&c->tx);
+    }
     if (sent < 0)
         return -errno;
+    c->kernel_tx += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
     return (size_t)sent == len ? 0 : -EINPROGRESS;
 }
 
 int conn_tx_flush(struct conn *c, int fd, bool block)
 {
+    conn_tx_whole(c, fd);
+    if (c->broken)
+        return -EPIPE;
     if (c->job_runs) {
         conn_tx_reap(c);
         if (c->job_runs)
@@ -284,7 +300,8 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_NOSIGNAL | MSG_CONFIRM)) |
                  (wait ? 0 : MSG_DONTWAIT);
-    if (c->tx_shut)
+    conn_tx_whole(c, fd);
+    if (c->tx_shut || c->broken)
         return broken_pipe(flags);
     size_t done = 0;
     int r = 0;
@@ -380,6 +397,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
                 n = send_plain(fd, it, part, flags | MSG_DONTWAIT);
                 if (n > 0) {
                     c->neg.streamed += (uint64_t)n;
+                    c->kernel_tx += (uint64_t)n;
                     atomic_fetch_add(&c->plain_tx, (uint64_t)n);
                     *done += (size_t)n;
                 }
@@ -438,11 +456,7 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
-    if (wait)
-        turn_sleep(&c->tx);
     ssize_t n = send_full(s, c, fd, it, len, flags);
-    if (wait)
-        turn_wake(&c->tx);
     bool owed = c->tx_rest && !c->job_runs;
     turn_give(&c->tx);
     if (owed) { /* nobody sends the tail but we: in whatever wait comes next */
@@ -453,7 +467,7 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     return n;
 }
 
-ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
@@ -479,6 +493,14 @@ ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
         return c->tx_shut ? broken_pipe(flags) : 0;
     ssize_t n = send_upgraded(s, c, fd, it, len - done, flags);
     return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
+}
+
+ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct cancel hold = cancel_hold();
+    ssize_t n = send_active(s, fd, it, len, flags);
+    cancel_restore(hold);
+    return n;
 }
 
 int conn_shutdown(struct sock *s, int fd, int how)

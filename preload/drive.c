@@ -12,6 +12,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/epoll.h"
@@ -111,6 +112,7 @@ static bool step_out(struct conn *c, int fd)
             return true;
         }
         negotiate_sent(&c->neg, (size_t)n);
+        c->kernel_tx += (uint64_t)n;
     }
     return true;
 }
@@ -148,6 +150,7 @@ static bool step_peek(struct conn *c, int fd)
     if (used > 0) {
         lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
         n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
+        c->kernel_rx += n > 0 ? (uint64_t)n : 0;
         if (n != (ssize_t)used) /* somebody took them behind our back */
             trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
     }
@@ -222,6 +225,7 @@ static bool step_in(struct conn *c, int fd)
             return true;
         }
         c->in_len += (size_t)n;
+        c->kernel_rx += (uint64_t)n;
     }
 }
 
@@ -496,8 +500,10 @@ int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
         uint64_t left = until > now ? until - now : 0;
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         fds[0] = (struct pollfd){ .fd = fd, .events = events };
+        struct cancel c = cancel_allow();
         int r = REAL(ppoll)(fds, n + 1, until ? &ts : NULL, NULL);
         int err = errno;
+        cancel_restore(c);
         drive_filled(fds + 1, socks, n);
         if (r < 0 && (err != EINTR || !drive_restarts()))
             return -err;

@@ -3,8 +3,10 @@
 
 preload_sources = \
     preload/calls.h \
+    preload/cancel.h \
     preload/conn.c \
     preload/conn.h \
+    preload/conn_orphan.c \
     preload/conn_rx.c \
     preload/conn_tx.c \
     preload/connect.c \

@@ -6,23 +6,25 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <time.h>
 
+#include "core/base/fault.h"
 #include "core/base/rawsys.h"
+#include "preload/cancel.h"
+#include "preload/proc.h"
 
-/* Bits of the word; 0: free. */
-enum {
-    TURN_TAKEN = 1,
-    TURN_ASLEEP = 2,  /* the holder waits for the peer */
-    TURN_AWAITED = 4, /* somebody may wait for it: giving it costs a system call */
-};
+/* Whoever waits briefly looks at least so often whether the holder was killed: the kernel wakes the others only. */
+#define BRIEF_NS 50000000
 
-static __thread int32_t my_tid;
+__thread int cancel_program = -1;
 
-static int32_t tid(void)
+static __thread uint32_t my_tid;
+
+static uint32_t tid(void)
 {
     if (SW_UNLIKELY(my_tid == 0))
-        my_tid = (int32_t)rawsys4(__NR_gettid, 0, 0, 0, 0);
+        my_tid = (uint32_t)rawsys4(__NR_gettid, 0, 0, 0, 0);
     return my_tid;
 }
 
@@ -32,104 +34,195 @@ void turn_after_fork(void)
 }
 
 /* Shared between processes, so not FUTEX_PRIVATE. */
-static long futex(_Atomic uint32_t *word, int op, uint32_t val, const struct timespec *timeout)
+static long futex(void *word, int op, uint32_t val, const struct timespec *timeout)
 {
     return rawsys4(__NR_futex, (long)word, op, val, (long)timeout);
 }
 
-static bool taken(struct turn *t, uint32_t as)
+/* The same as a point of cancellation. */
+static __attribute__((noinline)) long futex_cancellable(void *word, uint32_t val, const struct timespec *timeout)
 {
-    uint32_t free = 0;
-    if (!atomic_compare_exchange_strong(&t->word, &free, as))
+    int type;
+    struct cancel c = cancel_allow();
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+    long r = futex(word, FUTEX_WAIT, val, timeout);
+    pthread_setcanceltype(type, NULL);
+    cancel_restore(c);
+    return r;
+}
+
+/*
+ * The word of a robust mutex is the kernel's to write when its holder dies, so its form is the kernel's (futex(2)):
+ * thread id, FUTEX_WAITERS, FUTEX_OWNER_DIED. Where it is in the mutex is in glibc's public headers.
+ */
+static _Atomic uint32_t *word_of(struct turn *t)
+{
+    return (_Atomic uint32_t *)(void *)&t->mutex.__data.__lock;
+}
+
+void turn_init(struct turn *t)
+{
+    pthread_mutexattr_t a;
+    pthread_mutexattr_init(&a);
+    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&t->mutex, &a);
+    pthread_mutexattr_destroy(&a);
+    atomic_store(&t->asleep, 0);
+    atomic_store(&t->brief, 0);
+    atomic_store(&t->frame, 0);
+    t->orphan = TURN_WHOLE;
+    t->other_process = false;
+}
+
+static void orphaned(struct turn *t)
+{
+    /* (One left at work stays so, whoever left it after.) */
+    if (t->orphan != TURN_LEFT_AT_WORK)
+        t->orphan = atomic_load(&t->asleep) ? TURN_LEFT_ASLEEP : TURN_LEFT_AT_WORK;
+    t->other_process |= t->pid != proc.pid;
+    atomic_store(&t->asleep, 0);
+}
+
+static bool taken(struct turn *t, uintptr_t frame)
+{
+    int r = pthread_mutex_trylock(&t->mutex);
+    if (r != 0 && r != EOWNERDEAD)
         return false;
-    atomic_store_explicit(&t->owner, tid(), memory_order_relaxed);
+    if (SW_UNLIKELY(r == EOWNERDEAD)) {
+        pthread_mutex_consistent(&t->mutex);
+        orphaned(t);
+    }
+    atomic_store_explicit(&t->frame, frame, memory_order_relaxed);
+    t->pid = proc.pid;
     return true;
 }
 
 static bool mine(struct turn *t)
 {
-    return atomic_load_explicit(&t->owner, memory_order_relaxed) == tid();
+    return (atomic_load_explicit(word_of(t), memory_order_relaxed) & FUTEX_TID_MASK) == tid();
 }
+
+static bool on_signal_stack(void)
+{
+    stack_t now;
+    return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
+}
+
+/*
+ * This thread has it already. Either a signal handler interrupts the call that does, or that call is no more, because a
+ * handler has jumped out of it. Then its frame is gone from the stack: we are above it, or at least there is no signal
+ * handler between it and us. In this case the turn is ours as it is.
+ */
+static int mine_already(struct turn *t, uintptr_t frame)
+{
+    uintptr_t held = atomic_load_explicit(&t->frame, memory_order_relaxed);
+    if (on_signal_stack())
+        return -EDEADLK;
+    if (frame < held) {
+        proc_unwinding = true; /* libunwind reads from a pipe of its own, through our read() */
+        int handler = fault_in_handler(held);
+        proc_unwinding = false;
+        if (handler != 0)
+            return -EDEADLK;
+    }
+    orphaned(t);
+    atomic_store_explicit(&t->frame, frame, memory_order_relaxed);
+    return 0;
+}
+
+#define FRAME ((uintptr_t)__builtin_frame_address(0))
 
 int turn_try(struct turn *t)
 {
-    return taken(t, TURN_TAKEN) ? 0 : -EBUSY;
-}
-
-/* We may have been the one who was woken for a turn that we do not want any more: the next one has to be. */
-static void pass_on(struct turn *t)
-{
-    uint32_t seen = atomic_load(&t->word);
-    while (seen != 0)
-        if (atomic_compare_exchange_weak(&t->word, &seen, seen | TURN_AWAITED))
-            return;
-    futex(&t->word, FUTEX_WAKE, 1, NULL);
-}
-
-/* brief: gives up when the holder sleeps. */
-static int take(struct turn *t, const struct timespec *timeout, bool interruptible, bool brief)
-{
-    if (taken(t, TURN_TAKEN))
+    uintptr_t frame = FRAME;
+    if (SW_LIKELY(taken(t, frame)))
         return 0;
-    if (mine(t))
-        return -EDEADLK;
-    bool waited = false;
-    /* Whoever waited once cannot know whether others still do. */
-    while (!taken(t, TURN_TAKEN | TURN_AWAITED)) {
-        uint32_t seen = atomic_load(&t->word);
-        if (seen == 0)
-            continue;
-        if ((seen & TURN_ASLEEP) && brief) {
-            if (waited)
-                pass_on(t);
-            return -EBUSY;
-        }
-        if (!(seen & TURN_AWAITED) &&
-            !atomic_compare_exchange_strong(&t->word, &seen, seen | TURN_AWAITED))
-            continue;
-        waited = true;
-        long r = futex(&t->word, FUTEX_WAIT, seen | TURN_AWAITED, timeout);
-        if (r == -ETIMEDOUT || (r == -EINTR && interruptible))
-            return (int)r;
-    }
-    return 0;
+    return mine(t) && mine_already(t, frame) == 0 ? 0 : -EBUSY;
 }
 
 int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
 {
+    uintptr_t frame = FRAME;
+    if (taken(t, frame))
+        return 0;
+    if (mine(t))
+        return mine_already(t, frame);
     struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
                            .tv_nsec = (long)(timeout_ns % 1000000000u) };
-    return take(t, timeout_ns ? &ts : NULL, interruptible, false);
+    _Atomic uint32_t *word = word_of(t);
+    do {
+        uint32_t seen = atomic_load(word);
+        if (seen == 0 || (seen & FUTEX_OWNER_DIED))
+            continue;
+        if (!(seen & FUTEX_WAITERS) && !atomic_compare_exchange_strong(word, &seen, seen | FUTEX_WAITERS))
+            continue;
+        const struct timespec *timeout = timeout_ns ? &ts : NULL;
+        long r = interruptible ? futex_cancellable(word, seen | FUTEX_WAITERS, timeout)
+                               : futex(word, FUTEX_WAIT, seen | FUTEX_WAITERS, timeout);
+        if (r == -ETIMEDOUT || (r == -EINTR && interruptible))
+            return (int)r;
+    } while (!taken(t, frame));
+    /* Whoever waited once cannot know whether others still do. */
+    atomic_fetch_or(word, FUTEX_WAITERS);
+    return 0;
 }
 
 int turn_take_brief(struct turn *t)
 {
-    return take(t, NULL, false, true);
+    uintptr_t frame = FRAME;
+    if (taken(t, frame))
+        return 0;
+    if (mine(t))
+        return mine_already(t, frame);
+    static const struct timespec look = { .tv_nsec = BRIEF_NS };
+    int r = 0;
+    atomic_fetch_add(&t->brief, 1);
+    for (;;) {
+        uint32_t seen = atomic_load(&t->change);
+        if (taken(t, frame))
+            break;
+        if (atomic_load(&t->asleep)) {
+            r = -EBUSY;
+            break;
+        }
+        futex(&t->change, FUTEX_WAIT, seen, &look);
+    }
+    atomic_fetch_sub(&t->brief, 1);
+    return r;
+}
+
+/* Those who wait briefly look again. */
+static void changed(struct turn *t)
+{
+    if (atomic_load(&t->brief) == 0)
+        return;
+    atomic_fetch_add(&t->change, 1);
+    futex(&t->change, FUTEX_WAKE, INT_MAX, NULL);
 }
 
 void turn_give(struct turn *t)
 {
-    atomic_store_explicit(&t->owner, 0, memory_order_relaxed);
-    if (atomic_exchange(&t->word, 0) & TURN_AWAITED)
-        futex(&t->word, FUTEX_WAKE, 1, NULL);
+    pthread_mutex_unlock(&t->mutex);
+    changed(t);
 }
 
 void turn_sleep(struct turn *t)
 {
-    if (atomic_fetch_or(&t->word, TURN_ASLEEP) & TURN_AWAITED)
-        futex(&t->word, FUTEX_WAKE, INT_MAX, NULL); /* the brief ones leave, the others wait on */
+    atomic_store(&t->asleep, 1);
+    changed(t);
 }
 
 void turn_wake(struct turn *t)
 {
-    atomic_fetch_and(&t->word, ~(uint32_t)TURN_ASLEEP);
+    atomic_store(&t->asleep, 0);
 }
 
 int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns)
 {
     struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
                            .tv_nsec = (long)(timeout_ns % 1000000000u) };
-    long r = futex(&e->seq, FUTEX_WAIT, seen, timeout_ns ? &ts : NULL);
+    long r = futex_cancellable(&e->seq, seen, timeout_ns ? &ts : NULL);
     return r == -EINTR || r == -ETIMEDOUT ? (int)r : 0;
 }
 

@@ -2,30 +2,50 @@
  * A turn: a lock for one direction of a connection, whose holder may sleep in the kernel (a blocking recv holds the
  * receive turn, as the kernel's own socket would keep a second reader waiting).
  *
- * It is a futex word in memory that forked processes share. Unlike a mutex, waiting for it can be interrupted: a
- * futex wait without timeout is restarted after SA_RESTART handlers and fails with EINTR after others, with timeout it
- * always fails with EINTR: exactly what a blocking recv without or with SO_RCVTIMEO does.
+ * It is a robust mutex in memory that forked processes share, waited for by futex directly: such a wait can be
+ * interrupted, and, without timeout, is restarted after SA_RESTART handlers and fails with EINTR after others; with
+ * timeout it always fails with EINTR: exactly what a blocking recv without or with SO_RCVTIMEO does.
+ *
+ * A holder can leave without giving it back: it was killed (in another process), or a signal handler jumped out of the
+ * call (siglongjmp). The next one who takes it finds `orphan` set, and has to see whether what it protects is whole.
  *
  * Not recursive: a signal handler that interrupts its own thread's turn gets -EDEADLK.
  */
 #ifndef SW_PRELOAD_TURN_H
 #define SW_PRELOAD_TURN_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/must.h"
 
-struct turn {
-    _Atomic uint32_t word; /* 0: free; else TURN_* of turn.c */
-    _Atomic int32_t owner; /* thread id */
+enum turn_orphan {
+    TURN_WHOLE,
+    TURN_LEFT_ASLEEP,  /* the former holder left it while it waited in the kernel */
+    TURN_LEFT_AT_WORK, /* or somewhere in the middle of its work */
 };
+
+struct turn {
+    pthread_mutex_t mutex;     /* robust, shared between processes */
+    _Atomic uint32_t asleep;   /* the holder waits for the peer */
+    _Atomic uint32_t brief;    /* how many wait on `change`, and what they wait for: */
+    _Atomic uint32_t change;   /* counts when the holder falls asleep or gives it back */
+    _Atomic uintptr_t frame;   /* the holder's stack */
+    int32_t pid;               /* its process */
+    uint8_t orphan;            /* enum turn_orphan; the holder's */
+    bool other_process;        /* it was a killed process that left it; the holder's */
+};
+
+/* Free and whole. */
+void turn_init(struct turn *t);
 
 /* 0 or -EBUSY. */
 int turn_try(struct turn *t) SW_MUST;
 /*
- * Waits for it: timeout_ns 0 = for ever. interruptible: -EINTR as above, else signals do not matter.
+ * Waits for it: timeout_ns 0 = for ever. interruptible: -EINTR as above, else signals do not matter; it is then also a
+ * point where pthread_cancel takes effect, if cancellation is enabled.
  * 0, -EINTR, -ETIMEDOUT, -EDEADLK.
  */
 int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible) SW_MUST;
@@ -37,6 +57,7 @@ void turn_give(struct turn *t);
 /* The holder goes to wait in the kernel for the peer, and is back. */
 void turn_sleep(struct turn *t);
 void turn_wake(struct turn *t);
+
 /* A counter to wait on: somebody else's progress. */
 struct turn_event {
     _Atomic uint32_t seq;

@@ -56,6 +56,7 @@ static struct {
     int (*get_reg)(unw_cursor_t *, int, unw_word_t *);
     int (*get_proc_name)(unw_cursor_t *, char *, size_t, unw_word_t *);
     int (*get_proc_info)(unw_cursor_t *, unw_proc_info_t *);
+    int (*is_signal_frame)(unw_cursor_t *);
     int (*set_caching_policy)(unw_addr_space_t, unw_caching_policy_t);
     unw_addr_space_t *local;
 } lib;
@@ -128,6 +129,7 @@ static int load(void)
     RESOLVE(get_reg, STR(unw_get_reg));
     RESOLVE(get_proc_name, STR(unw_get_proc_name));
     RESOLVE(get_proc_info, STR(unw_get_proc_info));
+    RESOLVE(is_signal_frame, STR(unw_is_signal_frame));
     RESOLVE(set_caching_policy, STR(unw_set_caching_policy));
     RESOLVE(local, STR(unw_local_addr_space));
 #undef RESOLVE
@@ -296,6 +298,20 @@ size_t fault_call_site(char *buf, size_t cap)
         len = held(snprintf(buf, cap, "?"), cap);
     errno = keep;
     return len;
+}
+
+int fault_in_handler(uintptr_t frame)
+{
+    unw_context_t ctx;
+    unw_cursor_t cur;
+    unw_word_t sp;
+
+    if (!usable() || here(&ctx) != 0 || lib.init_local(&cur, &ctx) != 0)
+        return -ENOENT;
+    while (lib.step(&cur) > 0 && lib.get_reg(&cur, UNW_REG_SP, &sp) == 0 && sp <= frame)
+        if (lib.is_signal_frame(&cur) > 0)
+            return 1;
+    return 0;
 }
 
 static __attribute__((noinline)) void print_backtrace(void)

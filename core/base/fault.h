@@ -13,6 +13,7 @@
 #define SW_BASE_FAULT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/base/must.h"
 
@@ -36,6 +37,12 @@ int fault_prepare(void) SW_MUST;
  * symbol). Returns the length written, without the NUL. Keeps errno. Not async-signal-safe.
  */
 size_t fault_call_site(char *buf, size_t cap);
+
+/*
+ * Does a signal handler run between here and the frame at stack address `frame`? 1, 0, or -ENOENT: it
+ * cannot be told (no libunwind). May load libunwind, with malloc.
+ */
+int fault_in_handler(uintptr_t frame) SW_MUST;
 
 /*
  * Called by SW_CHECK: prints "sockwarp: check failed: EXPR at FILE:LINE: STATE" and a backtrace to

@@ -171,6 +171,11 @@ void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
  */
 struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep);
 
+/*
+ * How many octets of posted memory iwarp_out_detach would copy: 0 if the batch can be cut without looking at it.
+ */
+size_t iwarp_out_borrowed(const struct iwarp_ep *ep);
+
 /* False only while the responder waits for the RTR. Any thread. */
 bool iwarp_can_send(const struct iwarp_ep *ep);
 enum iwarp_state iwarp_state_now(const struct iwarp_ep *ep);

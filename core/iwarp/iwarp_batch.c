@@ -228,6 +228,28 @@ static unsigned drop_frames(struct iwarp_ep *ep, uint32_t k)
     return messages;
 }
 
+static bool borrowed(const struct iwarp_ep *ep, const struct iovec *v)
+{
+    return !in_scratch(ep, v->iov_base) && !within(v->iov_base, ep->cfg.out_buf, ep->cfg.out_cap);
+}
+
+size_t iwarp_out_borrowed(const struct iwarp_ep *ep)
+{
+    uint32_t k = iwarp_batch_empty(ep) ? 0 : frames_to_keep(ep);
+    size_t left = k > 0 ? ep->tx.frame[k - 1].end - ep->tx.sent : 0;
+    size_t sum = 0;
+
+    for (uint32_t i = ep->tx.iov_first; left > 0; i++) {
+        const struct iovec *v = &ep->tx.iov[i];
+        size_t len = v->iov_len < left ? v->iov_len : left;
+
+        if (borrowed(ep, v))
+            sum += len;
+        left -= len;
+    }
+    return sum;
+}
+
 struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
 {
     struct iwarp_cut cut = { 0 };
@@ -253,7 +275,7 @@ struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
     for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
         struct iovec *v = &ep->tx.iov[i];
 
-        if (in_scratch(ep, v->iov_base) || within(v->iov_base, ep->cfg.out_buf, ep->cfg.out_cap))
+        if (!borrowed(ep, v))
             continue;
         SW_CHECK(!out_buf_kept && v->iov_len <= ep->cfg.out_cap - ep->tx.out_used,
                  "%zu octets, %zu used", v->iov_len, ep->tx.out_used);

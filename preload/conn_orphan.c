@@ -1,0 +1,104 @@
+/*
+ * A turn whose holder is gone: a process that shared the connection was killed while it held it, a thread was cancelled,
+ * or a signal handler jumped out of the call.
+ *
+ * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered octets that nobody
+ * booked. The kernel's own count says how many. Left in the middle of its work, or with a frame half sent whose octets
+ * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
+ * continue, and nobody reads an octet that was not sent.
+ */
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "core/base/trace.h"
+#include "preload/conn.h"
+#include "preload/real.h"
+
+/* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
+enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+
+bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    if (fd < 0 || REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+        return false;
+    /* The FIN of the peer has a sequence number too. (After a reset this is one too few.) */
+    bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||
+               info.tcpi_state == TCP_CLOSING || info.tcpi_state == TCP_TIME_WAIT;
+    *rx = info.tcpi_bytes_received - (fin && info.tcpi_bytes_received > 0);
+    /* Retransmissions are in bytes_sent but not in what was written. */
+    *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+    return true;
+}
+
+static void broken(struct conn *c, int fd, const char *what)
+{
+    trace_error("fd %d: whoever was %s is gone in the middle of it; the connection is reset", fd, what);
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
+    REAL(connect)(fd, &none, sizeof(none));
+    atomic_store(&c->so_error, ECONNRESET);
+    atomic_store(&c->broken, true);
+}
+
+/* True: what the kernel delivered to the one who is gone is booked. */
+static bool rx_mended(struct conn *c, int fd)
+{
+    uint64_t rx, tx;
+    int queued = 0;
+    if (!conn_kernel_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0)
+        return false;
+    uint64_t taken = rx - (uint64_t)queued;
+    if (taken == c->kernel_rx)
+        return true;
+    uint8_t *p;
+    size_t room = iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
+    if (taken < c->kernel_rx || taken - c->kernel_rx > room)
+        return false;
+    iwarp_in_fed(&c->ep, (size_t)(taken - c->kernel_rx));
+    c->kernel_rx = taken;
+    return true;
+}
+
+void conn_rx_orphaned(struct conn *c, int fd)
+{
+    bool asleep = c->rx.orphan == TURN_LEFT_ASLEEP;
+    c->rx.orphan = TURN_WHOLE;
+    c->rx.other_process = false;
+    /* (The steps of a negotiation are taken again from where they stood.) */
+    if (conn_state(c) == CONN_FULL && !(asleep && rx_mended(c, fd)))
+        broken(c, fd, "receiving");
+}
+
+static bool tx_mended(struct conn *c, int fd, bool other_process)
+{
+    const struct iovec *iov;
+    size_t len;
+    uint64_t rx, tx;
+    if (iwarp_out(&c->ep, &iov, &len) == 0)
+        return true;
+    if (!conn_kernel_totals(fd, &rx, &tx) || tx < c->kernel_tx || tx - c->kernel_tx > len)
+        return false;
+    iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
+    c->kernel_tx = tx;
+    if (other_process && iwarp_out_borrowed(&c->ep) > 0)
+        return false;
+    struct iwarp_cut cut = iwarp_out_detach(&c->ep);
+    stream_unpost(&c->st, cut.frames);
+    c->tx_rest = true;
+    return true;
+}
+
+void conn_tx_orphaned(struct conn *c, int fd)
+{
+    bool asleep = c->tx.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.other_process;
+    c->tx.orphan = TURN_WHOLE;
+    c->tx.other_process = false;
+    if (conn_state(c) == CONN_FULL && !(asleep && tx_mended(c, fd, other_process)))
+        broken(c, fd, "sending");
+}
