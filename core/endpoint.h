@@ -56,8 +56,24 @@ struct endpoint_ops {
     void (*release)(struct endpoint *ep, const uint8_t *upto);
 };
 
+/*
+ * The operations are named by their distance from an object of the library, not by their address: an
+ * endpoint may lie in memory that programs share which have the library at different places.
+ */
 struct endpoint {
-    const struct endpoint_ops *ops;
+    ptrdiff_t ops_off;
 };
+
+extern const char endpoint_anchor;
+
+static inline const struct endpoint_ops *endpoint_ops(const struct endpoint *ep)
+{
+    return (const struct endpoint_ops *)((uintptr_t)&endpoint_anchor + (uintptr_t)ep->ops_off);
+}
+
+static inline void endpoint_init(struct endpoint *ep, const struct endpoint_ops *ops)
+{
+    ep->ops_off = (ptrdiff_t)((uintptr_t)ops - (uintptr_t)&endpoint_anchor);
+}
 
 #endif

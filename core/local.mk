@@ -22,6 +22,7 @@ core_sources = \
     core/ddp/segment.h \
     core/ddp/stag.c \
     core/ddp/stag.h \
+    core/endpoint.c \
     core/endpoint.h \
     core/iwarp/iwarp.c \
     core/iwarp/iwarp.h \

@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/base/reason.h"
@@ -31,17 +30,6 @@ static const struct sm_state states[] = {
     [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
 };
 
-/* Slots are never unmapped: a child may hold one that the parent gave back. */
-/* Untouched pages cost nothing: `pre` and `msg` are rarely used, `out` seldom. */
-#define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN + STREAM_HDR_LEN + CONN_EAGER_MAX)
-
-#define BLOCK_SLOTS 16u
-#define BLOCKS_MAX 4096u
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects blocks, blocks_n. Innermost. */
-static struct conn *blocks[BLOCKS_MAX];
-static unsigned blocks_n;
-
 static void move(struct conn *c, enum conn_state to)
 {
     uint8_t st = atomic_load(&c->state);
@@ -49,43 +37,11 @@ static void move(struct conn *c, enum conn_state to)
     atomic_store(&c->state, st);
 }
 
-static struct conn *slot_claim(void)
-{
-    static unsigned hint; /* the lock's */
-    for (unsigned n = 0; n < blocks_n; n++) {
-        unsigned b = (hint + n) % blocks_n;
-        for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
-            uint32_t none = 0;
-            if (atomic_load(&blocks[b][i].procs) != 0 ||
-                !atomic_compare_exchange_strong(&blocks[b][i].procs, &none, 1))
-                continue;
-            hint = b;
-            return &blocks[b][i];
-        }
-    }
-    if (blocks_n == BLOCKS_MAX)
-        return NULL;
-    struct conn *block = mmap(NULL, BLOCK_SLOTS * sizeof(*block), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (block == MAP_FAILED)
-        return NULL;
-    hint = blocks_n;
-    blocks[blocks_n++] = block;
-    atomic_store(&block[0].procs, 1);
-    return &block[0];
-}
-
 struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule)
 {
-    pthread_mutex_lock(&lock);
-    struct conn *c = slot_claim();
-    pthread_mutex_unlock(&lock);
+    struct conn *c = conn_alloc();
     if (c == NULL)
         return NULL;
-    /* All but procs; the protocol parts are set up when they begin. */
-    memset((uint8_t *)c + sizeof(c->procs), 0, offsetof(struct conn, ep) - sizeof(c->procs));
-    turn_init(&c->rx);
-    turn_init(&c->tx);
     c->responder = responder;
     c->require = rule->action == POLICY_REQUIRE;
     c->opts = rule->opts;
@@ -96,50 +52,6 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
     atomic_store(&c->state, CONN_FREE);
     move(c, state);
     return c;
-}
-
-int conn_buffers(struct conn *c)
-{
-    if (c->mem != NULL)
-        return 0;
-    size_t len = CONN_MEM_LEN;
-    uint8_t *mem = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (mem == MAP_FAILED)
-        return -ENOMEM;
-    c->mem = mem;
-    c->in = mem;
-    c->out = mem + CONN_IN_LEN;
-    c->pre = c->out + CONN_OUT_LEN;
-    c->msg = c->pre + CONN_PRE_LEN;
-    c->pre_cap = CONN_PRE_LEN;
-    return 0;
-}
-
-int conn_grow_pre(struct conn *c)
-{
-    if (c->pre_cap == CONN_PRE_BIG_LEN)
-        return -ENOSPC;
-    uint8_t *big = mmap(NULL, CONN_PRE_BIG_LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (big == MAP_FAILED)
-        return -ENOMEM;
-    memcpy(big, c->pre, c->in_len);
-    c->pre = big;
-    c->pre_cap = CONN_PRE_BIG_LEN;
-    return 0;
-}
-
-void conn_release(struct conn *c)
-{
-    if (c->pre_cap == CONN_PRE_BIG_LEN)
-        munmap(c->pre, CONN_PRE_BIG_LEN);
-    if (c->mem != NULL)
-        munmap(c->mem, CONN_MEM_LEN);
-    atomic_fetch_sub(&c->procs, 1); /* at 0 somebody else may have it at once */
-}
-
-void conn_count_child(struct conn *c, int by)
-{
-    atomic_fetch_add(&c->procs, (uint32_t)by);
 }
 
 static size_t mulpdu(const struct conn *c, int fd)
@@ -323,7 +235,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
         plain_totals(fd, r);
         return;
     }
-    r->transport = c->ep.base.ops->name;
+    r->transport = endpoint_ops(&c->ep.base)->name;
     r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
     r->crc = c->neg.mpa.res.crc;
     r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
@@ -371,7 +283,7 @@ static void reset_if_unread(struct conn *c, int fd)
 /* Octets accepted from the program but not yet in the kernel's hands go on after close. */
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
-    if (atomic_load(&c->procs) != 1)
+    if (!holders_alone(&c->holders))
         return; /* another process has it still: its next call sends what is left */
     reset_if_unread(c, fd);
     if (turn_take_brief(&c->tx) < 0)
@@ -390,7 +302,7 @@ void conn_last_close(struct sock *s, int fd)
     if (conn_state(c) == CONN_FULL && fd >= 0)
         settle_close(s, c, fd);
     /* Whoever holds it last writes the record. */
-    if (atomic_load(&c->procs) == 1)
+    if (holders_alone(&c->holders))
         conn_record(s, c);
     atomic_store(&s->fd, -1);
 }
@@ -401,19 +313,20 @@ static void settle_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
-    if (conn_state(c) == CONN_FULL && atomic_load(&c->procs) == 1 && turn_take_brief(&c->rx) == 0) {
+    bool alone = holders_alone(&c->holders);
+    if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->rx) == 0) {
         /* Octets that are not the program's, such as the answer to our RTR, would make the kernel reset. */
         int r = conn_rx_progress(c, fd, true);
         (void)r;
         turn_give(&c->rx);
     }
-    if (conn_state(c) == CONN_FULL && atomic_load(&c->procs) == 1 && turn_take_brief(&c->tx) == 0) {
+    if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->tx) == 0) {
         if (conn_tx_flush(c, fd, false) == -EAGAIN)
             conn_tx_finish(s, fd, proc.set.linger_ms);
         turn_give(&c->tx);
     }
     /* Whoever holds it last writes the record. */
-    if (atomic_load(&c->procs) == 1)
+    if (alone)
         conn_record(s, c);
 }
 
@@ -422,7 +335,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
 {
     (void)arg;
     if (s->conn != NULL && atomic_load(&s->fd) == fd)
-        conn_count_child(s->conn, -1);
+        holders_leave(&s->conn->holders);
 }
 
 void conn_settle_all(void)
@@ -430,9 +343,4 @@ void conn_settle_all(void)
     sock_each(settle_one, NULL);
     conn_tx_finished(proc.set.linger_ms);
     sock_each(leave_one, NULL);
-}
-
-void conn_after_fork(void)
-{
-    pthread_mutex_init(&lock, NULL);
 }

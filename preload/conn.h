@@ -26,6 +26,7 @@
 #include "core/policy/policy.h"
 #include "core/stream/stream.h"
 #include "core/transport/transport.h"
+#include "preload/holders.h"
 #include "preload/sock.h"
 #include "preload/turn.h"
 
@@ -41,7 +42,7 @@ enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_
 #define CONN_BATCH_NONBLOCK_LEN (256u * 1024u)   /* and not blocking: what does not go is framed again later */
 
 struct conn {
-    _Atomic uint32_t procs;   /* any: processes that hold it; 0: the slot is free */
+    struct holders holders;   /* any: processes that have it; none: the slot is free */
     _Atomic uint8_t state;    /* enum conn_state; changed with rx and tx held, read by any */
     bool responder;           /* any */
     bool require;             /* any: the rule says require */
@@ -63,7 +64,7 @@ struct conn {
     uint64_t kernel_rx, kernel_tx; /* octets taken from and given to the socket: rx, tx; see conn_orphan.c */
     _Atomic bool broken;      /* any: whoever held a turn died in the middle of it; the connection was reset */
 
-    /* memory: constant from conn_buffers to conn_release */
+    /* memory (preload/arena.h): constant from conn_buffers to conn_release */
     uint8_t *mem;
     uint8_t *in, *out, *pre, *msg;
 
@@ -98,16 +99,35 @@ struct conn {
     struct stream st;
 };
 
-/* A fresh conn in state `state`, held by this process, or NULL. */
-struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule);
+/* ---- conn_mem.c ---- */
+
+/* A slot held by this process, all but ep and st zeroed. NULL: no memory. */
+struct conn *conn_alloc(void);
 /* This process holds it no longer. */
 void conn_release(struct conn *c);
 /* Maps its buffers (once). -ENOMEM. */
 int conn_buffers(struct conn *c) SW_MUST;
 /* Makes room in `pre` for a server that says a lot before it answers. -ENOMEM, -ENOSPC (it is that large already). */
 int conn_grow_pre(struct conn *c) SW_MUST;
-/* Before fork the parent counts the child in; undo if the fork failed. */
-void conn_count_child(struct conn *c, int by);
+/*
+ * For a program that is executed: where c is, as the next program can say it to conn_take_up: the arena's descriptor, the
+ * block's address and c's place in it. False: it cannot be mapped by another program.
+ */
+struct conn_place {
+    int arena_fd;
+    uintptr_t block;
+    unsigned slot;
+};
+bool conn_place(const struct conn *c, struct conn_place *at) SW_MUST;
+/* There: the connection, held by this process from now on, or NULL: it cannot be mapped here, or is over. */
+struct conn *conn_take_up(const struct conn_place *at);
+/* In the child of a fork. */
+void conn_mem_after_fork(void);
+
+/* ---- conn.c ---- */
+
+/* A fresh conn in state `state`, held by this process, or NULL. */
+struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule);
 
 /* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
 int conn_begin(struct conn *c) SW_MUST;
@@ -125,7 +145,6 @@ void conn_record(struct sock *s, struct conn *c);
 /* At exit: what was accepted from the program is sent, within SOCKWARP_LINGER_MS. */
 void conn_settle_all(void);
 /* In the child of a fork, whose other threads' locks nobody gives back. */
-void conn_after_fork(void);
 void conn_tx_after_fork(void);
 
 static inline enum conn_state conn_state(const struct conn *c)
@@ -213,6 +232,8 @@ int conn_shutdown(struct sock *s, int fd, int how);
  * duplicate of fd), else within linger_ms. tx held.
  */
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
+/* Sends what is queued, waiting at most so long. tx held. */
+void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms);
 /* Lets go of connections that were finished that way; wait_ms > 0 (exit): waits for them, at most so long. */
 void conn_tx_finished(uint32_t wait_ms);
 /* Hands the queued rest to the transport, so that it goes without us. tx held. */

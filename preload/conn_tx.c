@@ -136,7 +136,7 @@ void conn_tx_later(struct conn *c, int fd)
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);
     /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
-    if (n == 0 || c->job_runs || atomic_load(&c->procs) != 1)
+    if (n == 0 || c->job_runs || atomic_load(&c->holders.n) != 1)
         return;
     c->job.fd = fd;
     c->job.then = c->fin_owed && (c->st.llp || c->st.tx.fin) ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING;
@@ -155,8 +155,7 @@ int conn_tx_push(struct conn *c, int fd)
     return r;
 }
 
-/* Waits (bounded) and sends by hand. */
-static void finish_here(struct conn *c, int fd, uint32_t linger_ms)
+void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
 {
     uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u;
     while (conn_tx_flush(c, fd, false) == -EAGAIN) {
@@ -175,7 +174,7 @@ static void finish_here(struct conn *c, int fd, uint32_t linger_ms)
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
 {
     struct conn *c = s->conn;
-    if (atomic_load(&c->procs) != 1)
+    if (!holders_alone(&c->holders))
         return; /* another process has it still, and the tail with it */
     int own = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
     if (own >= 0)
@@ -201,7 +200,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     }
     if (own >= 0) {
         REAL(close)(own);
-        finish_here(c, fd, linger_ms);
+        conn_tx_settle(c, fd, linger_ms);
     }
 }
 
@@ -294,12 +293,27 @@ void conn_nodelay_back(struct conn *c, int fd)
     REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
 }
 
+/*
+ * Several processes have the connection: what the socket does not take at once of a frame begun is copied where all of them
+ * see it, before anybody sleeps. If this one is killed then, the others finish the frame.
+ * 0: there is room now.
+ */
+static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
+{
+    turn_sleep(&c->tx);
+    int r = drive_wait(fd, POLLOUT, deadline, s);
+    turn_wake(&c->tx);
+    return r > 0 ? 0 : r < 0 ? r : -EAGAIN;
+}
+
 /* tx is held. */
 static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool shared = wait && atomic_load(&c->holders.n) > 1;
     int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_NOSIGNAL | MSG_CONFIRM)) |
-                 (wait ? 0 : MSG_DONTWAIT);
+                 (wait && !shared ? 0 : MSG_DONTWAIT);
+    uint64_t deadline = shared ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
     conn_tx_whole(c, fd);
     if (c->tx_shut || c->broken)
         return broken_pipe(flags);
@@ -308,8 +322,10 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     while (done < len) {
         r = 0;
         if (c->job_runs || c->tx_rest) {
-            r = conn_tx_flush(c, fd, wait);
+            r = conn_tx_flush(c, fd, wait && !shared);
             c->tx_rest = r != 0;
+            if (r == -EAGAIN && shared && (r = await_room(s, c, fd, deadline)) == 0)
+                continue;
             if (r < 0)
                 break;
         }
@@ -317,6 +333,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         size_t most = wait ? CONN_BATCH_LEN : CONN_BATCH_NONBLOCK_LEN;
         if (part > most)
             part = most;
+        struct iov_iter before = *it;
         ssize_t n = stream_write(&c->st, it, part);
         if (n <= 0) {
             r = n < 0 ? (int)n : -EAGAIN;
@@ -330,9 +347,15 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             continue;
         }
         if (r == -EINPROGRESS)
-            r = cut_short(fd, wait);
-        done -= take_back(c, fd);
+            r = cut_short(fd, wait && !shared);
+        size_t back = take_back(c, fd);
+        done -= back;
         c->tx_rest = true;
+        if (r == -EAGAIN && shared) {
+            *it = before;
+            iov_iter_skip(it, (size_t)n - back);
+            continue;
+        }
         if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
             atomic_store(&c->so_error, -r); /* told at the next call */
         return done > 0 ? (ssize_t)done : r;

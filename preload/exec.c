@@ -1,18 +1,12 @@
 /*
- * fork and exec.
- *
- * fork: a connection's state is shared memory, so the child only has to be counted in. Sends under way by the parent's ring
- * are stopped first: the ring is the parent's alone.
- *
- * exec: an accepted connection nobody has read from (inetd style) is handed to the next program by number and inode in
- * SOCKWARP_INHERIT, which takes it up as if it had just accepted it. An accelerated connection cannot be carried over yet.
+ * Exec. What the next program is told is in its environment; see inherit.c.
  */
 #include "preload/exec.h"
 
 #include <alloca.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,178 +15,211 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/reason.h"
-#include "core/base/trace.h"
-#include "preload/conn.h"
+#include "core/base/rawsys.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
-#define INHERIT "SOCKWARP_INHERIT"
-
 extern char **environ;
 
-static void stop_job(int fd, struct sock *s, void *arg)
+/* ---- which program ---- */
+
+enum loads { LOADS_US, LOADS_NOT, LOADS_MUSL };
+
+/* By what an ELF file names as its interpreter. */
+static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
 {
-    (void)arg;
-    struct conn *c = s->conn;
-    if (c == NULL || atomic_load(&s->fd) != fd)
-        return;
-    if (conn_state(c) == CONN_FULL && c->job_runs && turn_take_brief(&c->tx) == 0) {
-        if (c->job_runs) {
-            conn_tx_stop(c);
-            c->tx_rest = true;
-        }
-        turn_give(&c->tx);
+    enum loads loads = LOADS_NOT;
+    Elf64_Phdr ph;
+    char name[256] = "";
+    for (unsigned i = 0; i < eh->e_phnum && loads == LOADS_NOT; i++) {
+        if (pread(fd, &ph, sizeof(ph), (off_t)(eh->e_phoff + i * sizeof(ph))) != sizeof(ph))
+            break;
+        if (ph.p_type != PT_INTERP)
+            continue;
+        size_t len = ph.p_filesz < sizeof(name) - 1 ? ph.p_filesz : sizeof(name) - 1;
+        if (pread(fd, name, len, (off_t)ph.p_offset) == (ssize_t)len)
+            loads = strstr(name, "musl") != NULL ? LOADS_MUSL : LOADS_US;
     }
-    conn_count_child(c, 1);
+    return loads;
 }
 
-static void uncount(int fd, struct sock *s, void *arg)
+/* What is not known is taken for an ordinary program. */
+static enum loads program_loads(const char *path, unsigned depth)
 {
-    (void)arg;
-    if (s->conn != NULL && atomic_load(&s->fd) == fd)
-        conn_count_child(s->conn, -1);
-}
-
-void exec_before_fork(void)
-{
-    sock_each(stop_job, NULL);
-}
-
-/* What was stopped goes on with whatever the program does next. */
-pid_t fork(void)
-{
-    if (!proc_on() || proc_is_borrowed())
-        return REAL(fork)();
-    pid_t pid = REAL(fork)();
-    if (pid < 0) {
-        int err = errno;
-        sock_each(uncount, NULL);
-        errno = err;
-    }
-    return pid;
-}
-
-/* ---- exec ---- */
-
-struct inherit {
-    char text[2048];
-    size_t len;
-};
-
-/* Untouched accepted connections that stay open across exec; others in use are named in the log. */
-static void collect(int fd, struct sock *s, void *arg)
-{
-    struct inherit *in = arg;
+    union {
+        Elf64_Ehdr eh;
+        char text[256];
+    } head = { .text = "" };
     struct stat st;
-    if (s->conn == NULL || !atomic_load(&s->active))
-        return;
-    int flags = REAL(fcntl)(fd, F_GETFD);
-    if (flags < 0 || (flags & FD_CLOEXEC) || fstat(fd, &st) < 0)
-        return;
-    if (!conn_undecided(s->conn)) {
-        if (conn_state(s->conn) == CONN_FULL)
-            trace_error("fd %d: an accelerated connection cannot be carried over exec yet", fd);
-        return;
+    int fd = path != NULL ? rawsys_open(path, O_RDONLY | O_CLOEXEC, 0) : -1;
+    if (fd < 0)
+        return LOADS_US;
+    enum loads loads = LOADS_US;
+    ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, &head, sizeof(head) - 1, 0) : 0;
+    if (n >= (ssize_t)sizeof(head.eh) && memcmp(head.eh.e_ident, ELFMAG, SELFMAG) == 0) {
+        if ((st.st_mode & S_ISUID && st.st_uid != geteuid()) || (st.st_mode & S_ISGID && st.st_gid != getegid()))
+            loads = LOADS_NOT; /* the dynamic linker ignores LD_PRELOAD */
+        else if (head.eh.e_ident[EI_CLASS] == ELFCLASS64 && head.eh.e_phentsize == sizeof(Elf64_Phdr))
+            loads = by_interpreter(fd, &head.eh);
+        else
+            loads = LOADS_NOT;
+    } else if (n > 2 && head.text[0] == '#' && head.text[1] == '!' && depth < 4) {
+        char *name = head.text + 2 + strspn(head.text + 2, " \t");
+        name[strcspn(name, " \t\n")] = '\0';
+        loads = program_loads(name, depth + 1);
     }
-    int n = snprintf(in->text + in->len, sizeof(in->text) - in->len, "%s%d:%llu:%llu", in->len ? "," : "", fd,
-                     (unsigned long long)st.st_ino, (unsigned long long)s->conn->neg.streamed);
-    if (n > 0 && in->len + (size_t)n < sizeof(in->text))
-        in->len += (size_t)n;
-    else
-        in->text[in->len] = '\0';
+    rawsys_close(fd);
+    return loads;
 }
 
-/*
- * The environment for the next program: envp with INHERIT put in or taken out. Returns envp itself if nothing is to
- * change, else an array in mem (which must be freed). text must stay.
- */
-static char *const *next_env(char *const envp[], struct inherit *in, char text[2100], void **mem)
+/* The file that execvp would find. NULL: none, or not to be told. */
+static const char *search_path(const char *file, char *buf, size_t cap)
 {
-    *mem = NULL;
-    in->len = 0;
-    in->text[0] = '\0';
-    sock_each(collect, in);
-    size_t n = 0, old = 0;
-    for (; envp != NULL && envp[n] != NULL; n++)
-        old += strncmp(envp[n], INHERIT "=", sizeof(INHERIT)) == 0;
-    if (in->len == 0 && old == 0)
-        return envp;
-    char **out = malloc((n + 2) * sizeof(*out));
-    if (out == NULL)
-        return envp;
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(envp[i], INHERIT "=", sizeof(INHERIT)) != 0)
-            out[at++] = envp[i];
-    if (in->len > 0) {
-        snprintf(text, 2100, INHERIT "=%s", in->text);
-        out[at++] = text;
+    if (strchr(file, '/') != NULL)
+        return file;
+    const char *path = getenv("PATH");
+    for (const char *p = path != NULL ? path : "/bin:/usr/bin"; *p != '\0';) {
+        size_t len = strcspn(p, ":");
+        if (len + strlen(file) + 2 <= cap) {
+            memcpy(buf, p, len);
+            buf[len] = '/';
+            strcpy(buf + (len > 0 ? len + 1 : 0), file);
+            if (access(buf, X_OK) == 0)
+                return buf;
+        }
+        p += len;
+        p += *p == ':';
     }
-    out[at] = NULL;
-    *mem = out;
-    return out;
+    return NULL;
 }
 
-/*
- * This image's connections end here, for this process. One that is accelerated and stays open would hand the next program
- * frames instead of its octets: if nobody else uses it, it is ended rather than misread.
- */
-static void leave_one(int fd, struct sock *s, void *arg)
+/* ---- its environment ---- */
+
+static bool is_var(const char *entry, const char *name)
 {
-    (void)arg;
-    struct conn *c = s->conn;
-    int flags = c != NULL && atomic_load(&s->fd) == fd ? REAL(fcntl)(fd, F_GETFD) : -1;
-    if (flags < 0)
-        return;
-    if (atomic_load(&c->procs) == 1) {
-        conn_record(s, c);
-        if (!(flags & FD_CLOEXEC) && conn_state(c) == CONN_FULL)
-            REAL(shutdown)(fd, SHUT_RDWR);
-    }
-    conn_count_child(c, -1);
+    size_t n = strlen(name);
+    return strncmp(entry, name, n) == 0 && entry[n] == '=';
 }
 
-/* The exec failed: they go on. */
-static void return_one(int fd, struct sock *s, void *arg)
+static const char *preload_of(char *const envp[])
 {
-    (void)arg;
-    if (s->conn != NULL && atomic_load(&s->fd) == fd)
-        conn_count_child(s->conn, 1);
+    for (size_t i = 0; envp != NULL && envp[i] != NULL; i++)
+        if (is_var(envp[i], "LD_PRELOAD") && strstr(envp[i], "libsockwarp") != NULL)
+            return envp[i];
+    return NULL;
+}
+
+/* "LD_PRELOAD=" without us. In place. */
+static void preload_strip(char *entry)
+{
+    char *out = strchr(entry, '=') + 1;
+    for (char *p = out; *p != '\0';) {
+        size_t sep = strspn(p, ": "), len = strcspn(p + sep, ": ");
+        char save = p[sep + len];
+        p[sep + len] = '\0';
+        bool us = strstr(p + sep, "libsockwarp") != NULL;
+        p[sep + len] = save;
+        if (!us) {
+            memmove(out, p, sep + len);
+            out += sep + len;
+        }
+        p += sep + len;
+    }
+    *out = '\0';
 }
 
 /* An exec under way: begin, the real call, and, since it came back, failed. */
 struct leaving {
     struct inherit in;
-    char text[2100];
-    void *mem;
+    char **env;
+    char *preload;
     bool ours;
 };
 
-static char *const *leave_begin(struct leaving *l, char *const envp[])
+/*
+ * A vfork child's memory is its parent's: what it takes is still there when it has become another program, and given back by
+ * the parent's thread when it does this again.
+ */
+static __thread struct leaving borrowed;
+
+static void give_back(struct leaving *l)
 {
-    l->mem = NULL;
-    l->ours = proc_on() && !proc_is_borrowed();
+    free(l->env);
+    free(l->preload);
+    l->env = NULL;
+    l->preload = NULL;
+}
+
+/*
+ * The environment for the next program: envp with SOCKWARP_INHERIT put in or taken out; and one whose C library is musl
+ * could not even start with this library, so it is not told of it.
+ */
+static char *const *next_env(struct leaving *l, char *const envp[], const char *preload, enum loads loads)
+{
+    size_t n = 0, old = 0;
+    for (; envp != NULL && envp[n] != NULL; n++)
+        old += is_var(envp[n], INHERIT_VAR);
+    bool strip = preload != NULL && loads == LOADS_MUSL;
+    if (l->in.n == 0 && old == 0 && !strip)
+        return envp;
+    l->env = malloc((n + 2) * sizeof(*l->env));
+    l->preload = strip ? strdup(preload) : NULL;
+    if (l->env == NULL || (strip && l->preload == NULL)) {
+        give_back(l);
+        return envp;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++)
+        if (envp[i] == preload && strip)
+            l->env[at++] = l->preload;
+        else if (!is_var(envp[i], INHERIT_VAR))
+            l->env[at++] = envp[i];
+    if (strip)
+        preload_strip(l->preload);
+    if (l->in.n > 0)
+        l->env[at++] = l->in.text;
+    l->env[at] = NULL;
+    return l->env;
+}
+
+static char *const *leave_begin(struct leaving *l, const char *path, char *const envp[], bool spawn)
+{
+    memset(l, 0, sizeof(*l));
+    l->ours = proc_on();
     if (!l->ours)
         return envp;
-    char *const *env = next_env(envp, &l->in, l->text, &l->mem);
-    sock_each(leave_one, NULL);
+    bool vforked = proc_is_borrowed();
+    if (borrowed.ours) {
+        inherit_forget(&borrowed.in);
+        give_back(&borrowed);
+        borrowed.ours = false;
+    }
+    const char *preload = preload_of(envp);
+    enum loads loads = program_loads(path, 0);
+    l->in.spawn = spawn || vforked;
+    inherit_begin(&l->in, preload != NULL && loads == LOADS_US);
+    char *const *env = next_env(l, envp, preload, loads);
+    if (vforked)
+        borrowed = *l;
     return env;
 }
 
 static void leave_failed(struct leaving *l)
 {
     int err = errno;
-    if (l->ours)
-        sock_each(return_one, NULL);
-    free(l->mem);
+    if (l->ours) {
+        inherit_failed(&l->in);
+        give_back(l);
+        borrowed.ours = false;
+    }
     errno = err;
 }
 
 static int do_exec(const char *path, char *const argv[], char *const envp[], bool search)
 {
     struct leaving l;
-    char *const *env = leave_begin(&l, envp);
+    char found[4096];
+    char *const *env = leave_begin(&l, search ? search_path(path, found, sizeof(found)) : path, envp, false);
     int r = search ? REAL(execvpe)(path, argv, env) : REAL(execve)(path, argv, env);
     leave_failed(&l);
     return r;
@@ -262,7 +289,9 @@ int execle(const char *path, const char *arg, ...)
 int fexecve(int fd, char *const argv[], char *const envp[])
 {
     struct leaving l;
-    char *const *env = leave_begin(&l, envp);
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    char *const *env = leave_begin(&l, path, envp, false);
     int r = REAL(fexecve)(fd, argv, env);
     leave_failed(&l);
     return r;
@@ -271,89 +300,40 @@ int fexecve(int fd, char *const argv[], char *const envp[])
 int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
     struct leaving l;
-    char *const *env = leave_begin(&l, envp);
+    char *const *env = leave_begin(&l, path[0] == '/' ? path : NULL, envp, false);
     int r = REAL(execveat)(dirfd, path, argv, env, flags);
     leave_failed(&l);
     return r;
 }
 
-/* The child's descriptors may be moved about by file actions: nothing is handed on by number. */
+static int do_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr,
+                    char *const argv[], char *const envp[], bool search)
+{
+    struct leaving l;
+    char found[4096];
+    pid_t child = 0;
+    char *const *env = leave_begin(&l, search ? search_path(path, found, sizeof(found)) : path, envp, true);
+    int r = search ? REAL(posix_spawnp)(&child, path, fa, attr, argv, env)
+                   : REAL(posix_spawn)(&child, path, fa, attr, argv, env);
+    int err = errno;
+    if (l.ours) {
+        inherit_spawned(&l.in, r == 0 ? child : 0);
+        give_back(&l);
+    }
+    if (r == 0 && pid != NULL)
+        *pid = child;
+    errno = err;
+    return r;
+}
+
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr,
                 char *const argv[], char *const envp[])
 {
-    return REAL(posix_spawn)(pid, path, fa, attr, argv, envp);
+    return do_spawn(pid, path, fa, attr, argv, envp, false);
 }
 
 int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr,
                  char *const argv[], char *const envp[])
 {
-    return REAL(posix_spawnp)(pid, file, fa, attr, argv, envp);
-}
-
-/* Not added to the connections that every wait drives: the parent may use it as well, we only if the program does. */
-static void take_up(int fd, unsigned long long ino, unsigned long long streamed)
-{
-    struct stat st;
-    struct sockaddr_storage local, peer;
-    socklen_t len = sizeof(local), peer_len = sizeof(peer);
-    if (fstat(fd, &st) < 0 || !S_ISSOCK(st.st_mode) || st.st_ino != ino ||
-        REAL(getsockname)(fd, (struct sockaddr *)&local, &len) < 0 ||
-        REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) < 0)
-        return;
-    const struct policy_rule *rule =
-        policy_match(&proc.set.policy, POLICY_ACCEPT, (struct sockaddr *)&local, len);
-    struct sock *s = rule ? sock_new(fd, local.ss_family) : NULL;
-    if (s == NULL)
-        return;
-    struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
-    if (c != NULL && conn_begin(c) == 0) {
-        c->local = local;
-        c->peer = peer;
-        c->neg.streamed = streamed;
-        atomic_store(&c->plain_tx, streamed);
-        if (rule->action == POLICY_OFF)
-            negotiate_decline(&c->neg, REASON_POLICY);
-        int fl = REAL(fcntl)(fd, F_GETFL);
-        atomic_store(&s->nonblock, fl >= 0 && (fl & O_NONBLOCK));
-        s->conn = c;
-        s->kind = SOCK_CONN;
-        atomic_store(&s->active, true);
-    } else if (c != NULL) {
-        conn_release(c);
-    }
-    sock_put(s);
-}
-
-void exec_inherit(void)
-{
-    struct {
-        int fd;
-        unsigned long long ino;
-    } seen[64];
-    unsigned n = 0;
-    const char *text = secure_getenv(INHERIT);
-    for (const char *p = text; p != NULL && *p != '\0';) {
-        int fd, used = 0;
-        unsigned long long ino, streamed;
-        if (sscanf(p, "%d:%llu:%llu%n", &fd, &ino, &streamed, &used) != 3 || used == 0)
-            break;
-        unsigned i = 0;
-        while (i < n && seen[i].ino != ino)
-            i++;
-        struct sock *s = i < n ? sock_get(seen[i].fd) : NULL;
-        if (s != NULL) { /* another name of the same one: inetd gives 0, 1 and 2 */
-            sock_dup(s, fd);
-            sock_put(s);
-        } else {
-            take_up(fd, ino, streamed);
-            if (n < SW_ARRAY_LEN(seen)) {
-                seen[n].fd = fd;
-                seen[n++].ino = ino;
-            }
-        }
-        p += used;
-        p += *p == ',';
-    }
-    if (text != NULL)
-        unsetenv(INHERIT);
+    return do_spawn(pid, file, fa, attr, argv, envp, true);
 }

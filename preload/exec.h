@@ -4,10 +4,53 @@
 #ifndef SW_PRELOAD_EXEC_H
 #define SW_PRELOAD_EXEC_H
 
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "core/base/must.h"
+
+struct conn;
+
+/* ---- fork.c ---- */
+
 /* Before a fork, and before the locks of sock.c and drive.c are taken for it: stops sends, counts the child in. */
 void exec_before_fork(void);
+/* In the child, whose parent it was. */
+void exec_am_child(pid_t parent);
+/* An asynchronous send of this process' ring ends here; what it did not send waits in c. */
+void exec_stop_job(struct conn *c);
 
-/* At start: takes over accepted connections the previous program left untouched (SOCKWARP_INHERIT). */
-void exec_inherit(void);
+/* ---- inherit.c ---- */
+
+/* The environment variable that tells the next program where the accelerated connections it inherits are. */
+#define INHERIT_VAR "SOCKWARP_INHERIT"
+
+/* What is handed on by one exec or posix_spawn. */
+struct inherit {
+    bool spawn;        /* for a child that is made by posix_spawn, or by vfork and exec */
+    char *text;        /* "SOCKWARP_INHERIT=..."; NULL: nothing */
+    int fd[8];         /* arenas' descriptors that stay open across exec */
+    unsigned fd_n;
+    unsigned n;        /* connections in text: those of handed[] */
+    struct conn **handed;
+};
+
+/*
+ * Collects the accelerated connections that the next program will have; `can`: it will load this library. Others are
+ * ended rather than misread, when nobody else has them. Memory: malloc, given back by inherit_failed.
+ */
+void inherit_begin(struct inherit *in, bool can);
+/* posix_spawn is done: `child` is the one who has them now, or 0: there is none. */
+void inherit_spawned(struct inherit *in, pid_t child);
+/* The exec failed: they go on here. */
+void inherit_failed(struct inherit *in);
+/* The child of vfork that began this has become another program: its memory is given back. */
+void inherit_forget(struct inherit *in);
+
+/*
+ * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets, and
+ * accepted connections from which nobody has read yet (inetd, socket activation).
+ */
+void inherit_start(void);
 
 #endif

@@ -2,10 +2,13 @@
 # libsockwarp.so beside the launcher.
 
 preload_sources = \
+    preload/arena.c \
+    preload/arena.h \
     preload/calls.h \
     preload/cancel.h \
     preload/conn.c \
     preload/conn.h \
+    preload/conn_mem.c \
     preload/conn_orphan.c \
     preload/conn_rx.c \
     preload/conn_tx.c \
@@ -19,6 +22,10 @@ preload_sources = \
     preload/exec.h \
     preload/fdops.c \
     preload/file.c \
+    preload/fork.c \
+    preload/holders.c \
+    preload/holders.h \
+    preload/inherit.c \
     preload/io.c \
     preload/listen.c \
     preload/local.c \

@@ -22,6 +22,7 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
+#include "preload/arena.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/drive.h"
@@ -170,13 +171,16 @@ static void after_fork_parent(void)
 
 static void after_fork_child(void)
 {
+    pid_t parent = proc.pid;
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     turn_after_fork();
+    exec_am_child(parent);
     sock_after_fork(true);
     drive_after_fork();
     ready_after_fork();
     epoll_after_fork();
-    conn_after_fork();
+    arena_after_fork();
+    conn_mem_after_fork();
     conn_tx_after_fork();
     connect_after_fork();
     pthread_mutex_init(&transport_lock, NULL);
@@ -214,7 +218,7 @@ static void init_once(void)
         pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     atomic_store(&proc_ready, 2);
     if (proc.on)
-        exec_inherit();
+        inherit_start();
 }
 
 void proc_init(void)

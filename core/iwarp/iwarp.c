@@ -35,7 +35,7 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
         return -EINVAL;
 
     memset(ep, 0, sizeof(*ep));
-    ep->base.ops = &iwarp_endpoint_ops;
+    endpoint_init(&ep->base, &iwarp_endpoint_ops);
     ep->cfg = *cfg;
     if (ep->cfg.ird > IWARP_IRD_MAX)
         ep->cfg.ird = IWARP_IRD_MAX;

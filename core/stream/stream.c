@@ -23,10 +23,10 @@ int stream_init(struct stream *st, const struct stream_cfg *cfg)
     /* A peer that offers flow control by the LLP may not have said how many buffers it has. */
     if (!params_ok(&cfg->local, st->llp) || !params_ok(&cfg->peer, st->llp))
         return -EINVAL;
-    size_t send_max = cfg->ep->ops->send_max(cfg->ep);
-    if (send_max <= STREAM_HDR_LEN || cfg->ep->ops->write_max(cfg->ep) == 0)
+    size_t send_max = endpoint_ops(cfg->ep)->send_max(cfg->ep);
+    if (send_max <= STREAM_HDR_LEN || endpoint_ops(cfg->ep)->write_max(cfg->ep) == 0)
         return -EINVAL;
-    size_t write_max = cfg->ep->ops->write_max(cfg->ep);
+    size_t write_max = endpoint_ops(cfg->ep)->write_max(cfg->ep);
     if (st->cfg.write_limit == 0 || st->cfg.write_limit > write_max)
         st->cfg.write_limit = write_max < UINT32_MAX ? (uint32_t)write_max : UINT32_MAX;
     if (st->cfg.eager_limit == 0 || st->cfg.eager_limit > cfg->peer.eager_max)

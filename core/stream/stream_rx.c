@@ -47,7 +47,7 @@ static void release_behind(struct stream *st, const uint8_t *upto)
             return;
         }
     }
-    st->cfg.ep->ops->release(st->cfg.ep, upto);
+    endpoint_ops(st->cfg.ep)->release(st->cfg.ep, upto);
 }
 
 static int take_write(struct stream *st, const struct endpoint_event *ev)
@@ -139,7 +139,7 @@ int stream_poll(struct stream *st)
     /* One message makes at most three slices: two of the ring, one of its own octets. */
     while (!stream_paused(st) && st->rx.end != STREAM_RESET_BY_PEER) {
         struct endpoint_event ev;
-        int r = st->cfg.ep->ops->poll(st->cfg.ep, &ev);
+        int r = endpoint_ops(st->cfg.ep)->poll(st->cfg.ep, &ev);
         if (r == 0)
             break;
         if (r < 0)
@@ -172,7 +172,7 @@ static void slice_used(struct stream *st, size_t len)
     if (s->len > 0)
         return;
     if (!ring)
-        st->cfg.ep->ops->release(st->cfg.ep, s->upto);
+        endpoint_ops(st->cfg.ep)->release(st->cfg.ep, s->upto);
     if (s->bufs > 0) {
         st->rx.bufs_back += s->bufs;
         atomic_store(&st->back_bufs, st->rx.bufs_back);

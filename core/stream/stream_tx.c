@@ -67,7 +67,7 @@ static int post(struct stream *st, enum stream_type type, uint8_t flags, struct 
         .aux = atomic_load(&st->back_credits),
     };
     stream_hdr_encode(&h, buf);
-    int r = st->cfg.ep->ops->post_send(st->cfg.ep, buf, sizeof(buf), src, len);
+    int r = endpoint_ops(st->cfg.ep)->post_send(st->cfg.ep, buf, sizeof(buf), src, len);
     if (r < 0)
         return r;
     batch_add(st, h.type, flags, len);
@@ -136,7 +136,7 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
             if (n == 0)
                 break;
             uint64_t to = st->tx.ring_to % st->cfg.peer.ring_len;
-            r = st->cfg.ep->ops->post_write(st->cfg.ep, st->cfg.peer.ring_stag, to, src, n);
+            r = endpoint_ops(st->cfg.ep)->post_write(st->cfg.ep, st->cfg.peer.ring_stag, to, src, n);
             if (r == 0) {
                 batch_add(st, 0, 0, n);
                 st->tx.ring_to += n;

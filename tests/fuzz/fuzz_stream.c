@@ -438,7 +438,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memset(&m, 0, offsetof(struct mock, arena));
     memset((uint8_t *)&m + offsetof(struct mock, used), 0, sizeof(m) - offsetof(struct mock, used));
-    m.base.ops = &ops;
+    endpoint_init(&m.base, &ops);
     p.flags = data[0] & 1 ? STREAM_FLAG_LLP : 0;
     p.bufs = data[0] & 2 ? 3 : 100;
     p.eager_max = data[0] & 4 ? 40 : 1500;

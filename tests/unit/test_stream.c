@@ -564,7 +564,8 @@ static void mock_setup(struct mock *m, struct stream *st, bool llp)
     struct stream_pair_cfg c = stream_pair_llp();
     struct stream_cfg sc = { .ep = &m->base, .ring = data, .eager_limit = 10 };
 
-    *m = (struct mock){ .base.ops = &mock_ops };
+    *m = (struct mock){ 0 };
+    endpoint_init(&m->base, &mock_ops);
     c.llp = llp;
     c.ring_len = 1u << 20;
     sc.local = sc.peer = stream_end_params(&c, 1);

@@ -1,0 +1,178 @@
+/*
+ * The memory of connections: slots in blocks, and each one's buffers. All of it in the arena, so that children share it and
+ * executed programs can map it again.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "preload/arena.h"
+#include "preload/conn.h"
+
+/* Untouched pages cost nothing: `pre` and `msg` are rarely used, `out` seldom. */
+#define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN + STREAM_HDR_LEN + CONN_EAGER_MAX)
+
+/* Blocks are never unmapped: a child may hold a slot that the parent gave back. */
+#define BLOCK_SLOTS 16u
+#define BLOCK_LEN (BLOCK_SLOTS * sizeof(struct conn))
+#define BLOCKS_MAX 4096u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the rest; outside the arena's */
+static struct {
+    struct conn *conns;
+    bool given; /* by another program: nothing new is put there */
+} blocks[BLOCKS_MAX];
+static unsigned blocks_n;
+
+/* Held by processes that were all killed: their buffers are not mapped here, or not any more. */
+static bool reclaim(struct conn *c)
+{
+    uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
+    if (atomic_load(&c->holders.n) == 0 || !holders_all_dead(&c->holders))
+        return false;
+    if (mem != NULL)
+        arena_discard(mem, CONN_MEM_LEN);
+    if (big != NULL)
+        arena_discard(big, CONN_PRE_BIG_LEN);
+    return true;
+}
+
+static struct conn *claim_in(unsigned first, bool of_the_dead)
+{
+    for (unsigned n = 0; n < blocks_n; n++) {
+        unsigned b = (first + n) % blocks_n;
+        for (unsigned i = 0; i < BLOCK_SLOTS && !blocks[b].given; i++) {
+            struct conn *c = &blocks[b].conns[i];
+            if ((atomic_load(&c->holders.n) == 0 || (of_the_dead && reclaim(c))) && holders_claim(&c->holders))
+                return c;
+        }
+    }
+    return NULL;
+}
+
+static struct conn *slot_claim(void)
+{
+    static unsigned hint; /* the lock's */
+    struct conn *c = claim_in(hint, false);
+    /* A system call for each that is held; but a block is worth it. */
+    if (c == NULL && blocks_n > 0)
+        c = claim_in(blocks_n - 1, true);
+    if (c != NULL) {
+        for (hint = 0; c < blocks[hint].conns || c >= blocks[hint].conns + BLOCK_SLOTS;)
+            hint++;
+        return c;
+    }
+    struct conn *block = blocks_n < BLOCKS_MAX ? arena_map(BLOCK_LEN) : NULL;
+    if (block == NULL)
+        return NULL;
+    hint = blocks_n;
+    blocks[blocks_n].given = false;
+    blocks[blocks_n++].conns = block;
+    return holders_claim(&block[0].holders) ? &block[0] : NULL;
+}
+
+struct conn *conn_alloc(void)
+{
+    pthread_mutex_lock(&lock);
+    struct conn *c = slot_claim();
+    pthread_mutex_unlock(&lock);
+    if (c == NULL)
+        return NULL;
+    /* The protocol parts are set up when they begin. */
+    memset((uint8_t *)c + sizeof(c->holders), 0, offsetof(struct conn, ep) - sizeof(c->holders));
+    turn_init(&c->rx);
+    turn_init(&c->tx);
+    return c;
+}
+
+int conn_buffers(struct conn *c)
+{
+    if (c->mem != NULL)
+        return 0;
+    uint8_t *mem = arena_map(CONN_MEM_LEN);
+    if (mem == NULL)
+        return -ENOMEM;
+    c->mem = mem;
+    c->in = mem;
+    c->out = mem + CONN_IN_LEN;
+    c->pre = c->out + CONN_OUT_LEN;
+    c->msg = c->pre + CONN_PRE_LEN;
+    c->pre_cap = CONN_PRE_LEN;
+    return 0;
+}
+
+int conn_grow_pre(struct conn *c)
+{
+    if (c->pre_cap == CONN_PRE_BIG_LEN)
+        return -ENOSPC;
+    uint8_t *big = arena_map(CONN_PRE_BIG_LEN);
+    if (big == NULL)
+        return -ENOMEM;
+    memcpy(big, c->pre, c->in_len);
+    c->pre = big;
+    c->pre_cap = CONN_PRE_BIG_LEN;
+    return 0;
+}
+
+void conn_release(struct conn *c)
+{
+    uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
+    bool all = holders_leave(&c->holders) == 0; /* then somebody else may have it at once */
+    if (big != NULL)
+        arena_unmap(big, CONN_PRE_BIG_LEN, all);
+    if (mem != NULL)
+        arena_unmap(mem, CONN_MEM_LEN, all);
+}
+
+bool conn_place(const struct conn *c, struct conn_place *at)
+{
+    at->arena_fd = arena_fd(c);
+    if (at->arena_fd < 0 || arena_fd(c->mem) != at->arena_fd || arena_fd(c->pre) != at->arena_fd)
+        return false;
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (unsigned b = 0; b < blocks_n && !found; b++) {
+        found = c >= blocks[b].conns && c < blocks[b].conns + BLOCK_SLOTS;
+        at->block = (uintptr_t)blocks[b].conns;
+        at->slot = (unsigned)(c - blocks[b].conns);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static struct conn *block_given(const struct conn_place *at)
+{
+    struct conn *block = (struct conn *)at->block; /* NOLINT: the same address in all processes */
+    for (unsigned b = 0; b < blocks_n; b++)
+        if (blocks[b].conns == block)
+            return block;
+    if (blocks_n == BLOCKS_MAX || arena_attach(at->arena_fd, block, BLOCK_LEN) < 0)
+        return NULL;
+    blocks[blocks_n].given = true;
+    blocks[blocks_n++].conns = block;
+    return block;
+}
+
+struct conn *conn_take_up(const struct conn_place *at)
+{
+    pthread_mutex_lock(&lock);
+    struct conn *c = at->slot < BLOCK_SLOTS ? block_given(at) : NULL;
+    pthread_mutex_unlock(&lock);
+    if (c == NULL)
+        return NULL;
+    c += at->slot;
+    if (!holders_take_up(&c->holders))
+        return NULL;
+    bool big = c->pre_cap == CONN_PRE_BIG_LEN;
+    if (arena_attach(at->arena_fd, c->mem, CONN_MEM_LEN) == 0) {
+        if (!big || arena_attach(at->arena_fd, c->pre, CONN_PRE_BIG_LEN) == 0)
+            return c;
+        arena_unmap(c->mem, CONN_MEM_LEN, false);
+    }
+    holders_leave(&c->holders);
+    return NULL;
+}
+
+void conn_mem_after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}

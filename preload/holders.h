@@ -1,0 +1,51 @@
+/*
+ * Which processes hold a connection, in memory they share.
+ *
+ * A process may be killed without saying goodbye: the others notice it when they ask whether they are alone. A child of
+ * fork or posix_spawn is entered by its parent before it exists and enters its own number when it runs.
+ *
+ * All functions may be called from any thread and are async-signal-safe.
+ */
+#ifndef SW_PRELOAD_HOLDERS_H
+#define SW_PRELOAD_HOLDERS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/base/must.h"
+
+#define HOLDERS_MAX 32u /* those above are counted, but nobody notices their death */
+
+struct holders {
+    _Atomic uint32_t n;
+    _Atomic uint32_t pid_ns; /* the PID namespace the numbers are of; 0: not known */
+    _Atomic bool mixed;      /* of more than one: nobody is struck out */
+    _Atomic int32_t who[HOLDERS_MAX]; /* 0: free; pid; pid | HOLDER_EXEC; -pid: a child that this process is making */
+};
+
+/* Nobody holds it: this process does from now on. False: somebody was quicker, or somebody holds it. */
+bool holders_claim(struct holders *h) SW_MUST;
+/* This process no longer. Returns how many still do. */
+uint32_t holders_leave(struct holders *h);
+/* Does nobody else hold it? Strikes out those who are dead. */
+bool holders_alone(struct holders *h);
+/* Are all of them dead? Then it is nobody's, and true. */
+bool holders_all_dead(struct holders *h);
+
+/* Before a child is made; when it was not; in the parent after it was; in the child. */
+void holders_expect_child(struct holders *h);
+void holders_no_child(struct holders *h);
+void holders_have_child(struct holders *h, pid_t child);
+void holders_am_child(struct holders *h, pid_t parent);
+
+/* This process goes on as another program, which may or may not take it up. */
+void holders_exec(struct holders *h);
+/*
+ * This program takes up what its former image, or its parent, handed on; or the exec has failed. False: nobody holds it
+ * any more.
+ */
+bool holders_take_up(struct holders *h) SW_MUST;
+
+#endif

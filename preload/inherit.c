@@ -1,0 +1,485 @@
+/*
+ * Connections across exec.
+ *
+ * An accelerated connection's state is in the arena (preload/arena.h): the next program is told in SOCKWARP_INHERIT where,
+ * and by which descriptor to map it, and finds its own descriptor for the connection by the inode, whatever number it has
+ * by then. What was not decided yet needs no telling: octets that nobody has read are still in the kernel, and the next
+ * program looks at them as if it had accepted the connection.
+ *
+ *   SOCKWARP_INHERIT=inode:arena's descriptor:block's address:slot[;...]
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <linux/sockios.h>
+#include <unistd.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/exec.h"
+#include "preload/local.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+
+#define ENTRY_LEN 80u   /* the longest entry of the text */
+#define ENTRIES_MAX 1000u /* an environment variable may have 128 KiB */
+
+/* ---- handing on ---- */
+
+/* Descriptors that posix_spawn's file actions have given to children: close-on-exec says nothing about them. */
+static _Atomic uint64_t dup2ed[16];
+
+static bool inherit_is_dup2ed(int fd)
+{
+    return fd < 64 * (int)SW_ARRAY_LEN(dup2ed) && (atomic_load(&dup2ed[fd / 64]) >> fd % 64 & 1);
+}
+
+int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int fd2)
+{
+    if (fd >= 0 && fd < 64 * (int)SW_ARRAY_LEN(dup2ed))
+        atomic_fetch_or(&dup2ed[fd / 64], UINT64_C(1) << fd % 64);
+    return REAL(posix_spawn_file_actions_adddup2)(fa, fd, fd2);
+}
+
+struct handing {
+    struct inherit *in;
+    bool can;
+    size_t len, cap;
+};
+
+/* State that the next program has to know: the kernel's is not all. */
+static bool has_state(const struct conn *c)
+{
+    enum conn_state st = conn_state(c);
+    return st == CONN_FULL || (st == CONN_PLAIN && c->pre_len > c->pre_off);
+}
+
+static ino_t inode_of(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+}
+
+/* A startup that has begun comes to its end here: the answer to a Hello is a matter of one round trip. */
+static void decide(struct sock *s, struct conn *c, int fd)
+{
+    if (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c)) {
+        uint64_t end = proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u;
+        do {
+            int r = drive_sock(s, false);
+            if (r < 0 || conn_state(c) != CONN_NEGOTIATING || drive_wait(fd, (short)c->kernel_wants, end, s) < 0)
+                return;
+        } while (proc_now_ns() < end);
+    }
+}
+
+/* The arena's descriptor as the next program has it: one that stays open. */
+static int arena_for_next(struct inherit *in, int arena, int seen[8])
+{
+    for (unsigned i = 0; i < in->fd_n; i++)
+        if (seen[i] == arena)
+            return in->fd[i];
+    int fd = in->fd_n < SW_ARRAY_LEN(in->fd) ? REAL(fcntl)(arena, F_DUPFD, arena) : -1;
+    if (fd >= 0) {
+        seen[in->fd_n] = arena;
+        in->fd[in->fd_n++] = fd;
+    }
+    return fd;
+}
+
+static bool room_for_one(struct handing *h)
+{
+    struct inherit *in = h->in;
+    if (in->n == ENTRIES_MAX)
+        return false;
+    if (h->len + ENTRY_LEN > h->cap) {
+        size_t cap = h->cap ? 2 * h->cap : 1024;
+        char *text = realloc(in->text, cap);
+        if (text == NULL)
+            return false;
+        in->text = text;
+        h->cap = cap;
+        struct conn **handed = realloc(in->handed, cap / 16 * sizeof(struct conn *));
+        if (handed == NULL)
+            return false;
+        in->handed = handed;
+        if (h->len == 0)
+            h->len = (size_t)sprintf(text, INHERIT_VAR "=");
+    }
+    return true;
+}
+
+static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
+{
+    struct inherit *in = h->in;
+    struct conn_place at;
+    for (unsigned i = 0; i < in->n; i++)
+        if (in->handed[i] == c)
+            return true;
+    if (!h->can || !conn_place(c, &at) || !room_for_one(h))
+        return false;
+    int fd = arena_for_next(in, at.arena_fd, seen);
+    if (fd < 0)
+        return false;
+    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u", in->n > 0 ? ";" : "",
+                               (uintmax_t)ino, fd, at.block, at.slot);
+    in->handed[in->n++] = c;
+    if (in->spawn)
+        holders_expect_child(&c->holders);
+    if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
+        exec_stop_job(c);
+    return true;
+}
+
+/* It stays open in the next program, which would read frames instead of its octets. */
+static void end_unread(struct sock *s, struct conn *c, int fd)
+{
+    trace_error("fd %d: the next program cannot take this accelerated connection over; it is ended", fd);
+    if (!holders_alone(&c->holders))
+        return;
+    conn_record(s, c);
+    REAL(shutdown)(fd, SHUT_RDWR);
+}
+
+struct walk {
+    struct handing *h;
+    int seen[8];
+};
+
+static void leave_one(int fd, struct sock *s, void *arg)
+{
+    struct walk *w = arg;
+    struct inherit *in = w->h->in;
+    struct conn *c = s->conn;
+    ino_t ino = c != NULL ? inode_of(fd) : 0;
+    if (ino == 0)
+        return;
+    if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && inherit_is_dup2ed(fd)))
+        return;
+    if (!in->spawn)
+        decide(s, c, fd);
+    if (!in->spawn && conn_undecided(c))
+        atomic_store(&c->recorded, true); /* the next program's */
+    if (has_state(c) && !hand_on(w->h, c, ino, w->seen) && !in->spawn)
+        end_unread(s, c, fd);
+}
+
+/* A vfork child has moved descriptors about already: the standard ones are what it does that for. */
+static void find_std(int fd, struct sock *s, void *arg)
+{
+    struct walk *w = arg;
+    ino_t ino = s->conn != NULL && has_state(s->conn) && atomic_load(&s->fd) == fd ? inode_of(fd) : 0;
+    for (int std = 0; std <= 2 && ino != 0; std++)
+        if (inode_of(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
+            trace_error("fd %d: the next program cannot take this accelerated connection over", std);
+}
+
+static void finish_one(int fd, struct sock *s, void *arg)
+{
+    const struct inherit *in = arg;
+    struct conn *c = s->conn;
+    if (c == NULL || atomic_load(&s->fd) != fd)
+        return;
+    for (unsigned i = 0; i < in->n; i++)
+        if (in->handed[i] == c) {
+            holders_exec(&c->holders);
+            return;
+        }
+    /* Closed by the exec. (If it fails after all, the slot has to be ours still.) */
+    if (!holders_alone(&c->holders)) {
+        holders_leave(&c->holders);
+        return;
+    }
+    exec_stop_job(c);
+    if (conn_state(c) == CONN_FULL && turn_take_brief(&c->tx) == 0) {
+        conn_tx_settle(c, fd, proc.set.linger_ms);
+        turn_give(&c->tx);
+    }
+    conn_record(s, c);
+    holders_exec(&c->holders);
+}
+
+void inherit_begin(struct inherit *in, bool can)
+{
+    struct handing h = { .in = in, .can = can };
+    struct walk w = { .h = &h };
+    in->text = NULL;
+    in->handed = NULL;
+    in->n = in->fd_n = 0;
+    if (proc_is_borrowed())
+        sock_each(find_std, &w);
+    sock_each(leave_one, &w);
+    if (!in->spawn)
+        sock_each(finish_one, in);
+}
+
+static void give_back(struct inherit *in)
+{
+    for (unsigned i = 0; i < in->fd_n; i++)
+        REAL(close)(in->fd[i]);
+    free(in->text);
+    free(in->handed);
+    in->text = NULL;
+    in->handed = NULL;
+    in->n = in->fd_n = 0;
+}
+
+void inherit_forget(struct inherit *in)
+{
+    in->fd_n = 0; /* the child's */
+    give_back(in);
+}
+
+void inherit_spawned(struct inherit *in, pid_t child)
+{
+    for (unsigned i = 0; i < in->n; i++) {
+        if (child > 0)
+            holders_have_child(&in->handed[i]->holders, child);
+        else
+            holders_no_child(&in->handed[i]->holders);
+    }
+    give_back(in);
+}
+
+static void come_back(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    struct conn *c = s->conn;
+    if (c == NULL || atomic_load(&s->fd) != fd)
+        return;
+    if (!holders_take_up(&c->holders)) /* those who shared it have ended meanwhile */
+        trace_error("fd %d: lost by an exec that failed", fd);
+    if (conn_undecided(c))
+        atomic_store(&c->recorded, false);
+    if (conn_state(c) == CONN_FULL && c->tx_rest)
+        drive_add(s);
+}
+
+void inherit_failed(struct inherit *in)
+{
+    if (in->spawn) {
+        inherit_spawned(in, 0);
+        return;
+    }
+    sock_each(come_back, NULL);
+    give_back(in);
+}
+
+/* ---- taking up ---- */
+
+struct given {
+    ino_t ino;
+    struct conn_place at;
+    int fd; /* where it was found, -1 */
+};
+
+static unsigned parse(const char *text, struct given **out)
+{
+    unsigned n = 0, cap = 0;
+    *out = NULL;
+    for (const char *p = text; p != NULL && *p != '\0' && n < ENTRIES_MAX;) {
+        uintmax_t ino;
+        struct given g = { .fd = -1 };
+        int used = 0;
+        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u%n", &ino, &g.at.arena_fd, &g.at.block, &g.at.slot, &used) != 4 || used == 0)
+            break;
+        if (n == cap) {
+            cap = cap ? 2 * cap : 16;
+            struct given *more = realloc(*out, cap * sizeof(*more));
+            if (more == NULL)
+                break;
+            *out = more;
+        }
+        g.ino = (ino_t)ino;
+        (*out)[n++] = g;
+        p += used;
+        p += *p == ';';
+    }
+    return n;
+}
+
+static void set_nonblock_as_is(struct sock *s, int fd)
+{
+    int fl = REAL(fcntl)(fd, F_GETFL);
+    atomic_store(&s->nonblock, fl >= 0 && (fl & O_NONBLOCK));
+}
+
+static void take_up_given(int fd, int domain, struct given *g)
+{
+    struct conn *c = conn_take_up(&g->at);
+    struct sock *s = c != NULL ? sock_new(fd, domain) : NULL;
+    if (s == NULL) {
+        trace_error("fd %d: an accelerated connection of the former program cannot be taken over; it is ended", fd);
+        REAL(shutdown)(fd, SHUT_RDWR);
+        if (c != NULL)
+            conn_release(c);
+        return;
+    }
+    g->fd = fd;
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    set_nonblock_as_is(s, fd);
+    atomic_store(&s->active, true);
+    if (conn_state(c) == CONN_FULL && conn_tail_is_ours(c))
+        drive_add(s);
+    sock_put(s);
+}
+
+static void take_up_listener(int fd, const struct sockaddr_storage *local, socklen_t len)
+{
+    struct sock *s = sock_new(fd, local->ss_family);
+    if (s == NULL)
+        return;
+    s->port_known = true;
+    s->kind = SOCK_LISTENER;
+    set_nonblock_as_is(s, fd);
+    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL)
+        local_names_open(s, fd);
+    sock_put(s);
+}
+
+/* Nobody has read from it: what was received is all still there. (The former program may have said something already.) */
+static bool untouched(int fd, uint64_t *said)
+{
+    uint64_t rx;
+    int queued = 0;
+    return conn_kernel_totals(fd, &rx, said) && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && rx == (uint64_t)queued;
+}
+
+/* Not added to the connections that every wait drives: the parent may use it as well, we only if the program does. */
+static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_t len,
+                          const struct sockaddr_storage *peer)
+{
+    uint64_t said;
+    const struct policy_rule *rule =
+        policy_match(&proc.set.policy, POLICY_ACCEPT, (const struct sockaddr *)local, len);
+    if (rule == NULL || !untouched(fd, &said))
+        return;
+    struct sock *s = sock_new(fd, local->ss_family);
+    if (s == NULL)
+        return;
+    struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
+    if (c != NULL && conn_begin(c) == 0) {
+        c->local = *local;
+        c->peer = *peer;
+        c->neg.streamed = said;
+        c->kernel_tx = said;
+        atomic_store(&c->plain_tx, said);
+        unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY : fd <= 2 ? REASON_STD_FD : REASON_NONE;
+        if (reason != REASON_NONE)
+            negotiate_decline(&c->neg, reason);
+        set_nonblock_as_is(s, fd);
+        s->conn = c;
+        s->kind = SOCK_CONN;
+        atomic_store(&s->active, true);
+    } else if (c != NULL) {
+        conn_release(c);
+    }
+    sock_put(s);
+}
+
+struct seen {
+    ino_t ino;
+    int fd;
+};
+
+struct taking {
+    struct given *given;
+    unsigned given_n;
+    struct seen seen[64]; /* other sockets taken up: inetd gives 0, 1 and 2 */
+    unsigned seen_n;
+};
+
+static void take_up(struct taking *t, int fd)
+{
+    ino_t ino = inode_of(fd);
+    int domain, protocol, listens;
+    socklen_t len = sizeof(int);
+    if (ino == 0 || REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 || protocol != IPPROTO_TCP ||
+        REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || (domain != AF_INET && domain != AF_INET6) ||
+        REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) < 0)
+        return;
+    struct given *g = NULL;
+    int other = -1;
+    for (unsigned i = 0; i < t->given_n && g == NULL; i++)
+        if (t->given[i].ino == ino) {
+            g = &t->given[i];
+            other = g->fd;
+        }
+    for (unsigned i = 0; i < t->seen_n && g == NULL && other < 0; i++)
+        if (t->seen[i].ino == ino)
+            other = t->seen[i].fd;
+    struct sock *s = other >= 0 ? sock_get(other) : NULL;
+    if (s != NULL) {
+        sock_dup(s, fd);
+        sock_put(s);
+        return;
+    }
+    if (g != NULL) {
+        take_up_given(fd, domain, g);
+        return;
+    }
+    struct sockaddr_storage local, peer;
+    socklen_t peer_len = sizeof(peer);
+    len = sizeof(local);
+    if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) < 0)
+        return;
+    if (listens)
+        take_up_listener(fd, &local, len);
+    else if (REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
+        take_up_fresh(fd, &local, len, &peer);
+    if (t->seen_n < SW_ARRAY_LEN(t->seen)) {
+        t->seen[t->seen_n].ino = ino;
+        t->seen[t->seen_n++].fd = fd;
+    }
+}
+
+/* Those of posix_spawn that this child did not get: the parent has counted it in. */
+static void not_given(struct given *g, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct conn *c = g[i].fd < 0 ? conn_take_up(&g[i].at) : NULL;
+        if (c != NULL)
+            conn_release(c);
+    }
+}
+
+void inherit_start(void)
+{
+    struct taking t = { 0 };
+    const char *text = secure_getenv(INHERIT_VAR);
+    t.given_n = parse(text, &t.given);
+    DIR *dir = opendir("/proc/self/fd");
+    if (dir != NULL) {
+        for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+            int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : -1;
+            if (fd >= 0 && fd != dirfd(dir))
+                take_up(&t, fd);
+        }
+        closedir(dir);
+    } else {
+        for (int fd = 0; fd < 64; fd++)
+            take_up(&t, fd);
+    }
+    not_given(t.given, t.given_n);
+    for (unsigned i = 0; i < t.given_n; i++) {
+        bool first = true;
+        for (unsigned j = 0; j < i; j++)
+            first = first && t.given[j].at.arena_fd != t.given[i].at.arena_fd;
+        if (first)
+            REAL(close)(t.given[i].at.arena_fd);
+    }
+    free(t.given);
+    if (text != NULL)
+        unsetenv(INHERIT_VAR);
+}
