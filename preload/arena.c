@@ -19,6 +19,7 @@
 
 #include "core/base/trace.h"
 #include "preload/conn.h"
+#include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -90,10 +91,10 @@ static int file_make(void)
         fd = memfd_create("sockwarp", MFD_CLOEXEC);
     if (fd < 0)
         return -1;
-    fd = proc_hide_fd(fd);
+    fd = hidden_move(fd);
     if (ftruncate(fd, (off_t)ARENA_LEN) == 0)
         return fd;
-    REAL(close)(fd);
+    hidden_close(fd);
     return -1;
 }
 
@@ -110,7 +111,7 @@ static bool arena_make(void)
     struct stat st;
     struct head *h = mmap(NULL, HEAD_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (h == MAP_FAILED || fstat(fd, &st) < 0) {
-        REAL(close)(fd);
+        hidden_close(fd);
         return false;
     }
     memcpy(h->magic, magic, sizeof(magic));
@@ -210,7 +211,7 @@ static struct arena *arena_given(int fd)
         return NULL;
     }
     /* Never the first: another process takes pieces from it, and so could we, but its range is its makers'. */
-    arenas[arenas_n] = (struct arena){ proc_hide_fd(high), st.st_ino, h };
+    arenas[arenas_n] = (struct arena){ hidden_move(high), st.st_ino, h };
     return &arenas[arenas_n++];
 }
 
@@ -229,14 +230,6 @@ int arena_attach(int fd, void *p, size_t len)
     }
     pthread_mutex_unlock(&lock);
     return r;
-}
-
-bool arena_owns(int fd)
-{
-    bool yes = false;
-    for (unsigned i = 0; i < arenas_n; i++)
-        yes = yes || arenas[i].fd == fd;
-    return yes && fd >= 0;
 }
 
 void arena_after_fork(void)

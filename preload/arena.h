@@ -33,9 +33,6 @@ int arena_fd(const void *p);
  */
 int arena_attach(int fd, void *p, size_t len) SW_MUST;
 
-/* Is fd one of the arena's? */
-bool arena_owns(int fd);
-
 void arena_after_fork(void);
 
 #endif

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/reason.h"
@@ -155,6 +156,8 @@ int conn_go_full(struct sock *s, struct conn *c)
         lowat = 1;
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
     }
+    struct stat sb;
+    c->ino = fstat(fd, &sb) == 0 ? sb.st_ino : 0;
     atomic_store(&c->reason, REASON_UPGRADED);
     move(c, CONN_FULL);
     /*

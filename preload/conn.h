@@ -61,6 +61,7 @@ struct conn {
                                  so the end is what the program sees, not another connection */
     bool peer_reset;          /* and by a reset of its own */
     uint64_t born_ns;         /* any */
+    uint64_t ino;             /* any: the socket's, once FULL */
     uint64_t kernel_rx, kernel_tx; /* octets taken from and given to the socket: rx, tx; see conn_orphan.c */
     _Atomic bool broken;      /* any: whoever held a turn died in the middle of it; the connection was reset */
 

@@ -21,6 +21,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/transports.h"
@@ -176,9 +177,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     struct conn *c = s->conn;
     if (!holders_alone(&c->holders))
         return; /* another process has it still, and the tail with it */
-    int own = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
-    if (own >= 0)
-        own = proc_hide_fd(own);
+    int own = hidden_dup(fd);
     const struct iovec *iov;
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);

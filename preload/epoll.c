@@ -13,6 +13,7 @@
 
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -242,7 +243,7 @@ void epoll_closed(int epfd)
         }
     int kick = atomic_exchange(&set->kick_fd, -1);
     if (kick >= 0)
-        REAL(close)(kick);
+        hidden_close(kick);
     pthread_mutex_lock(&sets_lock);
     set->ready_first = (struct watch *)(void *)free_sets;
     free_sets = set;
@@ -627,14 +628,14 @@ static void kick_make(struct epset *set)
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0)
         return;
-    fd = proc_hide_fd(fd);
+    fd = hidden_move(fd);
     struct epoll_event ev = { .events = EPOLLIN, .data.u64 = KICK_TOKEN };
     int none = -1;
     if (!atomic_compare_exchange_strong(&set->kick_fd, &none, fd))
-        REAL(close)(fd);
+        hidden_close(fd);
     else if (REAL(epoll_ctl)(set->epfd, EPOLL_CTL_ADD, fd, &ev) < 0) {
         atomic_store(&set->kick_fd, -1);
-        REAL(close)(fd);
+        hidden_close(fd);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -35,8 +36,13 @@ static void leaves(int fd)
 
 int close(int fd)
 {
-    if (proc_on())
+    if (proc_on()) {
+        if (SW_UNLIKELY(hidden_is(fd))) {
+            errno = EBADF; /* as far as the program knows, it is not open */
+            return -1;
+        }
         leaves(fd);
+    }
     return REAL(close)(fd);
 }
 
@@ -51,14 +57,19 @@ int close_range(unsigned first, unsigned last, int flags)
 {
     if (proc_on() && first <= last && !(flags & (int)CLOSE_RANGE_CLOEXEC) && !proc_is_borrowed())
         leave_range(first, last);
-    return REAL(close_range)(first, last, flags);
+    if (first > last || !proc_on())
+        return REAL(close_range)(first, last, flags);
+    int r = 0;
+    for (int ours; r == 0 && (ours = hidden_next(first, last)) >= 0; first = (unsigned)ours + 1)
+        if ((unsigned)ours > first)
+            r = REAL(close_range)(first, (unsigned)ours - 1, flags);
+    return r < 0 || first > last ? r : REAL(close_range)(first, last, flags);
 }
 
 void closefrom(int lowfd)
 {
-    if (proc_on() && !proc_is_borrowed())
-        leave_range(lowfd < 0 ? 0 : (unsigned)lowfd, UINT_MAX);
-    REAL(closefrom)(lowfd);
+    if (close_range(lowfd < 0 ? 0 : (unsigned)lowfd, UINT_MAX, 0) < 0)
+        REAL(closefrom)(lowfd); /* a kernel before 5.9 */
 }
 
 /* fd2 is a new name for what fd names. */

@@ -178,7 +178,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
 static void find_std(int fd, struct sock *s, void *arg)
 {
     struct walk *w = arg;
-    ino_t ino = s->conn != NULL && has_state(s->conn) && atomic_load(&s->fd) == fd ? inode_of(fd) : 0;
+    uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_FULL && atomic_load(&s->fd) == fd ? s->conn->ino : 0;
     for (int std = 0; std <= 2 && ino != 0; std++)
         if (inode_of(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
             trace_error("fd %d: the next program cannot take this accelerated connection over", std);

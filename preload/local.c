@@ -15,6 +15,7 @@
 #include <sys/un.h>
 
 #include "core/base/trace.h"
+#include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sock.h"
@@ -245,7 +246,7 @@ static int name_listen(const struct key *k)
         REAL(close)(fd);
         return -1;
     }
-    return proc_hide_fd(fd);
+    return hidden_move(fd);
 }
 
 void local_names_open(struct sock *s, int fd)
@@ -271,7 +272,7 @@ void local_names_close(struct sock *s)
 {
     for (int i = 0; i < SOCK_NAMES; i++) {
         if (s->name_fd[i] >= 0)
-            REAL(close)(s->name_fd[i]);
+            hidden_close(s->name_fd[i]);
         s->name_fd[i] = -1;
     }
 }

@@ -23,6 +23,8 @@ preload_sources = \
     preload/fdops.c \
     preload/file.c \
     preload/fork.c \
+    preload/hidden.c \
+    preload/hidden.h \
     preload/holders.c \
     preload/holders.h \
     preload/inherit.c \

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +27,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/exec.h"
+#include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -74,19 +74,6 @@ uint32_t proc_random32(void *unused)
 bool proc_is_borrowed(void)
 {
     return proc_ready == 2 && rawsys4(__NR_getpid, 0, 0, 0, 0) != proc.pid;
-}
-
-/* As high as the limit allows, but not so high that the kernel's table of a small program grows by megabytes. */
-int proc_hide_fd(int fd)
-{
-    struct rlimit lim;
-    rlim_t top = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < 4096 ? lim.rlim_cur : 4096;
-    rlim_t from = top > 256 ? top - 256 : top / 2;
-    int high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, (int)from);
-    if (high < 0)
-        return fd;
-    REAL(close)(fd);
-    return high;
 }
 
 void proc_stats_write(const char *line, size_t len)
@@ -254,9 +241,10 @@ __attribute__((destructor)) static void finish(void)
 
 static _Atomic(const struct transport_ops *) transport;
 
-static int close_real(int fd)
+static int close_hidden(int fd)
 {
-    return REAL(close)(fd);
+    hidden_close(fd);
+    return 0;
 }
 
 const struct transport_ops *transport_if_any(void)
@@ -269,7 +257,7 @@ const struct transport_ops *transport_now(void)
     const struct transport_ops *t = transport_if_any();
     if (t != NULL)
         return t;
-    static const struct transport_env env = { .hide_fd = proc_hide_fd, .close_fd = close_real };
+    static const struct transport_env env = { .hide_fd = hidden_move, .close_fd = close_hidden };
     pthread_mutex_lock(&transport_lock);
     t = transport_if_any();
     if (t == NULL) {

@@ -48,9 +48,6 @@ uint64_t proc_now_ns(void);
 uint32_t proc_random32(void *unused);
 void proc_random(void *buf, size_t len);
 
-/* Moves an internal descriptor out of the program's way, high and close-on-exec. Returns the new number, or fd. */
-int proc_hide_fd(int fd);
-
 /* --explain: one line about a decision for s, with the program's call site. */
 void proc_explain(const struct sock *s, const char *role, const struct sockaddr_storage *peer,
                   const char *decision, unsigned reason);

@@ -11,6 +11,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -143,7 +144,7 @@ static bool kick_end_made;
 static void kick_close(void *arg)
 {
     int fd = (int)(intptr_t)arg - 1;
-    REAL(close)(fd);
+    hidden_close(fd);
     my_kick = -1;
 }
 
@@ -166,9 +167,9 @@ int ready_kick_fd(void)
         int fd = kick_end_made ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
         if (fd < 0)
             return -1;
-        fd = proc_hide_fd(fd);
+        fd = hidden_move(fd);
         if (pthread_setspecific(kick_end, (void *)(intptr_t)(fd + 1)) != 0) {
-            REAL(close)(fd);
+            hidden_close(fd);
             return -1;
         }
         my_kick = fd;
@@ -186,7 +187,7 @@ void ready_kick_drain(int kick_fd)
 void ready_after_fork(void)
 {
     if (my_kick >= 0) {
-        REAL(close)(my_kick); /* shared with the parent otherwise */
+        hidden_close(my_kick); /* shared with the parent otherwise */
         pthread_setspecific(kick_end, NULL);
     }
     my_kick = -1;
