@@ -325,6 +325,9 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_FULL;
+    /* A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now. */
+    if (c->lowat_now > 1)
+        conn_rx_lowat(c, fd);
     turn_give(&c->rx);
     if (full && !iwarp_can_send(&c->ep))
         turn_event_signal(&c->rx_left);

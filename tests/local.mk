@@ -45,6 +45,7 @@ preload_tests += tests/preload/hardening.test
 
 # Programs under sockwarp: tests/lib/ starts them, tests/preload/*.c are programs of our own.
 preload_tests += tests/preload/semantics.test
+preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/p2p.test
 preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test

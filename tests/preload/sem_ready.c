@@ -2,6 +2,8 @@
  * Readiness: poll, select, epoll in its kinds, with octets left over from partial reads.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -150,6 +152,56 @@ static void epoll_edge(int s)
     ep_say("drained", ep, 20);
     far_do(FAR_CLOSE, 0);
     ep_say("end", ep, 1000);
+}
+
+/* Waits for so many octets by events, each time reading all there are; again: to arm it with. */
+static void recv_by_events(int ep, int s, uint32_t again, size_t len)
+{
+    uint8_t buf[32768];
+    struct epoll_event ev;
+    for (size_t total = 0; total < len;) {
+        if (epoll_wait(ep, &ev, 1, 4000) != 1) {
+            say(" no_event_after=%zu", total);
+            return;
+        }
+        ssize_t r;
+        while ((r = recv(s, buf, sizeof(buf), 0)) > 0) {
+            check(buf, (size_t)r);
+            total += (size_t)r;
+        }
+        if (again)
+            must("MOD", ep_mod(ep, EPOLL_CTL_MOD, s, again));
+    }
+    say(" got=%zu", len);
+}
+
+/* Having waited for the rest of something large must not hold back something small. */
+static void large_then_small(int s, uint32_t mode)
+{
+    enum { LARGE = 300000 };
+    uint32_t again = (mode & EPOLLONESHOT) ? EPOLLIN | mode : 0;
+    int ep = ep_new(s, EPOLLIN | mode);
+    int window = 30000; /* it comes in parts */
+    must("TCP_WINDOW_CLAMP", setsockopt(s, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof(window)));
+    set_nonblock(s, true);
+    for (int i = 0; i < 5; i++) {
+        far_begin(FAR_SEND, LARGE, 0);
+        recv_by_events(ep, s, again, LARGE);
+        far_end();
+        far_begin(FAR_SEND, 10, 20);
+        recv_by_events(ep, s, again, 10);
+        far_end();
+    }
+}
+
+static void epoll_edge_sizes(int s)
+{
+    large_then_small(s, EPOLLET);
+}
+
+static void epoll_oneshot_sizes(int s)
+{
+    large_then_small(s, EPOLLONESHOT);
 }
 
 static void epoll_edge_out(int s)
@@ -345,8 +397,10 @@ const struct scenario sem_ready[] = {
     { "select_levels", select_levels },
     { "epoll_level", epoll_level },
     { "epoll_edge", epoll_edge },
+    { "epoll_edge_sizes", epoll_edge_sizes },
     { "epoll_edge_out", epoll_edge_out },
     { "epoll_oneshot", epoll_oneshot },
+    { "epoll_oneshot_sizes", epoll_oneshot_sizes },
     { "epoll_nested", epoll_nested },
     { "epoll_errors", epoll_errors },
     { "epoll_two_sets", epoll_two_sets },
