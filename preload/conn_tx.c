@@ -501,14 +501,18 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         if (r < 0)
             return r;
         st = conn_state(c);
+        if (len == 0 && conn_undecided(c))
+            return CONN_ASK_KERNEL; /* whether it could be sent to at all */
         if (st == CONN_NEGOTIATING || (done > 0 && done == len))
             return (ssize_t)done;
     }
-    if (st == CONN_PLAIN)
-        return done > 0 ? send_rest_plain(fd, it, len, done, flags) : CONN_ASK_KERNEL;
+    if (st == CONN_PLAIN && done > 0)
+        return send_rest_plain(fd, it, len, done, flags);
     int err = atomic_exchange(&c->so_error, 0);
     if (err != 0)
         return -err;
+    if (st == CONN_PLAIN)
+        return CONN_ASK_KERNEL;
     if (st == CONN_DEAD)
         return broken_pipe(flags);
     if (len == 0)

@@ -249,7 +249,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
                 forget_conn(s);
             return r;
         }
-        if (st == CONN_CONNECTING || st == CONN_NEGOTIATING) {
+        if (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING)) {
             int r = drive_sock(s, true);
             (void)r;
             st = conn_state(c);

@@ -505,7 +505,8 @@ int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
         int err = errno;
         cancel_restore(c);
         drive_filled(fds + 1, socks, n);
-        if (r < 0 && (err != EINTR || !drive_restarts()))
+        /* (A call with a time-out is never restarted: signal(7).) */
+        if (r < 0 && (err != EINTR || deadline_ns != 0 || !drive_restarts()))
             return -err;
         if (r > 0 && fds[0].revents != 0)
             return fds[0].revents;

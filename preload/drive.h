@@ -30,7 +30,8 @@ bool drive_others(const struct sock *self);
 
 /*
  * Waits like poll(2) for events on fd (-1: none) and drives the others meanwhile. deadline_ns (CLOCK_MONOTONIC) 0: none.
- * Returns revents (> 0), 0 at the deadline, or -EINTR after a signal handler that does not restart.
+ * Returns revents (> 0), 0 at the deadline, or -EINTR after a signal handler: with a deadline after any, without after one
+ * that does not restart.
  * self's own negotiation deadline also ends the wait (returns 0): the caller steps it then.
  */
 int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self) SW_MUST;

@@ -42,18 +42,19 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
 
 /*
  * A blocking read of something else: while negotiations are under way, it drives them first. Of a descriptor that can be
- * read already, or is not blocking, poll returns at once.
+ * read already, or is not blocking, poll returns at once. -1 with errno if the call's time went by or a handler
+ * interrupted it meanwhile; else 0, and the call itself says what there is to say.
  */
-static void drive_before(int fd, int flags)
+static int drive_before(int fd, int flags)
 {
     if (SW_LIKELY(!drive_others(NULL)) || (flags & MSG_DONTWAIT) || proc_unwinding)
-        return;
+        return 0;
     int err = errno, fl = REAL(fcntl)(fd, F_GETFL);
-    if (fl >= 0 && !(fl & O_NONBLOCK)) {
-        int r = drive_wait(fd, POLLIN, drive_call_deadline(fd, SO_RCVTIMEO), NULL);
-        (void)r; /* the call itself says what there is to say */
-    }
-    errno = err;
+    int r = 1;
+    if (fl >= 0 && !(fl & O_NONBLOCK))
+        r = drive_wait(fd, POLLIN, drive_call_deadline(fd, SO_RCVTIMEO), NULL);
+    errno = r == 0 ? EAGAIN : r == -EINTR ? EINTR : err;
+    return r == 0 || r == -EINTR ? -1 : 0;
 }
 
 /*
@@ -64,8 +65,7 @@ static void drive_before(int fd, int flags)
     do {                                                  \
         struct sock *s_ = sock_get_active(fd);            \
         if (SW_LIKELY(s_ == NULL)) {                      \
-            drive_before(fd, flags);                      \
-            return call;                                  \
+            return drive_before(fd, flags) < 0 ? -1 : call; \
         }                                                 \
         ssize_t r_ = in_iov(s_, fd, iov, n, flags);       \
         return r_ == CONN_ASK_KERNEL ? call : result(r_); \
@@ -126,10 +126,8 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
 {
     struct iovec v = one(buf, len);
     struct sock *s = sock_get_active(fd);
-    if (s == NULL) {
-        drive_before(fd, flags);
-        return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
-    }
+    if (s == NULL)
+        return drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     ssize_t r = in_iov(s, fd, &v, 1, flags);
     if (r == CONN_ASK_KERNEL)
         return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
@@ -155,8 +153,8 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     if (s == NULL || msg == NULL || msg->msg_iovlen > IOV_MAX) {
         if (s != NULL)
             sock_put(s);
-        else
-            drive_before(fd, flags);
+        else if (drive_before(fd, flags) < 0)
+            return -1;
         return REAL(recvmsg)(fd, msg, flags);
     }
     ssize_t r = in_msg(s, fd, msg, flags);

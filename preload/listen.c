@@ -149,7 +149,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
             return;
         }
         r = drive_wait(fd, st == CONN_FULL ? POLLIN : (short)c->kernel_wants, end, s);
-        if (r < 0)
+        if (r < 0 && r != -EINTR) /* the signal is not this wait's, which is ours */
             return;
     }
 }
@@ -246,7 +246,8 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
 int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
-    if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL)) {
+    if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
+        (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
         if (s != NULL)
             sock_put(s);
         int conn = REAL(accept4)(fd, addr, len, flags);
