@@ -2,10 +2,12 @@
  * What a program sees of its TCP connection, scenario by scenario; run by semantics.test with and
  * without sockwarp.
  *
- *   sem list                        prints the scenarios' names
- *   sem connect|accept SCENARIO     this end connects or accepts; prints what it saw, one line
+ *   sem list                            prints the scenarios' names
+ *   sem connect|accept SCENARIO [FD]    this end connects or accepts; prints what it saw, one line
+ *   sem far FD                          the other end of a scenario that was given the other FD of a
+ *                                       pair: so each end can be a program of its own kind
  *
- * The other end is a child made before there is any socket.
+ * Without FD the other end is a child made before there is any socket.
  */
 #include "tests/preload/sem.h"
 
@@ -24,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LIMIT_S 8 /* a scenario that hangs is ended by SIGALRM */
+#define LIMIT_S 20 /* a scenario that hangs is ended by SIGALRM */
 
 uint64_t sem_tx, sem_rx;
 bool sem_accepting;
@@ -32,22 +34,25 @@ int sem_listener;
 uint16_t sem_port, sem_far_port;
 volatile int sem_signals;
 
-static char text[8192];
-static size_t text_len;
 static int far_fd; /* commands and results */
 
 /* ---- the outcome ---- */
 
+/* Written at once: what hangs or is killed shows how far it came, and a child's words count, too. */
 void say(const char *format, ...)
 {
+    char text[1024];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(text + text_len, sizeof(text) - text_len, format, args);
+    int err = errno, n = vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    text_len += (size_t)n < sizeof(text) - text_len ? (size_t)n : sizeof(text) - text_len - 1;
+    size_t len = (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;
+    if (write(STDOUT_FILENO, text, len) != (ssize_t)len)
+        _exit(3);
+    errno = err;
 }
 
-static const char *error_name(int err)
+const char *error_name(int err)
 {
     const char *name = strerrorname_np(err);
     return name ? name : "?";
@@ -69,17 +74,10 @@ void say_time(const char *what, unsigned ms, unsigned lo, unsigned hi)
         say(" %s=%u_ms", what, ms);
 }
 
-static void flush_text(void)
-{
-    printf("%s\n", text);
-    fflush(stdout);
-}
-
 ssize_t must(const char *what, ssize_t r)
 {
     if (r < 0) {
-        say(" cannot %s: %s", what, error_name(errno));
-        flush_text();
+        say(" cannot %s: %s\n", what, error_name(errno));
         exit(1);
     }
     return r;
@@ -270,7 +268,7 @@ static bool next_message(int fd, void *msg, size_t len)
     return n == (ssize_t)len;
 }
 
-static void far_main(int commands)
+static _Noreturn void far_main(int commands)
 {
     uint16_t port;
     int s = -1, listener = new_listener(&port);
@@ -299,8 +297,7 @@ struct far_result far_end(void)
 {
     struct far_result res;
     if (!next_message(far_fd, &res, sizeof(res))) {
-        say(" the far end is gone");
-        flush_text();
+        say(" the far end is gone\n");
         exit(1);
     }
     return res;
@@ -427,15 +424,30 @@ size_t fill_up(int s)
 static const struct scenario *const all[] = { sem_recv,  sem_send,   sem_end,
                                               sem_ready, sem_signal, sem_fd };
 
+/* NULL if there is none of that name. */
 static const struct scenario *find(const char *name)
 {
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         for (const struct scenario *sc = all[i]; sc->name != NULL; sc++)
-            if (name == NULL)
-                puts(sc->name);
-            else if (strcmp(sc->name, name) == 0)
+            if (strcmp(sc->name, name) == 0)
                 return sc;
     return NULL;
+}
+
+/* A second one of the same name would never run: find() stops at the first. */
+static int list_names(void)
+{
+    int status = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        for (const struct scenario *sc = all[i]; sc->name != NULL; sc++) {
+            if (find(sc->name) != sc) {
+                fprintf(stderr, "sem: two scenarios are called %s\n", sc->name);
+                status = 2;
+            }
+            puts(sc->name);
+        }
+    }
+    return status;
 }
 
 static int make_pair(void)
@@ -452,18 +464,9 @@ static int make_pair(void)
     return s;
 }
 
-int main(int argc, char **argv)
+/* The far end as a child of our own. */
+static int fork_far(void)
 {
-    if (argc == 2 && strcmp(argv[1], "list") == 0) {
-        (void)find(NULL);
-        return 0;
-    }
-    const struct scenario *sc = argc == 3 ? find(argv[2]) : NULL;
-    if (sc == NULL) {
-        fprintf(stderr, "usage: sem list | connect SCENARIO | accept SCENARIO\n");
-        return 2;
-    }
-    sem_accepting = strcmp(argv[1], "accept") == 0;
     int pair[2];
     must("socketpair", socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
     pid_t pid = (pid_t)must("fork", fork());
@@ -472,13 +475,28 @@ int main(int argc, char **argv)
         far_main(pair[1]);
     }
     close(pair[1]);
-    far_fd = pair[0];
+    return pair[0];
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "list") == 0)
+        return list_names();
+    if (argc == 3 && strcmp(argv[1], "far") == 0)
+        far_main(atoi(argv[2]));
+    const struct scenario *sc = argc == 3 || argc == 4 ? find(argv[2]) : NULL;
+    if (sc == NULL) {
+        fprintf(stderr, "usage: sem list | connect SCENARIO [FD] | accept SCENARIO [FD] | far FD\n");
+        return 2;
+    }
+    sem_accepting = strcmp(argv[1], "accept") == 0;
+    far_fd = argc == 4 ? atoi(argv[3]) : fork_far();
     alarm(LIMIT_S);
     if (!next_message(far_fd, &sem_far_port, sizeof(sem_far_port)))
         must("hear from the far end", -1);
     sem_listener = new_listener(&sem_port);
     int s = make_pair();
     sc->run(s);
-    flush_text();
+    say("\n");
     return 0;
 }

@@ -23,6 +23,7 @@ extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem
 
 /* ---- the outcome ---- */
 
+const char *error_name(int err);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* " what=5", or " what=EAGAIN" for -1 with errno. */
 void say_result(const char *what, ssize_t r);

@@ -407,7 +407,7 @@ static void busy_server(int s)
     uint64_t t = now_ms();
     int c = connect_to(sem_far_port);
     say(" connected=%d", c >= 0);
-    say_time("after", (unsigned)(now_ms() - t), 0, 200);
+    say_time("after", (unsigned)(now_ms() - t), 0, 1000);
     send_next(c, 5);
     far_say("far", (far_end(), far_do(FAR_RECV, 5)));
     far_do(FAR_SEND, 5);

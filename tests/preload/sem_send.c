@@ -331,11 +331,11 @@ static void sndtimeo(int s)
     uint64_t t = now_ms();
     ssize_t r = send(s, buf, len, 0);
     say(" part=%d", r > 0 && r < (ssize_t)len);
-    say_time("after", (unsigned)(now_ms() - t), 75, 800);
+    say_time("after", (unsigned)(now_ms() - t), 75, 3000);
     fill_up(s);
     t = now_ms();
     say_result("full", send(s, buf, 1, 0));
-    say_time("after", (unsigned)(now_ms() - t), 75, 300);
+    say_time("after", (unsigned)(now_ms() - t), 75, 2000);
 }
 
 static void outq(int s)
