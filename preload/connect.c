@@ -290,12 +290,10 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(connect)(fd, addr, len);
-    int r = connect_sock(s, fd, addr, len);
+    int err = errno, r = connect_sock(s, fd, addr, len);
     sock_put(s);
-    if (r == 0)
-        return 0;
-    errno = -r;
-    return -1;
+    errno = r == 0 ? err : -r;
+    return r == 0 ? 0 : -1;
 }
 
 void connect_after_fork(void)

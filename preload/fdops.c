@@ -14,14 +14,17 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/fdops.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/stdio.h"
 
 /* fd is about to go (closed or replaced). A vfork child's descriptors are its own, our tables its parent's. */
-static void leaves(int fd)
+void fdops_leaves(int fd)
 {
+    int err = errno;
     struct sock *s = sock_get(fd);
     bool set = epoll_tracks(fd);
     if ((s != NULL || set) && !proc_is_borrowed()) {
@@ -32,6 +35,7 @@ static void leaves(int fd)
     }
     if (s != NULL)
         sock_put(s);
+    errno = err; /* the call itself says what there is to say */
 }
 
 int close(int fd)
@@ -41,7 +45,7 @@ int close(int fd)
             errno = EBADF; /* as far as the program knows, it is not open */
             return -1;
         }
-        leaves(fd);
+        fdops_leaves(fd);
     }
     return REAL(close)(fd);
 }
@@ -50,7 +54,7 @@ static void leave_range(unsigned first, unsigned last)
 {
     unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit();
     for (unsigned fd = first; fd <= last && (fd < socks || fd < sets); fd++)
-        leaves((int)fd);
+        fdops_leaves((int)fd);
 }
 
 int close_range(unsigned first, unsigned last, int flags)
@@ -72,11 +76,8 @@ void closefrom(int lowfd)
         REAL(closefrom)(lowfd); /* a kernel before 5.9 */
 }
 
-/* fd2 is a new name for what fd names. */
-static int duped(int fd, int fd2)
+static void follow(int fd, int fd2)
 {
-    if (fd2 < 0 || !proc_on())
-        return fd2;
     struct sock *s = sock_get(fd), *old = sock_get(fd2);
     bool set = epoll_tracks(fd) || epoll_tracks(fd2);
     if (old != NULL)
@@ -84,7 +85,7 @@ static int duped(int fd, int fd2)
     if ((s == NULL && old == NULL && !set) || proc_is_borrowed()) {
         if (s != NULL)
             sock_put(s);
-        return fd2;
+        return;
     }
     if (s != NULL) {
         sock_dup(s, fd2);
@@ -94,6 +95,15 @@ static int duped(int fd, int fd2)
     }
     if (set)
         epoll_duped(fd, fd2);
+}
+
+/* fd2 is a new name for what fd names. */
+static int duped(int fd, int fd2)
+{
+    if (fd2 >= 0 && proc_on()) {
+        follow(fd, fd2);
+        stdio_changed(fd2);
+    }
     return fd2;
 }
 
@@ -106,7 +116,7 @@ static void replaced(int fd, int fd2)
 {
     /* Only if the call will succeed: fd must be open. */
     if (proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0)
-        leaves(fd2);
+        fdops_leaves(fd2);
 }
 
 int dup2(int fd, int fd2)
@@ -178,7 +188,7 @@ int ioctl(int fd, unsigned long request, ...)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(ioctl)(fd, request, arg);
-    int r;
+    int r, err = errno;
     if (request == FIONREAD && atomic_load(&s->active) && arg != NULL &&
         conn_state(s->conn) != CONN_CONNECTING) {
         if (conn_state(s->conn) == CONN_NEGOTIATING) {
@@ -196,6 +206,7 @@ int ioctl(int fd, unsigned long request, ...)
             ready_left_over(s); /* the kernel will not report them again */
         }
         r = 0;
+        errno = err;
     } else {
         r = REAL(ioctl)(fd, request, arg);
         if (r == 0 && request == FIONBIO)

@@ -1,11 +1,10 @@
 /*
- * Octets between an active connection and files, pipes and stdio streams: sendfile, splice, fdopen.
+ * Octets between an active connection and files and pipes: sendfile, splice.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 
@@ -160,32 +159,4 @@ ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, u
         return r;
     errno = (int)-r;
     return -1;
-}
-
-/* ---- stdio: glibc's streams call read and write inside libc, where nobody can step in; cookie streams call us ---- */
-
-static ssize_t cookie_read(void *cookie, char *buf, size_t len)
-{
-    return read((int)(intptr_t)cookie, buf, len);
-}
-
-static ssize_t cookie_write(void *cookie, const char *buf, size_t len)
-{
-    ssize_t n = write((int)(intptr_t)cookie, buf, len);
-    return n < 0 ? 0 : n; /* fopencookie's contract */
-}
-
-static int cookie_close(void *cookie)
-{
-    return close((int)(intptr_t)cookie);
-}
-
-FILE *fdopen(int fd, const char *mode)
-{
-    struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
-    if (s == NULL)
-        return REAL(fdopen)(fd, mode);
-    sock_put(s);
-    cookie_io_functions_t io = { .read = cookie_read, .write = cookie_write, .close = cookie_close };
-    return fopencookie((void *)(intptr_t)fd, mode, io);
 }

@@ -22,21 +22,26 @@ static inline ssize_t result(ssize_t n)
     return -1;
 }
 
+/* (errno stays what it was when a call succeeds, as the kernel leaves it.) */
 static ssize_t in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
 {
+    int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
     size_t len = iov_iter_left(&it);
     ssize_t r = len > SSIZE_MAX ? -EINVAL : conn_recv(s, fd, &it, len, flags);
     sock_put(s);
+    errno = err;
     return r;
 }
 
 static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
 {
+    int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
     size_t len = iov_iter_left(&it);
     ssize_t r = len > SSIZE_MAX ? -EINVAL : conn_send(s, fd, &it, len, flags);
     sock_put(s);
+    errno = err;
     return r;
 }
 

@@ -14,6 +14,7 @@
 #include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/stdio.h"
 
 /*
  * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits for
@@ -34,6 +35,7 @@ int socket(int domain, int type, int protocol)
         if (s != NULL) {
             atomic_store(&s->nonblock, (type & SOCK_NONBLOCK) != 0);
             sock_put(s);
+            stdio_changed(fd);
         }
     } else {
         sock_drop(fd, false); /* the number may have been one of ours, closed behind our back */
@@ -194,6 +196,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     if (reason != REASON_NONE)
         negotiate_decline(&c->neg, reason);
     atomic_store(&s->active, true);
+    stdio_changed(fd);
     drive_add(s);
     atomic_fetch_add(&listener->asked, local_names_drain(listener));
     if (atomic_load(&listener->asked) > 0 && local_same_host(&local, peer)) {

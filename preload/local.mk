@@ -21,6 +21,7 @@ preload_sources = \
     preload/exec.c \
     preload/exec.h \
     preload/fdops.c \
+    preload/fdops.h \
     preload/file.c \
     preload/fork.c \
     preload/hidden.c \
@@ -43,6 +44,8 @@ preload_sources = \
     preload/real.h \
     preload/sock.c \
     preload/sock.h \
+    preload/stdio.c \
+    preload/stdio.h \
     preload/transports.h \
     preload/turn.c \
     preload/turn.h

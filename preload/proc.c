@@ -32,6 +32,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/stats.h"
+#include "preload/stdio.h"
 #include "preload/transports.h"
 
 struct proc proc;
@@ -90,6 +91,16 @@ void proc_stats_write(const char *line, size_t len)
     errno = err;
 }
 
+/* Of no use where standard error is an accelerated connection: its frames would be damaged. */
+static void to_stderr(const char *line, size_t len)
+{
+    struct sock *s = sock_get_active(STDERR_FILENO);
+    if (s == NULL)
+        rawsys_write(STDERR_FILENO, line, len);
+    else
+        sock_put(s);
+}
+
 void proc_explain(const struct sock *s, const char *role, const struct sockaddr_storage *peer,
                   const char *decision, unsigned reason)
 {
@@ -107,7 +118,7 @@ void proc_explain(const struct sock *s, const char *role, const struct sockaddr_
     if (n > (int)sizeof(line) - 1)
         n = (int)sizeof(line) - 1;
     if (proc.set.explain)
-        rawsys_write(STDERR_FILENO, line, (size_t)n);
+        to_stderr(line, (size_t)n);
     else
         trace_info("%.*s", n - 1 - head, line + head);
     errno = err;
@@ -128,7 +139,7 @@ static void log_to_file(void *arg, const char *line, size_t len)
 static void log_to_stderr(void *arg, const char *line, size_t len)
 {
     (void)arg;
-    rawsys_write(STDERR_FILENO, line, len);
+    to_stderr(line, len);
 }
 
 static const char *env_get(void *arg, const char *name)
@@ -162,6 +173,7 @@ static void after_fork_child(void)
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     turn_after_fork();
     exec_am_child(parent);
+    stdio_after_fork();
     sock_after_fork(true);
     drive_after_fork();
     ready_after_fork();
@@ -204,8 +216,10 @@ static void init_once(void)
     if (proc.on)
         pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     atomic_store(&proc_ready, 2);
-    if (proc.on)
+    if (proc.on) {
         inherit_start();
+        stdio_start();
+    }
 }
 
 void proc_init(void)
@@ -234,6 +248,7 @@ void proc_finish(void)
 
 __attribute__((destructor)) static void finish(void)
 {
+    stdio_finish();
     proc_finish();
 }
 

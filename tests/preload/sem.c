@@ -422,7 +422,7 @@ size_t fill_up(int s)
 /* ---- one scenario ---- */
 
 static const struct scenario *const all[] = { sem_recv,  sem_send,   sem_end,
-                                              sem_ready, sem_signal, sem_fd };
+                                              sem_ready, sem_signal, sem_fd,    sem_stdio };
 
 /* NULL if there is none of that name. */
 static const struct scenario *find(const char *name)

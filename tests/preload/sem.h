@@ -19,7 +19,8 @@ struct scenario {
 };
 
 /* Each file's scenarios; an entry without a name ends them. */
-extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[], sem_fd[];
+extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[], sem_fd[],
+    sem_stdio[];
 
 /* ---- the outcome ---- */
 
