@@ -246,12 +246,13 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     for (;;) {
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
-        bool paused = conn_state(c) == CONN_FULL && stream_paused(&c->st);
-        done += give(c, it, len - done, done, flags);
+        size_t got = give(c, it, len - done, done, flags);
+        done += got;
         if (done == len && (len > 0 || conn_rx_avail(c) > 0))
             return (ssize_t)done;
-        if (paused && !(flags & MSG_PEEK) && done < len)
-            continue; /* frames that had no room as slices are staged still */
+        /* Whole frames may be staged still: there was no slice left for them, or the buffer for messages in segments was in use. */
+        if (got > 0 && !(flags & MSG_PEEK) && conn_state(c) == CONN_FULL && c->ep.rx.tail > c->ep.rx.head)
+            continue;
         if (done >= target && done > 0) {
             /*
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
