@@ -21,6 +21,11 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 
+/*
+ * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited so long
+ * it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
+ */
+#define BACKLOG_NS 10000000u
 /* How long a blocking connect waits for the answer to an RTR by Read. */
 #define READ_RTR_NS 20000000u
 
@@ -159,9 +164,13 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
 static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
     drive_step(s);
+    uint64_t patience = c->known_shim ? proc_now_ns() + BACKLOG_NS : 0;
     while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late) || conn_state(c) == CONN_CONNECTING) {
+        bool in_backlog = patience != 0 && conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO;
+        if (in_backlog && proc_now_ns() >= patience)
+            break;
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
-        int r = drive_wait(fd, (short)c->kernel_wants, 0, s);
+        int r = drive_wait(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
         if (r < 0 && r != -EINTR)
             return r;
         drive_step(s);
