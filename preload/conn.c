@@ -66,10 +66,14 @@ static size_t mulpdu(const struct conn *c, int fd)
     return mpa_mulpdu((size_t)mss);
 }
 
+/* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
+#define ACCEPT_NS 500000000u
+
 int conn_begin(struct conn *c)
 {
     struct negotiate_cfg cfg = {
         .responder = c->responder,
+        .shim_known = c->known_shim && !c->require,
         .transports = HELLO_TRANSPORT_IWARP,
         .mpa = {
             .rev = 2,
@@ -88,6 +92,8 @@ int conn_begin(struct conn *c)
         },
         .timeout_ns = (uint64_t)proc.set.hello_timeout_ms * 1000000u,
     };
+    if (cfg.shim_known && cfg.timeout_ns > ACCEPT_NS)
+        cfg.timeout_ns = ACCEPT_NS;
     memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));
     proc_random(cfg.nonce, sizeof(cfg.nonce));
     do
@@ -205,13 +211,13 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
 }
 
 /* A connection that stayed plain did its reading and writing without us: the kernel counted. */
-static void plain_totals(int fd, struct stats_record *r)
+static void plain_totals(const struct conn *c, int fd, struct stats_record *r)
 {
     uint64_t rx, tx;
     if (!conn_kernel_totals(fd, &rx, &tx))
         return;
-    r->rx_bytes = rx;
-    r->tx_bytes = tx;
+    r->rx_bytes = rx > c->startup_rx ? rx - c->startup_rx : 0;
+    r->tx_bytes = tx > c->startup_tx ? tx - c->startup_tx : 0;
 }
 
 static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
@@ -235,7 +241,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     if (r->reason == REASON_NONE)
         r->reason = atomic_load(&c->plain_tx) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
     if (st != CONN_FULL) {
-        plain_totals(fd, r);
+        plain_totals(c, fd, r);
         return;
     }
     r->transport = endpoint_ops(&c->ep.base)->name;

@@ -62,6 +62,7 @@ struct conn {
     bool peer_reset;          /* and by a reset of its own */
     uint64_t born_ns;         /* any */
     uint64_t ino;             /* any: the socket's, once FULL */
+    uint64_t startup_rx, startup_tx; /* octets of Hello and startup frames on a connection that stays plain: rx, tx */
     uint64_t kernel_rx, kernel_tx; /* octets taken from and given to the socket: rx, tx; see conn_orphan.c */
     _Atomic bool broken;      /* any: whoever held a turn died in the middle of it; the connection was reset */
 
@@ -153,9 +154,18 @@ static inline enum conn_state conn_state(const struct conn *c)
     return (enum conn_state)atomic_load_explicit(&c->state, memory_order_acquire);
 }
 
+/* Nobody has said anything but perhaps the program, in streaming mode; or a Hello was declined, which may be withdrawn still. */
 static inline bool conn_undecided(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && c->responder && c->neg.state == NEGOTIATE_PEEK;
+    return conn_state(c) == CONN_NEGOTIATING && c->responder &&
+           (c->neg.state == NEGOTIATE_PEEK || (c->neg.state == NEGOTIATE_NAKED && c->neg.out_off == c->neg.out_len));
+}
+
+/* What the program sends now goes out as it is, though not everything that comes in is the program's. */
+static inline bool conn_speaks_plain(const struct conn *c)
+{
+    return conn_undecided(c) || (conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_WITHDRAWN &&
+                                 c->neg.out_off == c->neg.out_len);
 }
 
 /* A tail waits for room in the kernel and nothing sends it without us: whoever waits next does. Any thread. */

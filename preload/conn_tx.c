@@ -410,12 +410,12 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
         if ((st != CONN_NEGOTIATING && st != CONN_CONNECTING) || *done == len)
             return 0;
         short events = (short)c->kernel_wants;
-        if (conn_undecided(c)) {
+        if (conn_speaks_plain(c)) {
             ssize_t n = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
             if (n < 0)
                 return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
             size_t part = len - *done < UNDECIDED_LEN ? len - *done : UNDECIDED_LEN;
-            if (conn_undecided(c)) {
+            if (conn_speaks_plain(c)) {
                 n = send_plain(fd, it, part, flags | MSG_DONTWAIT);
                 if (n > 0) {
                     c->neg.streamed += (uint64_t)n;
@@ -501,7 +501,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         if (r < 0)
             return r;
         st = conn_state(c);
-        if (len == 0 && conn_undecided(c))
+        if (len == 0 && conn_speaks_plain(c))
             return CONN_ASK_KERNEL; /* whether it could be sent to at all */
         if (st == CONN_NEGOTIATING || (done > 0 && done == len))
             return (ssize_t)done;
@@ -537,7 +537,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
         /* Decide first, if it is under way; a plain client's fate does not depend on it. */
         int r = drive_sock(s, false);
         (void)r;
-        if (conn_undecided(c) || conn_state(c) == CONN_CONNECTING)
+        if (conn_speaks_plain(c) || conn_state(c) == CONN_CONNECTING)
             return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
         while (conn_state(c) == CONN_NEGOTIATING) {
             r = drive_wait(fd, (short)c->kernel_wants, 0, s);

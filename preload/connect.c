@@ -107,6 +107,7 @@ void connect_again(struct sock *s, struct conn *c, int fd)
     if (err == 0 && rebind && REAL(bind)(fd, (struct sockaddr *)&local, local_len) < 0 && errno != EINVAL)
         trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
     c->in_len = c->pre_len = c->pre_off = 0;
+    c->startup_rx = c->startup_tx = 0;
     if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 &&
         errno != EINPROGRESS)
         err = errno;

@@ -113,6 +113,7 @@ static bool step_out(struct conn *c, int fd)
         }
         negotiate_sent(&c->neg, (size_t)n);
         c->kernel_tx += (uint64_t)n;
+        c->startup_tx += (uint64_t)n;
     }
     return true;
 }
@@ -129,6 +130,18 @@ static void lowat_back(struct conn *c, int fd, int octets)
         return;
     set_lowat(fd, octets);
     c->lowat_now = 1;
+}
+
+/* The responder looks for a Hello, or, after it has declined one, for its withdrawal. */
+static bool peeks(const struct conn *c)
+{
+    return c->neg.state == NEGOTIATE_PEEK || c->neg.state == NEGOTIATE_NAKED;
+}
+
+/* The initiator looks for the answer among what the server says. */
+static bool seeks_answer(const struct conn *c)
+{
+    return c->neg.state == NEGOTIATE_HELLO || c->neg.state == NEGOTIATE_WITHDRAWN;
 }
 
 /* The responder looks without taking: a plain client's octets stay where they are. False: would block. */
@@ -151,10 +164,11 @@ static bool step_peek(struct conn *c, int fd)
         lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
         n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
         c->kernel_rx += n > 0 ? (uint64_t)n : 0;
+        c->startup_rx += n > 0 ? (uint64_t)n : 0;
         if (n != (ssize_t)used) /* somebody took them behind our back */
             trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
     }
-    if (c->neg.state == NEGOTIATE_PEEK) {
+    if (n > 0 && used == 0 && peeks(c)) {
         /* A prefix: nobody need wake before it grows. */
         set_lowat(fd, (int)n + 1);
         c->lowat_now = (uint32_t)n + 1;
@@ -167,7 +181,7 @@ static bool step_peek(struct conn *c, int fd)
 /* The negotiation looks at what was collected. True: it took something, has something to say, or is over. */
 static bool look_at(struct conn *c)
 {
-    bool hello = c->neg.state == NEGOTIATE_HELLO;
+    bool hello = seeks_answer(c);
     uint8_t *buf = hello ? c->pre : c->in;
     size_t used = negotiate_in(&c->neg, buf, c->in_len, proc_now_ns());
     if (used > 0) {
@@ -181,7 +195,7 @@ static bool look_at(struct conn *c)
         }
         memmove(c->in, buf + used, rest);
         c->in_len = rest;
-    } else if (hello && c->neg.state != NEGOTIATE_HELLO) {
+    } else if (hello && !seeks_answer(c)) {
         c->pre_len = c->in_len;
         c->in_len = 0;
     }
@@ -199,7 +213,7 @@ static bool step_in(struct conn *c, int fd)
     for (;;) {
         if (c->in_len > 0 && look_at(c))
             return true;
-        bool hello = c->neg.state == NEGOTIATE_HELLO;
+        bool hello = seeks_answer(c);
         if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
             negotiate_eof(&c->neg);
             return true;
@@ -248,6 +262,8 @@ static void stay_plain(struct sock *s, struct conn *c)
         c->pre_len += n;
         c->in_len = 0;
     }
+    if (!c->responder)
+        c->startup_rx = c->kernel_rx - c->pre_len;
     conn_go_plain(s, c, c->neg.reason);
 }
 
@@ -299,13 +315,14 @@ void drive_step(struct sock *s)
     if (conn_state(c) != CONN_NEGOTIATING)
         return;
     uint32_t wanted = c->kernel_wants;
+    uint8_t first = c->neg.state;
     for (;;) {
         bool blocked = !step_out(c, fd);
         if (!blocked && negotiate_over(&c->neg)) {
             settle(s, c, fd);
             return;
         }
-        bool peek = c->neg.state == NEGOTIATE_PEEK;
+        bool peek = peeks(c);
         if (!blocked)
             blocked = !(peek ? step_peek(c, fd) : step_in(c, fd));
         if (peek && c->neg.deadline_ns != 0)
@@ -318,7 +335,7 @@ void drive_step(struct sock *s)
         if (c->neg.state == before)
             break;
     }
-    if (c->kernel_wants != wanted)
+    if (c->kernel_wants != wanted || c->neg.state != first)
         changed(s);
 }
 

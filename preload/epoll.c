@@ -274,7 +274,7 @@ static uint32_t kernel_events(const struct watch *w)
     case CONN_CONNECTING:
     case CONN_NEGOTIATING:
         /* Ours alone: level-triggered, so that nothing is lost when the program's own mode takes over. */
-        if (conn_undecided(c))
+        if (conn_speaks_plain(c))
             return EPOLLIN | (w->out_told ? 0 : w->events & EPOLLOUT);
         return c->kernel_wants;
     case CONN_FULL:

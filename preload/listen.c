@@ -120,15 +120,20 @@ static bool abandoned(struct conn *c, int fd)
            (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT);
 }
 
+static bool awaits_hello(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_PEEK;
+}
+
 static void await_startup(struct sock *listener, struct sock *s, struct conn *c, int fd)
 {
     uint64_t start = proc_now_ns();
-    bool was_undecided = conn_undecided(c);
+    bool was_undecided = awaits_hello(c);
     for (;;) {
         int r = drive_sock(s, false);
         (void)r; /* nobody else knows it yet */
         enum conn_state st = conn_state(c);
-        bool undecided = conn_undecided(c);
+        bool undecided = awaits_hello(c);
         if (was_undecided && !undecided) {
             was_undecided = false;
             uint32_t asked = atomic_load(&listener->asked);
@@ -142,7 +147,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
             if (r != 0 || iwarp_can_send(&c->ep))
                 return;
         }
-        if (st != CONN_NEGOTIATING && st != CONN_FULL)
+        if ((st != CONN_NEGOTIATING && st != CONN_FULL) || c->neg.state == NEGOTIATE_NAKED)
             return;
         uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
         if (proc_now_ns() >= end) {

@@ -28,7 +28,7 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
         return -1;
-    if (conn_undecided(c)) {
+    if (conn_speaks_plain(c)) {
         /* A server may always speak first. */
         *ask = (short)(POLLIN | (want & (OUT_BITS | POLLRDHUP | POLLPRI)));
         return (short)(kernel & ((want & OUT_BITS) | ALWAYS));

@@ -76,7 +76,8 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_recv.c \
     tests/preload/sem_send.c \
     tests/preload/sem_signal.c \
-    tests/preload/sem_stdio.c
+    tests/preload/sem_stdio.c \
+    tests/preload/sem_left.c
 tests_preload_sem_CFLAGS = $(preload_program_cflags)
 tests_preload_sem_LDFLAGS = $(program_ldflags)
 tests_preload_sem_LDADD =

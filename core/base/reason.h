@@ -38,7 +38,8 @@
     X(EXEC, 27, "exec", "the descriptor goes to another program by exec")                            \
     X(PEER_LIMIT, 28, "peer-limit", "the peer's parameters are outside what is supported")           \
     X(OFF, 29, "off", "sockwarp is switched off in this process")                                    \
-    X(CLOSED, 30, "closed", "closed before anything was decided")
+    X(CLOSED, 30, "closed", "closed before anything was decided")                                    \
+    X(WITHDRAWN, 31, "withdrawn", "the listener's program did not accept in time")
 
 enum reason {
 #define X(sym, num, name, text) REASON_##sym = (num),

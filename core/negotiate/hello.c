@@ -35,6 +35,8 @@ static const uint8_t keys[][HELLO_KEY_LEN] = {
                      'K' },
     [HELLO_HNAK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'N', 'A',
                      'K' },
+    [HELLO_HWDR] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'W', 'D',
+                     'R' },
 };
 
 static size_t min_size(size_t a, size_t b)
@@ -81,7 +83,7 @@ static bool key_matches(enum hello_kind kind, const uint8_t *buf, size_t len)
 static int check_prefix(const uint8_t *buf, size_t len)
 {
     if (!key_matches(HELLO_HELO, buf, len) && !key_matches(HELLO_HACK, buf, len) &&
-        !key_matches(HELLO_HNAK, buf, len))
+        !key_matches(HELLO_HNAK, buf, len) && !key_matches(HELLO_HWDR, buf, len))
         return -EPROTO;
     if (len > OFF_VERSION && buf[OFF_VERSION] != VERSION)
         return -EPROTO;
@@ -97,9 +99,10 @@ static int check_prefix(const uint8_t *buf, size_t len)
 
 static enum hello_kind kind_of(const uint8_t *buf)
 {
-    if (key_matches(HELLO_HELO, buf, HELLO_KEY_LEN))
-        return HELLO_HELO;
-    return key_matches(HELLO_HACK, buf, HELLO_KEY_LEN) ? HELLO_HACK : HELLO_HNAK;
+    enum hello_kind kind = HELLO_HELO;
+    while (!key_matches(kind, buf, HELLO_KEY_LEN)) /* it is one of them: check_prefix */
+        kind++;
+    return kind;
 }
 
 ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out)

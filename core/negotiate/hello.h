@@ -1,7 +1,7 @@
 /*
  * The Hello frames of the streaming-mode negotiation (delayed startup, RFC 5044 section 7.1.3).
  *
- *  0 key 12 + "HELO"|"HACK"|"HNAK" · 16 version · 17 flags · 18 total length · 20 arg ·
+ *  0 key 12 + "HELO"|"HACK"|"HNAK"|"HWDR" · 16 version · 17 flags · 18 total length · 20 arg ·
  *  24 nonce 16 · 40 streaming octets sent before · 48 host identity · 56 reserved · 60 CRC32C ·
  *  64 TLVs
  */
@@ -19,7 +19,11 @@
 #define HELLO_KEY_LEN 16u
 #define HELLO_NONCE_LEN 16u
 
-enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK };
+/* HWDR: the initiator waits no longer for the answer; what follows is its program's. */
+enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR };
+
+/* HELO: an HWDR may follow. */
+#define HELLO_FLAG_MAY_WITHDRAW 1u
 
 /* Transports: bits in HELO, one of them in HACK. */
 #define HELLO_TRANSPORT_IWARP 1u
@@ -30,7 +34,7 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK };
 
 struct hello {
     enum hello_kind kind;
-    uint8_t flags; /* sent as given, none defined: 0 */
+    uint8_t flags; /* HELLO_FLAG_*; sent as given */
     uint32_t arg;  /* HELO: transports offered; HACK: chosen; HNAK: enum reason */
     uint8_t nonce[HELLO_NONCE_LEN];
     uint64_t streamed; /* octets its sender sent in streaming mode before it; HELO: 0 */

@@ -10,11 +10,14 @@
 #include "core/base/sm.h"
 
 static const struct sm_state states[] = {
-    [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) },
+    [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) |
+                                     SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) |
-                                       SM_TO(NEGOTIATE_FALLBACK) },
+                                       SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_WITHDRAWN) },
     [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) |
                                    SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_FAILED) },
+    [NEGOTIATE_NAKED] = { "naked", SM_TO(NEGOTIATE_PLAIN) },
+    [NEGOTIATE_WITHDRAWN] = { "withdrawn", SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_DONE] = { "done", 0 },
     [NEGOTIATE_PLAIN] = { "plain", 0 },
     [NEGOTIATE_FALLBACK] = { "fallback", 0 },
@@ -40,6 +43,8 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
                       uint64_t streamed)
 {
     struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
+    if (kind == HELLO_HELO && n->cfg.shim_known)
+        h.flags = HELLO_FLAG_MAY_WITHDRAW;
     memcpy(h.nonce, nonce, HELLO_NONCE_LEN);
     ssize_t len = hello_encode(&h, n->out, sizeof(n->out));
     SW_CHECK(len > 0, "hello_encode %zd", len);
@@ -95,10 +100,10 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     return 0;
 }
 
-static void decline(struct negotiate *n, const uint8_t *nonce, unsigned reason)
+static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
 {
-    put_hello(n, HELLO_HNAK, reason, nonce, n->streamed);
-    move(n, NEGOTIATE_PLAIN, reason);
+    put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
+    move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
 
 /* No Hello came; if we would have declined one, that is why the connection is plain. */
@@ -120,15 +125,67 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         peer_is_plain(n);
         return 0;
     }
+    memcpy(n->cfg.nonce, h.nonce, sizeof(n->cfg.nonce));
     if (n->reason != REASON_NONE) /* negotiate_decline */
-        decline(n, h.nonce, n->reason);
+        decline(n, &h, n->reason);
     else if ((h.arg & n->cfg.transports & HELLO_TRANSPORT_IWARP) == 0)
-        decline(n, h.nonce, REASON_TRANSPORT);
+        decline(n, &h, REASON_TRANSPORT);
     else {
         mpa_begin(n, now_ns);
         put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h.nonce, n->streamed);
     }
     return (size_t)r;
+}
+
+/* Is this our initiator's HWDR? As hello_decode. */
+static ssize_t find_withdrawal(const struct negotiate *n, const uint8_t *buf, size_t len)
+{
+    struct hello h;
+    ssize_t r = hello_decode(buf, len, &h);
+    if (r > 0 && (h.kind != HELLO_HWDR || memcmp(h.nonce, n->cfg.nonce, sizeof(h.nonce)) != 0))
+        return -EPROTO;
+    return r;
+}
+
+static size_t in_naked(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
+{
+    ssize_t r = find_withdrawal(n, buf, len);
+    if (r == -EAGAIN) {
+        if (len > 0 && n->deadline_ns == 0)
+            n->deadline_ns = now_ns + NEGOTIATE_PREFIX_NS;
+        return 0;
+    }
+    move(n, NEGOTIATE_PLAIN, n->reason);
+    return r > 0 ? (size_t)r : 0;
+}
+
+/* The initiator's time is up, with a listener that is sure to find the Hello some time. */
+static void withdraw(struct negotiate *n)
+{
+    if (n->out_off < n->out_len) { /* not even the Hello went: nothing has happened yet */
+        bool none = n->out_off == 0;
+        n->out_len = n->out_off = 0;
+        move(n, none ? NEGOTIATE_PLAIN : NEGOTIATE_FALLBACK, REASON_WITHDRAWN);
+        return;
+    }
+    put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0);
+    move(n, NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
+}
+
+/* As in_hello, but whatever the answer is, it changes nothing any more. */
+static size_t in_withdrawn(struct negotiate *n, const uint8_t *buf, size_t len)
+{
+    struct hello h;
+    size_t frame_len = 0, safe = 0;
+    ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
+    if (at < 0) {
+        if (safe > NEGOTIATE_STREAMED_MAX)
+            move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        return 0;
+    }
+    n->prefix_len = (size_t)at;
+    move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+    return (size_t)at + frame_len;
 }
 
 static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
@@ -215,7 +272,14 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     /* The responder's HACK has to be out before anything can answer it; what comes early waits. */
     if (n->out_off < n->out_len)
         return 0;
-    ssize_t r = mpa_startup_input(&n->mpa, buf, len);
+    ssize_t r;
+    if (n->cfg.responder && n->mpa.in_len == 0 &&
+        (r = find_withdrawal(n, buf, len)) != -EPROTO) {
+        if (r > 0)
+            move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        return r > 0 ? (size_t)r : 0;
+    }
+    r = mpa_startup_input(&n->mpa, buf, len);
     if (r < 0) {
         spoil(n, REASON_MPA_FAILED);
         return 0;
@@ -243,6 +307,10 @@ size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_
         return in_hello(n, buf, len, now_ns);
     case NEGOTIATE_MPA:
         return in_mpa(n, buf, len);
+    case NEGOTIATE_NAKED:
+        return in_naked(n, buf, len, now_ns);
+    case NEGOTIATE_WITHDRAWN:
+        return in_withdrawn(n, buf, len);
     default:
         return 0;
     }
@@ -261,6 +329,10 @@ void negotiate_eof(struct negotiate *n)
     case NEGOTIATE_MPA:
         spoil(n, REASON_MPA_FAILED);
         break;
+    case NEGOTIATE_NAKED:
+    case NEGOTIATE_WITHDRAWN:
+        move(n, NEGOTIATE_PLAIN, n->reason);
+        break;
     default:
         break;
     }
@@ -274,8 +346,14 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
     case NEGOTIATE_PEEK:
         peer_is_plain(n);
         break;
+    case NEGOTIATE_NAKED:
+        move(n, NEGOTIATE_PLAIN, n->reason);
+        break;
     case NEGOTIATE_HELLO:
-        spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
+        if (n->cfg.shim_known)
+            withdraw(n);
+        else
+            spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
         break;
     case NEGOTIATE_MPA:
         if (n->cfg.responder) {

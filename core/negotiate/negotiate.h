@@ -4,10 +4,15 @@
  *
  *   responder    PEEK --HELO--> MPA (HACK out) --Request, Reply out--> DONE
  *                     \--other octets, timeout--> PLAIN     \--R=1 sent--> PLAIN
- *                     \--HELO, declined (HNAK out)--> PLAIN
+ *                     \--HELO, declined (HNAK out)--> PLAIN, or NAKED if an HWDR may follow
+ *                NAKED --HWDR (taken out), other octets--> PLAIN
  *   initiator    HELLO (HELO out) --HACK--> MPA (Request out) --Reply--> DONE
  *                     \--HNAK--> PLAIN                  \--R=1--> PLAIN
  *                     \--timeout, garbage, close--> FALLBACK     \--malformed, timeout--> FALLBACK
+ *                     \--timeout, shim known (HWDR out)--> WITHDRAWN --HACK, HNAK--> PLAIN
+ *
+ * A responder in MPA that finds an HWDR where the Request would be goes to PLAIN. WITHDRAWN: the owner may
+ * send plain octets once the HWDR is out; of what comes in, the answer is still to be taken out.
  *
  * PLAIN: both sides go on in streaming mode on this connection. FALLBACK: this connection is spoilt
  * for the peer's program; connect again, plain. FAILED (responder only): the initiator broke the
@@ -32,6 +37,8 @@ enum negotiate_state {
     NEGOTIATE_PEEK,
     NEGOTIATE_HELLO,
     NEGOTIATE_MPA,
+    NEGOTIATE_NAKED,
+    NEGOTIATE_WITHDRAWN,
     NEGOTIATE_DONE,
     NEGOTIATE_PLAIN,
     NEGOTIATE_FALLBACK,
@@ -50,8 +57,13 @@ enum negotiate_state {
 
 struct negotiate_cfg {
     bool responder;
+    /*
+     * Initiator: the listener surely runs sockwarp, its program has only to accept. When the time is
+     * up, withdraw instead of falling back.
+     */
+    bool shim_known;
     uint8_t transports;      /* HELLO_TRANSPORT_* */
-    uint8_t nonce[HELLO_NONCE_LEN]; /* initiator: random */
+    uint8_t nonce[HELLO_NONCE_LEN]; /* initiator: random; responder: the Hello's, once it came */
     uint64_t host;
     struct mpa_startup_cfg mpa; /* priv is filled in here */
     struct stream_params params;

@@ -215,6 +215,22 @@ static struct far_result far_echo(int s, size_t len)
     return res;
 }
 
+/* To the end; returns how many octets after the first other one than `all` came. */
+static struct far_result far_drain(int s, uint8_t all)
+{
+    static uint8_t buf[65536];
+    struct far_result res = { 0 };
+    for (;;) {
+        ssize_t r = recv(s, buf, sizeof(buf), 0);
+        if (r < 0)
+            res.err = errno;
+        if (r <= 0)
+            return res;
+        for (ssize_t i = 0; i < r; i++)
+            res.r += res.r > 0 || buf[i] != all;
+    }
+}
+
 static struct far_result far_act(int *s, int listener, const struct far_command *c)
 {
     struct far_result res = { 0 };
@@ -246,6 +262,8 @@ static struct far_result far_act(int *s, int listener, const struct far_command 
         break;
     case FAR_ECHO:
         return far_echo(*s, (size_t)c->a);
+    case FAR_DRAIN:
+        return far_drain(*s, (uint8_t)c->a);
     case FAR_EXIT:
         break;
     }
@@ -422,7 +440,7 @@ size_t fill_up(int s)
 /* ---- one scenario ---- */
 
 static const struct scenario *const all[] = { sem_recv,  sem_send,   sem_end,
-                                              sem_ready, sem_signal, sem_fd,    sem_stdio };
+                                              sem_ready, sem_signal, sem_fd,    sem_stdio, sem_left };
 
 /* NULL if there is none of that name. */
 static const struct scenario *find(const char *name)

@@ -20,7 +20,7 @@ struct scenario {
 
 /* Each file's scenarios; an entry without a name ends them. */
 extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[], sem_fd[],
-    sem_stdio[];
+    sem_stdio[], sem_left[];
 
 /* ---- the outcome ---- */
 
@@ -55,6 +55,7 @@ enum far_op {
     FAR_CLOSE,
     FAR_RESET, /* close with SO_LINGER 0 */
     FAR_ECHO,  /* a: octets to send back as they come */
+    FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
     FAR_EXIT,  /* _exit without close */
 };
 

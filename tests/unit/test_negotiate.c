@@ -135,11 +135,11 @@ static bool step_in(struct end *e)
 
     if (state >= NEGOTIATE_DONE)
         return false;
-    if (state == NEGOTIATE_PEEK) {
+    if (state == NEGOTIATE_PEEK || state == NEGOTIATE_NAKED) {
         used = negotiate_in(&e->n, e->kernel.p, e->kernel.n, now);
         cr_assert_leq(used, e->kernel.n);
         drop(&e->kernel, used);
-        return used > 0;
+        return used > 0 || e->n.state != state;
     }
     put(&e->in, e->kernel.p, e->kernel.n);
     drop(&e->kernel, e->kernel.n);
@@ -147,7 +147,7 @@ static bool step_in(struct end *e)
         return false;
     used = negotiate_in(&e->n, e->in.p, e->in.n, now);
     cr_assert_leq(used, e->in.n);
-    if (state == NEGOTIATE_HELLO && used > 0) {
+    if ((state == NEGOTIATE_HELLO || state == NEGOTIATE_WITHDRAWN) && used > 0) {
         cr_assert_leq(e->n.prefix_len, used);
         cr_assert_leq(e->n.prefix_len, NEGOTIATE_STREAMED_MAX);
         put(&e->prog, e->in.p, e->n.prefix_len);
@@ -838,5 +838,169 @@ Test(negotiate, nothing_is_put_out_after_the_end)
     setup();
     negotiate_eof(&a.n); /* its Hello was never sent */
     EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_CLOSED);
+    cr_expect_eq(negotiate_out(&a.n, &p), 0u);
+}
+
+/* ---- withdrawal ---- */
+
+/* An initiator that knows that the listener runs sockwarp, whose program has not accepted yet. */
+static void up_to_withdrawal(void)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.shim_known = true;
+    both(&ca, &cb);
+    step_out(&a, SIZE_MAX);
+    now += TIMEOUT_NS - 1;
+    negotiate_tick(&a.n, now);
+    cr_assert_eq(a.n.state, NEGOTIATE_HELLO);
+    now += 1;
+    negotiate_tick(&a.n, now);
+    cr_assert_eq(a.n.state, NEGOTIATE_WITHDRAWN);
+}
+
+/* Its program speaks behind the HWDR. */
+static void speak_plainly(const char *text)
+{
+    while (step_out(&a, SIZE_MAX))
+        ;
+    put(&b.wire, text, strlen(text));
+}
+
+static void expect_programs(const char *of_a, const char *of_b)
+{
+    plain_rest(&a);
+    plain_rest(&b);
+    cr_expect_eq(a.prog.n, strlen(of_a));
+    cr_expect_eq(memcmp(a.prog.p, of_a, strlen(of_a)), 0);
+    cr_expect_eq(b.prog.n, strlen(of_b));
+    cr_expect_eq(memcmp(b.prog.p, of_b, strlen(of_b)), 0);
+}
+
+Test(negotiate, a_withdrawal_before_accept_leaves_each_program_its_octets)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        rng = 7 + c;
+        up_to_withdrawal();
+        speak_plainly("request");
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        expect_programs("", "request");
+    }
+}
+
+Test(negotiate, a_withdrawal_that_crosses_the_answer_is_understood)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        rng = 70 + c;
+        up_to_withdrawal();
+        arrive(&b, SIZE_MAX);
+        step_in(&b);
+        step_out(&b, SIZE_MAX); /* HACK is on its way */
+        speak_plainly("request");
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        put(&a.wire, "reply", 5);
+        expect_programs("reply", "request");
+    }
+}
+
+Test(negotiate, a_withdrawal_that_crosses_a_declining_answer_is_taken_out_as_well)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        rng = 700 + c;
+        up_to_withdrawal();
+        negotiate_decline(&b.n, REASON_STD_FD);
+        arrive(&b, SIZE_MAX);
+        step_in(&b);
+        cr_expect_eq(b.n.state, NEGOTIATE_NAKED);
+        step_out(&b, SIZE_MAX);
+        put(&a.wire, "banner", 6);
+        speak_plainly("request");
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_STD_FD);
+        expect_programs("banner", "request");
+    }
+}
+
+Test(negotiate, a_server_that_spoke_before_the_hello_is_heard_by_one_that_withdrew)
+{
+    up_to_withdrawal();
+    speak("220 ready", 9);
+    speak_plainly("EHLO");
+    run(3);
+    EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+    expect_programs("220 ready", "EHLO");
+}
+
+/* Whoever declined and might be told of a withdrawal finds other octets instead, or the end, or nothing. */
+Test(negotiate, one_that_declined_takes_other_octets_for_its_programs)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    for (int i = 0; i < 3; i++) {
+        ca.shim_known = true;
+        both(&ca, &cb);
+        negotiate_decline(&b.n, REASON_POLICY);
+        run(0);
+        EXPECT(a, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+        cr_expect_eq(b.n.state, NEGOTIATE_NAKED);
+        if (i == 0) {
+            put(&b.wire, "GET", 3);
+            run(1);
+        } else if (i == 1) {
+            negotiate_eof(&b.n);
+        } else {
+            put(&b.wire, "\365sock", 5);
+            run(0);
+            cr_expect_eq(b.n.state, NEGOTIATE_NAKED);
+            now += NEGOTIATE_PREFIX_NS;
+            negotiate_tick(&b.n, now);
+        }
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_POLICY);
+        expect_programs("", i == 0 ? "GET" : i == 1 ? "" : "\365sock");
+    }
+}
+
+Test(negotiate, another_ones_withdrawal_is_no_withdrawal)
+{
+    struct hello h = { .kind = HELLO_HWDR, .nonce = { 9 } };
+    uint8_t frame[HELLO_LEN];
+
+    setup();
+    step_out(&a, SIZE_MAX);
+    arrive(&b, SIZE_MAX);
+    step_in(&b);
+    step_out(&b, SIZE_MAX);
+    cr_assert_eq(hello_encode(&h, frame, sizeof(frame)), HELLO_LEN);
+    put(&b.wire, frame, sizeof(frame));
+    arrive(&b, SIZE_MAX);
+    step_in(&b);
+    EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+}
+
+Test(negotiate, the_end_after_a_withdrawal_ends_the_wait_for_the_answer)
+{
+    up_to_withdrawal();
+    while (step_out(&a, SIZE_MAX))
+        ;
+    cr_expect(!negotiate_over(&a.n));
+    negotiate_eof(&a.n);
+    EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+}
+
+Test(negotiate, nothing_is_withdrawn_that_was_not_said)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+    const uint8_t *p;
+
+    ca.shim_known = true;
+    both(&ca, &cb);
+    now += TIMEOUT_NS;
+    negotiate_tick(&a.n, now);
+    EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
     cr_expect_eq(negotiate_out(&a.n, &p), 0u);
 }

@@ -1,0 +1,329 @@
+/*
+ * Calls that are left without returning: siglongjmp out of a signal handler, pthread_cancel, the death of a process that shares
+ * the connection.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/preload/sem.h"
+
+static sigjmp_buf out;
+
+static void jump(int sig)
+{
+    (void)sig;
+    siglongjmp(out, 1);
+}
+
+/* SIGALRM after ms jumps out of what runs then. */
+static void jump_after(unsigned ms)
+{
+    struct sigaction sa = { .sa_handler = jump };
+    sigaction(SIGALRM, &sa, NULL);
+    struct itimerval it = { .it_value = { .tv_usec = (suseconds_t)ms * 1000 } };
+    setitimer(ITIMER_REAL, &it, NULL);
+}
+
+static void no_more_jumps(void)
+{
+    struct itimerval none = { .it_value = { .tv_sec = 0 } };
+    setitimer(ITIMER_REAL, &none, NULL);
+    signal(SIGALRM, SIG_DFL);
+    alarm(20);
+}
+
+/* The same deeper on the stack than the call that was left. */
+static __attribute__((noinline)) void deeper(int s, int depth)
+{
+    volatile uint8_t filler[512];
+    filler[0] = (uint8_t)depth;
+    if (depth > 0)
+        deeper(s, depth - 1);
+    else
+        say(" got=%zu", recv_next(s, 10));
+    filler[1] = filler[0];
+}
+
+static void jump_recv(int s)
+{
+    uint8_t buf[10];
+    for (volatile int i = 0; i < 3; i++) {
+        if (sigsetjmp(out, 1) == 0) {
+            jump_after(30);
+            say_result("recv", recv(s, buf, sizeof(buf), 0));
+        }
+        no_more_jumps();
+        far_do(FAR_SEND, 10);
+        if (i == 2)
+            deeper(s, 20);
+        else
+            say(" got=%zu", recv_next(s, 10));
+    }
+    send_next(s, 1000);
+    far_say("far", far_do(FAR_RECV, 1000));
+}
+
+/* Half a message is there when it is left. */
+static void jump_waitall(int s)
+{
+    uint8_t buf[100];
+    far_do(FAR_SEND, 10);
+    if (sigsetjmp(out, 1) == 0) {
+        jump_after(30);
+        say_result("peek", recv(s, buf, 20, MSG_PEEK | MSG_WAITALL));
+    }
+    no_more_jumps();
+    say(" got=%zu", recv_next(s, 10));
+}
+
+static void jump_send(int s)
+{
+    static uint8_t buf[1 << 20];
+    send_next(s, 10);
+    far_say("far", far_do(FAR_RECV, 10));
+    /* How much the kernel took is not known; it is all of one value. */
+    memset(buf, 'x', sizeof(buf));
+    if (sigsetjmp(out, 1) == 0) {
+        jump_after(60);
+        for (;;)
+            if (send(s, buf, sizeof(buf), 0) < 0)
+                say(" %s", strerror(errno));
+    }
+    no_more_jumps();
+    far_begin(FAR_DRAIN, 'x', 0);
+    say_result("end", send(s, "end", 3, 0));
+    shutdown(s, SHUT_WR);
+    far_say("other", far_end());
+}
+
+static void jump_poll(int s)
+{
+    for (volatile int i = 0; i < 4; i++) {
+        if (sigsetjmp(out, 1) == 0) {
+            jump_after(20);
+            if (i & 1) {
+                fd_set r;
+                FD_ZERO(&r);
+                FD_SET(s, &r);
+                say_result("select", select(s + 1, &r, NULL, NULL, NULL));
+            } else {
+                say(" %s", poll_names(poll_one(s, POLLIN, -1)));
+            }
+        }
+        no_more_jumps();
+        far_do(FAR_SEND, 3);
+        say(" %s", poll_names(poll_one(s, POLLIN, -1)));
+        say(" got=%zu", recv_next(s, 3));
+    }
+}
+
+static void jump_epoll(int s)
+{
+    int ep = epoll_create1(0);
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+    epoll_ctl(ep, EPOLL_CTL_ADD, s, &ev);
+    for (volatile int i = 0; i < 3; i++) {
+        if (sigsetjmp(out, 1) == 0) {
+            jump_after(20);
+            say_result("wait", epoll_wait(ep, &ev, 1, -1));
+        }
+        no_more_jumps();
+        far_do(FAR_SEND, 3);
+        say_result("wait", epoll_wait(ep, &ev, 1, -1));
+        say(" got=%zu", recv_next(s, 3));
+    }
+}
+
+static void jump_connect(int s)
+{
+    if (sigsetjmp(out, 1) == 0) {
+        jump_after(20);
+        far_begin(FAR_ACCEPT, 0, 60);
+        int c = connect_to(sem_far_port);
+        say(" %s", c >= 0 ? "connected" : strerror(errno));
+    }
+    no_more_jumps();
+    far_end();
+    (void)s;
+}
+
+/* ---- threads that are cancelled ---- */
+
+enum what { WAIT_RECV, WAIT_SEND, WAIT_POLL, WAIT_SELECT, WAIT_EPOLL, WAIT_ACCEPT };
+
+struct waiter {
+    enum what what;
+    int s, ep;
+};
+
+static void *wait_in(void *arg)
+{
+    const struct waiter *w = arg;
+    static uint8_t buf[1 << 20];
+    struct epoll_event ev;
+    fd_set r;
+    switch (w->what) {
+    case WAIT_RECV:
+        recv(w->s, buf, 10, 0);
+        break;
+    case WAIT_SEND:
+        memset(buf, 'x', sizeof(buf));
+        for (;;)
+            send(w->s, buf, sizeof(buf), 0);
+    case WAIT_POLL:
+        poll_one(w->s, POLLIN, -1);
+        break;
+    case WAIT_SELECT:
+        FD_ZERO(&r);
+        FD_SET(w->s, &r);
+        select(w->s + 1, &r, NULL, NULL, NULL);
+        break;
+    case WAIT_EPOLL:
+        epoll_wait(w->ep, &ev, 1, -1);
+        break;
+    case WAIT_ACCEPT:
+        accept(sem_listener, NULL, NULL);
+        break;
+    }
+    return NULL;
+}
+
+static void cancelled(const char *name, const struct waiter *w, unsigned ms)
+{
+    pthread_t t;
+    void *result;
+    must("thread", pthread_create(&t, NULL, wait_in, (void *)(uintptr_t)w));
+    sleep_ms(ms);
+    pthread_cancel(t);
+    pthread_join(t, &result);
+    say(" %s=%s", name, result == PTHREAD_CANCELED ? "cancelled" : "returned");
+}
+
+static void cancel_recv(int s)
+{
+    struct waiter w = { .what = WAIT_RECV, .s = s };
+    for (int i = 0; i < 3; i++) {
+        cancelled("recv", &w, 30);
+        far_do(FAR_SEND, 10);
+        say(" got=%zu", recv_next(s, 10));
+    }
+}
+
+/* One waits behind the other, and is cancelled; the first one gets the octets. */
+static void cancel_second(int s)
+{
+    struct waiter w = { .what = WAIT_RECV, .s = s };
+    pthread_t first;
+    void *result;
+    must("thread", pthread_create(&first, NULL, wait_in, &w));
+    sleep_ms(30);
+    cancelled("second", &w, 30);
+    far_do(FAR_SEND, 10);
+    pthread_join(first, &result);
+    say(" first=%s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
+    sem_rx += 10;
+    far_do(FAR_SEND, 10);
+    say(" got=%zu", recv_next(s, 10));
+}
+
+/* And the first one: the second is next. */
+static void cancel_first(int s)
+{
+    struct waiter w = { .what = WAIT_RECV, .s = s };
+    pthread_t first, second;
+    void *result;
+    must("thread", pthread_create(&first, NULL, wait_in, &w));
+    sleep_ms(30);
+    must("thread", pthread_create(&second, NULL, wait_in, &w));
+    sleep_ms(30);
+    pthread_cancel(first);
+    pthread_join(first, &result);
+    say(" first=%s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
+    far_do(FAR_SEND, 10);
+    pthread_join(second, &result);
+    say(" second=%s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
+}
+
+static void cancel_send(int s)
+{
+    struct waiter w = { .what = WAIT_SEND, .s = s };
+    send_next(s, 10);
+    far_say("far", far_do(FAR_RECV, 10));
+    cancelled("send", &w, 60);
+    far_begin(FAR_DRAIN, 'x', 0);
+    say_result("end", send(s, "end", 3, 0));
+    shutdown(s, SHUT_WR);
+    far_say("other", far_end());
+}
+
+static void cancel_waits(int s)
+{
+    struct waiter w = { .s = s, .ep = epoll_create1(0) };
+    struct epoll_event ev = { .events = EPOLLIN };
+    epoll_ctl(w.ep, EPOLL_CTL_ADD, s, &ev);
+    for (int i = 0; i < 2; i++) {
+        w.what = WAIT_POLL;
+        cancelled("poll", &w, 20);
+        w.what = WAIT_SELECT;
+        cancelled("select", &w, 20);
+        w.what = WAIT_EPOLL;
+        cancelled("epoll", &w, 20);
+        w.what = WAIT_ACCEPT;
+        cancelled("accept", &w, 20);
+        far_do(FAR_SEND, 10);
+        say(" %s", poll_names(poll_one(s, POLLIN, -1)));
+        say_result("wait", epoll_wait(w.ep, &ev, 1, -1));
+        say(" got=%zu", recv_next(s, 10));
+        say(" %s", poll_names(poll_one(s, POLLIN, 0)));
+    }
+}
+
+/* A thread whose cancellation is off is not. */
+static void *with_cancel_off(void *arg)
+{
+    int s = *(int *)arg, old;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+    say(" got=%zu", recv_next(s, 10));
+    pthread_setcancelstate(old, NULL);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void cancel_disabled(int s)
+{
+    pthread_t t;
+    void *result;
+    must("thread", pthread_create(&t, NULL, with_cancel_off, &s));
+    sleep_ms(30);
+    pthread_cancel(t);
+    far_do(FAR_SEND, 10);
+    pthread_join(t, &result);
+    say(" %s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
+}
+
+const struct scenario sem_left[] = {
+    { "jump_recv", jump_recv },
+    { "jump_waitall", jump_waitall },
+    { "jump_send", jump_send },
+    { "jump_poll", jump_poll },
+    { "jump_epoll", jump_epoll },
+    { "jump_connect", jump_connect },
+    { "cancel_recv", cancel_recv },
+    { "cancel_second", cancel_second },
+    { "cancel_first", cancel_first },
+    { "cancel_send", cancel_send },
+    { "cancel_waits", cancel_waits },
+    { "cancel_disabled", cancel_disabled },
+    { 0 },
+};
