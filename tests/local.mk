@@ -59,6 +59,9 @@ preload_tests += tests/preload/redis.test
 preload_tests += tests/interop/netns.test
 preload_tests += tests/interop/tshark.test
 
+# Other people's programs; tests/works/*.py have them.
+preload_tests += tests/works/works.test
+
 # (They say what the calls do: no fortified variants, whose checks would come first.)
 preload_programs = tests/preload/p2p tests/preload/sem
 check_PROGRAMS += $(preload_programs)

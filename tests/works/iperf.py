@@ -1,0 +1,72 @@
+"""iperf, version 2: a thread for each stream, and servers that connect back."""
+
+import re
+
+import shim
+from matrix import Wrong, entry
+
+VERSION = ["iperf", "--version"]
+
+
+def totals(text, role):
+    """Octets of each stream by iperf's -y C: {(local port, other port): octets}, sums left out."""
+    found = {}
+    for line in text.splitlines():
+        field = line.split(",")
+        if len(field) == 9 and int(field[5]) >= 0 and field[4] != "0":
+            found[tuple(sorted((field[2], field[4])))] = int(field[7])
+    if not found:
+        raise Wrong("iperf's %s reports nothing: %s" % (role, text))
+    return found
+
+
+def transfer(run, *options, streams, back=False):
+    port, other = shim.free_port(), shim.free_port()
+    while other == port:
+        other = shim.free_port()
+    server = run.serve(port, "iperf", "-s", "-B", "127.0.0.1", "-p", str(port), "-y", "C")
+    log = run.logs[-1]
+    said = run.call("iperf", "-c", "127.0.0.1", "-p", str(port), "-y", "C", "-L", str(other), *options, timeout=100)
+
+    def both():
+        with open(log, encoding="ascii", errors="replace") as f:
+            text = f.read()
+        return totals(text, "server") if len(text.splitlines()) >= streams else None
+    far = shim.until(both, 20)
+    run.must(far, "the server's report is not complete", said)
+    near = totals(said, "client")
+    run.stop(server, status=None)
+    run.same(len(near) >= streams, True, "streams (client: %r)" % said)
+    run.same({key: near[key] for key in far}, far, "octets that either end reports")
+    return near
+
+
+def amount(run):
+    return "2000M" if run.long else "200M"
+
+
+@entry("iperf", "-P 4 --no-connect-sync", needs=["iperf"], version=VERSION, at_least=4)
+def iperf_parallel(run):
+    transfer(run, "-P", "4", "--no-connect-sync", "-n", amount(run), streams=4)
+    return "both ends count the same"
+
+
+# The client sends nothing before all are connected, the server accepts nothing before the first has sent something: with
+# plain TCP the kernel connects without the server. Three of four give up waiting for it.
+@entry("iperf", "-P 4: connects all before it sends", needs=["iperf"], version=VERSION, at_least=1,
+       stays_plain={"hello-timeout": 3, "peer-plain": 3})
+def iperf_barrier(run):
+    transfer(run, "-P", "4", "-n", amount(run), streams=4)
+    return "both ends count the same"
+
+
+@entry("iperf", "-r: there, then the server connects back", needs=["iperf"], version=VERSION, at_least=2)
+def iperf_tradeoff(run):
+    transfer(run, "-r", "-n", amount(run), streams=2)
+    return "both ends count the same"
+
+
+@entry("iperf", "-d: both ways at once, the server connects back", needs=["iperf"], version=VERSION, at_least=2)
+def iperf_dual(run):
+    transfer(run, "-d", "-n", amount(run), streams=2)
+    return "both ends count the same"
