@@ -83,5 +83,6 @@ SW_CALL(int, __poll_chk, (struct pollfd *fds, nfds_t n, int timeout_ms, size_t f
 SW_CALL(int, __ppoll_chk, (struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, size_t fdslen), (fds, n, timeout, mask, fdslen))
 SW_CALL(int, __dprintf_chk, (int fd, int flag, const char *format, ...), (fd, flag, format))
 SW_CALL(int, __vdprintf_chk, (int fd, int flag, const char *format, va_list ap), (fd, flag, format, ap))
+SW_CALL(int, prctl, (int option, ...), (option))
 SW_CALL(long, syscall, (long number, ...), (number))
 /* clang-format on */

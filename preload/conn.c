@@ -18,6 +18,7 @@
 #include "preload/drive.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 #include "preload/stats.h"
 #include "preload/transports.h"
 
@@ -258,7 +259,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
 
 void conn_record(struct sock *s, struct conn *c)
 {
-    if (proc.set.stats_file[0] == '\0' || atomic_exchange(&c->recorded, true))
+    if (proc.set.stats_file[0] == '\0' || sandbox_on() || atomic_exchange(&c->recorded, true))
         return;
     struct stats_record r;
     fill_record(s, c, &r);
@@ -271,7 +272,7 @@ static bool linger_zero(int fd)
 {
     struct linger lin;
     socklen_t len = sizeof(lin);
-    return REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff && lin.l_linger == 0;
+    return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff && lin.l_linger == 0;
 }
 
 /*
@@ -284,7 +285,7 @@ static void reset_if_unread(struct conn *c, int fd)
         return;
     if (!c->rx_shut && (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0)) {
         struct linger lin = { .l_onoff = 1, .l_linger = 0 };
-        REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
+        sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
     }
     turn_give(&c->rx);
 }

@@ -17,6 +17,7 @@
 #include "core/base/trace.h"
 #include "preload/conn.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 
 /* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
 enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
@@ -26,7 +27,7 @@ bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx)
     struct tcp_info info;
     socklen_t len = sizeof(info);
     memset(&info, 0, sizeof(info));
-    if (fd < 0 || REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+    if (fd < 0 || sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
         return false;
     /* The FIN of the peer has a sequence number too. (After a reset this is one too few.) */
     bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||

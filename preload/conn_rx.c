@@ -20,6 +20,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 
 size_t conn_rx_avail(const struct conn *c)
 {
@@ -65,7 +66,7 @@ static void decode(struct conn *c, int fd)
     if (c->neg.mpa.res.rtr == MPA_RTR_READ) {
         /* Answering the RTR has put the kernel back into its request-and-response mode (see conn_go_full). */
         int quick = 1;
-        REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
+        sandbox_setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
     }
 }
 
@@ -81,11 +82,11 @@ static ssize_t fill(struct conn *c, int fd, int flags)
         return -ENOBUFS;
     ssize_t n;
     if (flags & MSG_DONTWAIT) {
-        n = REAL(recv)(fd, p, room, flags);
+        n = sandbox_recv(fd, p, room, flags);
     } else {
         turn_sleep(&c->rx);
         struct cancel w = cancel_allow();
-        n = REAL(recv)(fd, p, room, flags);
+        n = sandbox_recv(fd, p, room, flags);
         cancel_restore(w);
         turn_wake(&c->rx);
     }
@@ -148,7 +149,7 @@ void conn_rx_lowat(struct conn *c, int fd)
     if (want == c->lowat_now)
         return;
     int v = (int)want;
-    if (REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof(v)) == 0)
+    if (sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof(v)) == 0)
         c->lowat_now = want;
 }
 
@@ -210,7 +211,7 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
 {
     if (c->lowat_now != 1) {
         int one = 1;
-        REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+        sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
         c->lowat_now = 1;
     }
     ssize_t r;

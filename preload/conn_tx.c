@@ -24,6 +24,7 @@
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 #include "preload/transports.h"
 
 /* Closed by the program, their last octets under way by the transport: sock and memory stay until that is over. */
@@ -90,11 +91,11 @@ static int out_once(struct conn *c, int fd, int flags)
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
     ssize_t sent;
     if (flags & MSG_DONTWAIT) {
-        sent = REAL(sendmsg)(fd, &msg, flags);
+        sent = sandbox_sendmsg(fd, &msg, flags);
     } else {
         turn_sleep(&c->tx);
         struct cancel w = cancel_allow();
-        sent = REAL(sendmsg)(fd, &msg, flags);
+        sent = sandbox_sendmsg(fd, &msg, flags);
         cancel_restore(w);
         turn_wake(&c->tx);
     }
@@ -137,7 +138,7 @@ void conn_tx_later(struct conn *c, int fd)
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);
     /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
-    if (n == 0 || c->job_runs || atomic_load(&c->holders.n) != 1)
+    if (n == 0 || c->job_runs || atomic_load(&c->holders.n) != 1 || sandbox_on())
         return;
     c->job.fd = fd;
     c->job.then = c->fin_owed && (c->st.llp || c->st.tx.fin) ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING;
@@ -177,7 +178,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     struct conn *c = s->conn;
     if (!holders_alone(&c->holders))
         return; /* another process has it still, and the tail with it */
-    int own = hidden_dup(fd);
+    int own = sandbox_on() ? -1 : hidden_dup(fd);
     const struct iovec *iov;
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);
@@ -197,10 +198,10 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
         }
         pthread_mutex_unlock(&finishing_lock);
     }
-    if (own >= 0) {
+    if (own >= 0)
         REAL(close)(own);
+    if (own >= 0 || sandbox_on())
         conn_tx_settle(c, fd, linger_ms);
-    }
 }
 
 void conn_tx_finished(uint32_t wait_ms)
@@ -289,7 +290,7 @@ void conn_nodelay_back(struct conn *c, int fd)
 {
     int off = 0;
     c->nodelay_lent = false;
-    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
+    sandbox_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
 }
 
 /*

@@ -19,6 +19,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 
 #define WAIT_MAX 128u
 /* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
@@ -481,7 +482,7 @@ uint64_t drive_call_deadline(int fd, int which)
 {
     struct timeval tv;
     socklen_t len = sizeof(tv);
-    if (REAL(getsockopt)(fd, SOL_SOCKET, which, &tv, &len) < 0 || (tv.tv_sec == 0 && tv.tv_usec == 0))
+    if (sandbox_getsockopt(fd, SOL_SOCKET, which, &tv, &len) < 0 || (tv.tv_sec == 0 && tv.tv_usec == 0))
         return 0;
     return proc_now_ns() + (uint64_t)tv.tv_sec * 1000000000u + (uint64_t)tv.tv_usec * 1000u;
 }

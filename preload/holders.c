@@ -13,6 +13,7 @@
 #include "core/base/rawsys.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 
 #define HOLDER_EXEC (1 << 29) /* beyond any process number */
 
@@ -77,7 +78,7 @@ uint32_t holders_leave(struct holders *h)
 
 static void strike_dead(struct holders *h)
 {
-    if (atomic_load(&h->mixed))
+    if (atomic_load(&h->mixed) || sandbox_on())
         return;
     int err = errno;
     for (unsigned i = 0; i < HOLDERS_MAX; i++) {

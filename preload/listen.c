@@ -14,6 +14,7 @@
 #include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 #include "preload/stdio.h"
 
 /*
@@ -26,7 +27,7 @@
 int socket(int domain, int type, int protocol)
 {
     int fd = REAL(socket)(domain, type, protocol);
-    if (fd < 0 || !proc_on() || proc_is_borrowed())
+    if (fd < 0 || !proc_on() || proc_is_borrowed() || sandbox_on())
         return fd;
     int kind = type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK);
     if ((domain == AF_INET || domain == AF_INET6) && kind == SOCK_STREAM &&

@@ -42,6 +42,8 @@ preload_sources = \
     preload/ready.h \
     preload/real.c \
     preload/real.h \
+    preload/sandbox.c \
+    preload/sandbox.h \
     preload/sock.c \
     preload/sock.h \
     preload/stdio.c \

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 
 void _exit(int status)
 {
@@ -128,6 +130,10 @@ long syscall(long number, ...)
             atomic_store(&proc.own_uring, true);
         return r;
     }
+    case SYS_prctl:
+        return prctl(I(0), a[1], a[2], a[3], a[4]);
+    case SYS_seccomp:
+        return sandbox_seccomp(U(0), U(1), P(2));
     case SYS_exit_group:
         proc_finish();
         break;

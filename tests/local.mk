@@ -45,6 +45,7 @@ preload_tests += tests/preload/hardening.test
 
 # Programs under sockwarp: tests/lib/ starts them, tests/preload/*.c are programs of our own.
 preload_tests += tests/preload/semantics.test
+preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/p2p.test
 preload_tests += tests/preload/samehost.test
@@ -63,9 +64,13 @@ preload_tests += tests/interop/tshark.test
 preload_tests += tests/works/works.test
 
 # (They say what the calls do: no fortified variants, whose checks would come first.)
-preload_programs = tests/preload/p2p tests/preload/sem
+preload_programs = tests/preload/filtered tests/preload/p2p tests/preload/sem
 check_PROGRAMS += $(preload_programs)
 preload_program_cflags = $(program_cflags) -U_FORTIFY_SOURCE -pthread
+tests_preload_filtered_SOURCES = tests/preload/filtered.c
+tests_preload_filtered_CFLAGS = $(preload_program_cflags)
+tests_preload_filtered_LDFLAGS = $(program_ldflags)
+tests_preload_filtered_LDADD =
 tests_preload_p2p_SOURCES = tests/preload/p2p.c
 tests_preload_p2p_CFLAGS = $(preload_program_cflags)
 tests_preload_p2p_LDFLAGS = $(program_ldflags)

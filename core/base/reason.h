@@ -39,7 +39,8 @@
     X(PEER_LIMIT, 28, "peer-limit", "the peer's parameters are outside what is supported")           \
     X(OFF, 29, "off", "sockwarp is switched off in this process")                                    \
     X(CLOSED, 30, "closed", "closed before anything was decided")                                    \
-    X(WITHDRAWN, 31, "withdrawn", "the listener's program did not accept in time")
+    X(WITHDRAWN, 31, "withdrawn", "the listener's program did not accept in time")                    \
+    X(SANDBOX, 32, "sandbox", "the program has put itself under a seccomp filter")
 
 enum reason {
 #define X(sym, num, name, text) REASON_##sym = (num),

@@ -16,7 +16,8 @@ static const struct {
     { 16, "fastopen" },     { 17, "zerocopy" },      { 18, "tcp-ulp" },      { 19, "mptcp" },
     { 20, "own-io-uring" }, { 21, "epoll-kind" },    { 22, "urgent" },       { 23, "no-memory" },
     { 24, "no-transport" }, { 25, "not-connected" }, { 26, "stdio" },        { 27, "exec" },
-    { 28, "peer-limit" },   { 29, "off" },           { 30, "closed" },
+    { 28, "peer-limit" },   { 29, "off" },           { 30, "closed" },        { 31, "withdrawn" },
+    { 32, "sandbox" },
 };
 
 Test(reason, numbers_on_the_wire_never_change_meaning)

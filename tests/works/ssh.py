@@ -7,7 +7,6 @@ import shutil
 import shim
 from matrix import Wrong, blob, digest, file_digest, entry, find
 
-TODO = "the seccomp filter of its unprivileged child does not allow the calls that carry the octets"
 NEEDS = ["sshd", "ssh", "scp", "ssh-keygen"]
 
 
@@ -49,7 +48,7 @@ Subsystem sftp internal-sftp
 
 
 @entry("OpenSSH", "sshd on a loopback port; ssh: commands, 20 MB through cat, exit status; ten at once", needs=NEEDS,
-       version=["ssh", "-V"], at_least=14, todo=TODO)
+       version=["ssh", "-V"], at_least=14)
 def ssh_commands(run):
     server = Server(run)
     data = blob(20_000_000, 8)
@@ -66,7 +65,7 @@ def ssh_commands(run):
     return "octets and exit status right"
 
 
-@entry("OpenSSH", "scp of 200 MB there and back", needs=NEEDS, version=["ssh", "-V"], at_least=2, todo=TODO)
+@entry("OpenSSH", "scp of 200 MB there and back", needs=NEEDS, version=["ssh", "-V"], at_least=2)
 def ssh_scp(run):
     server = Server(run)
     data = blob(200_000_000, 9)

@@ -1,0 +1,166 @@
+/*
+ * Programs that put themselves under a seccomp filter.
+ */
+#include "preload/sandbox.h"
+
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/proc.h"
+#include "preload/real.h"
+#include "preload/sock.h"
+
+_Atomic bool sandbox_entered;
+
+ssize_t sandbox_recv(int fd, void *buf, size_t len, int flags)
+{
+    if (!sandbox_on())
+        return REAL(recv)(fd, buf, len, flags);
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    if ((flags & MSG_DONTWAIT) && REAL(poll)(&p, 1, 0) == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return REAL(read)(fd, buf, len);
+}
+
+/*
+ * Not writev: who only writes need not have allowed it. A frame of the largest kind is one write, or its end would wait for
+ * an acknowledgement by Nagle's rule.
+ */
+ssize_t sandbox_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+    if (!sandbox_on())
+        return REAL(sendmsg)(fd, msg, flags);
+    char buf[68 * 1024];
+    size_t sent = 0, used = 0;
+    for (size_t i = 0; i < msg->msg_iovlen; i++) {
+        const char *p = msg->msg_iov[i].iov_base;
+        for (size_t left = msg->msg_iov[i].iov_len; left > 0;) {
+            size_t n = left < sizeof(buf) - used ? left : sizeof(buf) - used;
+            memcpy(buf + used, p, n);
+            p += n;
+            left -= n;
+            used += n;
+            if (used < sizeof(buf) && (left > 0 || i + 1 < msg->msg_iovlen))
+                continue;
+            ssize_t r = REAL(write)(fd, buf, used);
+            if (r > 0)
+                sent += (size_t)r;
+            if (r != (ssize_t)used)
+                return sent > 0 ? (ssize_t)sent : r;
+            used = 0;
+        }
+    }
+    return (ssize_t)sent;
+}
+
+int sandbox_setsockopt(int fd, int level, int name, const void *val, socklen_t len)
+{
+    if (!sandbox_on())
+        return REAL(setsockopt)(fd, level, name, val, len);
+    errno = EPERM;
+    return -1;
+}
+
+int sandbox_getsockopt(int fd, int level, int name, void *val, socklen_t *len)
+{
+    if (!sandbox_on())
+        return REAL(getsockopt)(fd, level, name, val, len);
+    errno = EPERM;
+    return -1;
+}
+
+/* ---- entering ---- */
+
+static void decide(struct sock *s, struct conn *c, int fd)
+{
+    while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))
+        if (drive_sock(s, false) < 0 || drive_wait(fd, (short)c->kernel_wants, 0, s) < 0)
+            break;
+    if (conn_state(c) != CONN_NEGOTIATING && conn_state(c) != CONN_CONNECTING)
+        return;
+    if (turn_take(&c->rx, 0, false) < 0)
+        return;
+    conn_go_plain(s, c, REASON_SANDBOX);
+    turn_give(&c->rx);
+    drive_remove(s);
+}
+
+/* Nothing that would need a call later: no low-water mark, no lent option, no ring at work. */
+static void bare(struct conn *c, int fd)
+{
+    if (turn_take(&c->rx, 0, false) == 0) {
+        int one = 1;
+        if (c->lowat_now != 1 && REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one)) == 0)
+            c->lowat_now = 1;
+        turn_give(&c->rx);
+    }
+    if (turn_take(&c->tx, 0, false) == 0) {
+        if (c->nodelay_lent)
+            conn_nodelay_back(c, fd);
+        if (c->job_runs || c->tx_rest)
+            c->tx_rest = conn_tx_flush(c, fd, false) != 0;
+        turn_give(&c->tx);
+    }
+}
+
+static void prepare(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    struct conn *c = s->conn;
+    if (c == NULL)
+        sock_drop(fd, false); /* no longer ours; a listener's names go with it, so that nobody on this host asks */
+    else if (atomic_load(&s->fd) == fd && atomic_load(&s->active))
+        conn_state(c) == CONN_FULL ? bare(c, fd) : decide(s, c, fd);
+}
+
+/* True: a filter comes next, and is prepared for. (Without one it is only asked whether there are any.) */
+static bool enter(bool strict, bool filter, const void *program)
+{
+    if (!(strict || (filter && program != NULL)) || !proc_on() || proc_is_borrowed() || sandbox_on())
+        return false;
+    int err = errno;
+    trace_info("the program enters a seccomp filter");
+    sock_each(prepare, NULL);
+    atomic_store(&sandbox_entered, true);
+    errno = err;
+    return true;
+}
+
+static long entered(bool entering, long r)
+{
+    if (entering && r < 0)
+        atomic_store(&sandbox_entered, false);
+    return r;
+}
+
+long sandbox_seccomp(unsigned op, unsigned flags, void *program)
+{
+    bool entering = enter(op == SECCOMP_SET_MODE_STRICT, op == SECCOMP_SET_MODE_FILTER, program);
+    return entered(entering, REAL(syscall)(SYS_seccomp, op, flags, program));
+}
+
+int prctl(int option, ...)
+{
+    va_list ap;
+    va_start(ap, option);
+    unsigned long a[4];
+    for (int i = 0; i < 4; i++)
+        a[i] = va_arg(ap, unsigned long);
+    va_end(ap);
+    bool entering = option == PR_SET_SECCOMP && enter(a[0] == SECCOMP_MODE_STRICT, a[0] == SECCOMP_MODE_FILTER,
+                                                       (const void *)a[1]);
+    return (int)entered(entering, REAL(prctl)(option, a[0], a[1], a[2], a[3]));
+}
