@@ -5,10 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -303,12 +305,36 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     turn_give(&c->tx);
 }
 
+#define LATE_HELLO_NS 200000000u
+#define LATE_HELLO_LOOK_MS 5
+
+/*
+ * The program spoke first and closes, and nothing has come yet. A Hello that is unread at the close, or comes after it, would
+ * make the kernel reset the connection and drop what it still has to send, where the program's client says nothing. So it is
+ * looked for as long as there is something to lose. (No event tells that all was sent.)
+ */
+static void last_words(struct sock *s, struct conn *c, int fd)
+{
+    uint64_t end = proc_now_ns() + LATE_HELLO_NS;
+    while (conn_undecided(c) && atomic_load(&c->plain_tx) > 0 && !sandbox_on()) {
+        int unsent = 0;
+        if (drive_sock(s, true) < 0 || !conn_undecided(c) || REAL(ioctl)(fd, SIOCOUTQ, &unsent) < 0 || unsent == 0 ||
+            proc_now_ns() >= end)
+            break;
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        REAL(poll)(&p, 1, LATE_HELLO_LOOK_MS);
+    }
+    drive_remove(s);
+}
+
 void conn_last_close(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
     if (fd >= 0)
         atomic_store(&s->fd, fd); /* for the record: still open */
     conn_tx_finished(0);
+    if (conn_undecided(c) && fd >= 0 && holders_alone(&c->holders))
+        last_words(s, c, fd);
     if (conn_state(c) == CONN_FULL && fd >= 0)
         settle_close(s, c, fd);
     /* Whoever holds it last writes the record. */
@@ -324,6 +350,8 @@ static void settle_one(int fd, struct sock *s, void *arg)
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
     bool alone = holders_alone(&c->holders);
+    if (conn_undecided(c) && alone)
+        last_words(s, c, fd);
     if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->rx) == 0) {
         /* Octets that are not the program's, such as the answer to our RTR, would make the kernel reset. */
         int r = conn_rx_progress(c, fd, true);

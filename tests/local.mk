@@ -47,6 +47,7 @@ preload_tests += tests/preload/hardening.test
 preload_tests += tests/preload/semantics.test
 preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
+preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/p2p.test
 preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test
