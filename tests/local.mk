@@ -48,6 +48,7 @@ preload_tests += tests/preload/semantics.test
 preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/last_words.test
+preload_tests += tests/preload/stdio.test
 preload_tests += tests/preload/p2p.test
 preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test
@@ -65,17 +66,29 @@ preload_tests += tests/interop/tshark.test
 preload_tests += tests/works/works.test
 
 # (They say what the calls do: no fortified variants, whose checks would come first.)
-preload_programs = tests/preload/filtered tests/preload/p2p tests/preload/sem
-check_PROGRAMS += $(preload_programs)
+preload_programs =
 preload_program_cflags = $(program_cflags) -U_FORTIFY_SOURCE -pthread
+check_PROGRAMS += $(preload_programs)
+
+preload_programs += tests/preload/filtered
 tests_preload_filtered_SOURCES = tests/preload/filtered.c
 tests_preload_filtered_CFLAGS = $(preload_program_cflags)
 tests_preload_filtered_LDFLAGS = $(program_ldflags)
 tests_preload_filtered_LDADD =
+
+preload_programs += tests/preload/inetd
+tests_preload_inetd_SOURCES = tests/preload/inetd.c
+tests_preload_inetd_CFLAGS = $(preload_program_cflags)
+tests_preload_inetd_LDFLAGS = $(program_ldflags)
+tests_preload_inetd_LDADD =
+
+preload_programs += tests/preload/p2p
 tests_preload_p2p_SOURCES = tests/preload/p2p.c
 tests_preload_p2p_CFLAGS = $(preload_program_cflags)
 tests_preload_p2p_LDFLAGS = $(program_ldflags)
 tests_preload_p2p_LDADD =
+
+preload_programs += tests/preload/sem
 tests_preload_sem_SOURCES = \
     tests/preload/sem.c \
     tests/preload/sem.h \

@@ -287,9 +287,9 @@ static void printing(int s)
     echoed(s, 6);
     int n = 0;
     say_result("empty", dprintf(s, "%s", ""));
+    far_begin(FAR_ECHO, 100000, 0);
     say_result("long", dprintf(s, "%0100000d%n", 1, &n));
     say(" n=%d", n);
-    far_begin(FAR_ECHO, 100000, 0);
     char *back = malloc(100000);
     say_result("recv", recv(s, back, 100000, MSG_WAITALL));
     size_t zeros = strspn(back, "0");
@@ -321,13 +321,13 @@ static void exits(int s)
         exit(3);
     int status = 0;
     must("waitpid", waitpid(pid, &status, 0));
-    say(" status=%d pending=%zu", WEXITSTATUS(status), __fpending(f));
+    say(" child=%d pending=%zu", WEXITSTATUS(status), __fpending(f));
     echoed(s, 14);
     pid = (pid_t)must("fork", fork());
     if (pid == 0)
         _exit(4);
     must("waitpid", waitpid(pid, &status, 0));
-    say(" status=%d", WEXITSTATUS(status));
+    say(" child=%d", WEXITSTATUS(status));
     say_result("fflush", fflush(NULL));
     echoed(s, 8);
 }
@@ -639,7 +639,7 @@ static void std_child(int s)
     close(s);
     int status = -1;
     must("waitpid", waitpid(pid, &status, 0));
-    say(" status=%d", status);
+    say(" child=%d", status);
     far_say("far", far_end());
 }
 
