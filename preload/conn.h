@@ -57,6 +57,7 @@ struct conn {
     size_t in_len;            /* octets collected for the negotiation: HELLO in `pre`, else in `in` */
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
+    bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */
     bool peer_reset;          /* and by a reset of its own */

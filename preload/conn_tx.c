@@ -406,7 +406,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
     for (;;) {
-        int r = drive_sock(s, !wait);
+        int r = wait ? drive_sock(s, false) : drive_hurry(s);
         enum conn_state st = conn_state(c);
         if ((st != CONN_NEGOTIATING && st != CONN_CONNECTING) || *done == len)
             return 0;

@@ -168,8 +168,10 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
     uint64_t patience = c->known_shim ? proc_now_ns() + BACKLOG_NS : 0;
     while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late) || conn_state(c) == CONN_CONNECTING) {
         bool in_backlog = patience != 0 && conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO;
-        if (in_backlog && proc_now_ns() >= patience)
+        if (in_backlog && proc_now_ns() >= patience) {
+            c->in_backlog = true;
             break;
+        }
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
         int r = drive_wait(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
         if (r < 0 && r != -EINTR)

@@ -340,6 +340,26 @@ void drive_step(struct sock *s)
         changed(s);
 }
 
+int drive_hurry(struct sock *s)
+{
+    struct conn *c = s->conn;
+    int r = drive_sock(s, true);
+    if (r < 0 || !c->in_backlog || conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_HELLO)
+        return r;
+    r = turn_try(&c->rx);
+    if (r < 0)
+        return r;
+    r = turn_try(&c->tx);
+    if (r == 0) {
+        if (conn_state(c) == CONN_NEGOTIATING)
+            negotiate_withdraw(&c->neg);
+        drive_step(s);
+        turn_give(&c->tx);
+    }
+    turn_give(&c->rx);
+    return r;
+}
+
 int drive_sock(struct sock *s, bool brief)
 {
     struct conn *c = s->conn;

@@ -24,6 +24,11 @@ void drive_step(struct sock *s);
  * The same, taking the turns: `brief` skips it if somebody else is at it. 0, or -EBUSY / -EDEADLK if it was skipped.
  */
 int drive_sock(struct sock *s, bool brief);
+/*
+ * The same, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
+ * accepted it yet, TCP would take its octets; so the Hello is withdrawn.
+ */
+int drive_hurry(struct sock *s);
 
 /* Are there negotiating connections besides self (may be NULL)? */
 bool drive_others(const struct sock *self);

@@ -23,7 +23,7 @@
 static short negotiating(struct sock *s, struct conn *c, short want, short kernel, short *ask)
 {
     /* A new waiter looks once for itself: what it would wait for may have been taken before it came. */
-    int r = drive_sock(s, true);
+    int r = (want & OUT_BITS) ? drive_hurry(s) : drive_sock(s, true);
     (void)r; /* somebody else is at it and will be done soon, or it is a connect() of another thread */
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)

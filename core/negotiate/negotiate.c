@@ -159,9 +159,10 @@ static size_t in_naked(struct negotiate *n, const uint8_t *buf, size_t len, uint
     return r > 0 ? (size_t)r : 0;
 }
 
-/* The initiator's time is up, with a listener that is sure to find the Hello some time. */
-static void withdraw(struct negotiate *n)
+void negotiate_withdraw(struct negotiate *n)
 {
+    if (n->state != NEGOTIATE_HELLO || !n->cfg.shim_known)
+        return;
     if (n->out_off < n->out_len) { /* not even the Hello went: nothing has happened yet */
         bool none = n->out_off == 0;
         n->out_len = n->out_off = 0;
@@ -351,7 +352,7 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         break;
     case NEGOTIATE_HELLO:
         if (n->cfg.shim_known)
-            withdraw(n);
+            negotiate_withdraw(n);
         else
             spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
         break;

@@ -108,6 +108,9 @@ void negotiate_eof(struct negotiate *n);
 /* The deadline may have passed. */
 void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 
+/* Initiator with shim_known that waits for the answer: its program waits no longer, as if the time were up. */
+void negotiate_withdraw(struct negotiate *n);
+
 /*
  * Responder in PEEK: this connection shall stay plain; a Hello that comes is answered by HNAK with
  * this reason.
