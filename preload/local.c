@@ -26,6 +26,7 @@ struct key {
     uint8_t addr[16];
     size_t addr_len;
     uint16_t port;
+    uint32_t scope; /* the interface of a link-local address: it is another address on each */
 };
 
 static bool key_of(const struct sockaddr *sa, struct key *k)
@@ -54,6 +55,8 @@ static bool key_of(const struct sockaddr *sa, struct key *k)
     k->family = AF_INET6;
     k->addr_len = 16;
     memcpy(k->addr, &in6.sin6_addr, 16);
+    if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
+        k->scope = in6.sin6_scope_id;
     return true;
 }
 
@@ -65,10 +68,20 @@ static bool key_any(const struct key *k)
     return true;
 }
 
-/* "\0sockwarp/1/4/7f000001/1451" in hexadecimal; returns the address's length. */
-static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
+static char *hex(char *p, uint32_t v, int digits)
 {
     static const char digit[] = "0123456789abcdef";
+    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
+        *p++ = digit[v >> shift & 15];
+    return p;
+}
+
+/*
+ * "\0sockwarp/1/4/7f000001/1451" in hexadecimal, with "%00000002" behind a link-local address; returns the length of the
+ * AF_UNIX address.
+ */
+static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
+{
     static const char head[] = "sockwarp/1/";
     memset(un, 0, sizeof(*un));
     un->sun_family = AF_UNIX;
@@ -77,13 +90,14 @@ static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
     p += sizeof(head) - 1;
     *p++ = k->family == AF_INET ? '4' : '6';
     *p++ = '/';
-    for (size_t i = 0; i < k->addr_len; i++) {
-        *p++ = digit[k->addr[i] >> 4];
-        *p++ = digit[k->addr[i] & 15];
+    for (size_t i = 0; i < k->addr_len; i++)
+        p = hex(p, k->addr[i], 2);
+    if (k->scope != 0) {
+        *p++ = '%';
+        p = hex(p, k->scope, 8);
     }
     *p++ = '/';
-    for (int shift = 12; shift >= 0; shift -= 4)
-        *p++ = digit[k->port >> shift & 15];
+    p = hex(p, k->port, 4);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(p - un->sun_path));
 }
 
@@ -151,6 +165,7 @@ static bool find_listener(const struct key *k, struct inet_diag_msg *out)
     req.r.idiag_states = ~0u;
     req.r.id.idiag_sport = htons(k->port);
     memcpy(req.r.id.idiag_src, k->addr, k->addr_len);
+    req.r.id.idiag_if = k->scope;
     req.r.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
     req.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
     int fd = netlink(NETLINK_SOCK_DIAG);
@@ -215,6 +230,7 @@ enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool sel
         return LOCAL_REMOTE;
     struct key any = k;
     memset(any.addr, 0, sizeof(any.addr));
+    any.scope = 0;
     struct ucred cred;
     const struct key *named = &k;
     int r = name_ask(&k, &cred);
