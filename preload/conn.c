@@ -179,7 +179,11 @@ int conn_go_full(struct sock *s, struct conn *c)
         on = 1;
         c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
     }
-    r = conn_tx_flush(c, fd, false); /* the initiator's RTR */
+    /*
+     * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with
+     * the program's first octets, if any, which are answered so in any case.
+     */
+    r = !c->responder && drive_peer_closed(fd) ? 0 : conn_tx_flush(c, fd, false);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     /*
@@ -297,6 +301,8 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
 {
     if (!holders_alone(&c->holders))
         return; /* another process has it still: its next call sends what is left */
+    if (c->responder && !iwarp_can_send(&c->ep) && !linger_zero(fd))
+        REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: as in leave_startup */
     reset_if_unread(c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
@@ -327,14 +333,33 @@ static void last_words(struct sock *s, struct conn *c, int fd)
     drive_remove(s);
 }
 
+/*
+ * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the program's
+ * octets, yet unread, or after the close, it would make the kernel reset: the end is announced first (an initiator that
+ * knows of it sends no more), then what has come is taken away.
+ */
+static void leave_startup(struct sock *s, struct conn *c, int fd)
+{
+    if (conn_state(c) != CONN_NEGOTIATING || !c->responder)
+        return;
+    if (conn_undecided(c))
+        last_words(s, c, fd);
+    int r = drive_sock(s, true); /* a Hello that waits */
+    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || linger_zero(fd))
+        return;
+    REAL(shutdown)(fd, SHUT_WR);
+    while (REAL(recv)(fd, NULL, CONN_IN_LEN, MSG_TRUNC | MSG_DONTWAIT) > 0)
+        ;
+}
+
 void conn_last_close(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
     if (fd >= 0)
         atomic_store(&s->fd, fd); /* for the record: still open */
     conn_tx_finished(0);
-    if (conn_undecided(c) && fd >= 0 && holders_alone(&c->holders))
-        last_words(s, c, fd);
+    if (fd >= 0 && holders_alone(&c->holders))
+        leave_startup(s, c, fd);
     if (conn_state(c) == CONN_FULL && fd >= 0)
         settle_close(s, c, fd);
     /* Whoever holds it last writes the record. */
@@ -350,8 +375,8 @@ static void settle_one(int fd, struct sock *s, void *arg)
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
     bool alone = holders_alone(&c->holders);
-    if (conn_undecided(c) && alone)
-        last_words(s, c, fd);
+    if (alone)
+        leave_startup(s, c, fd);
     if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->rx) == 0) {
         /* Octets that are not the program's, such as the answer to our RTR, would make the kernel reset. */
         int r = conn_rx_progress(c, fd, true);

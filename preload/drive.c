@@ -25,7 +25,7 @@
 /* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
 #define YOUNG_NS 3000000000ull
 
-/* Protects: the list below and every sock's neg_next, neg_pprev. Innermost. */
+/* Protects: the list below and every sock's neg_next, neg_pprev, neg_over. Innermost. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sock *list;
 static _Atomic unsigned count;
@@ -33,7 +33,7 @@ static _Atomic unsigned count;
 void drive_add(struct sock *s)
 {
     pthread_mutex_lock(&lock);
-    if (s->neg_pprev == NULL) {
+    if (s->neg_pprev == NULL && !s->neg_over) {
         s->neg_next = list;
         s->neg_pprev = &list;
         if (list != NULL)
@@ -62,16 +62,29 @@ void drive_remove(struct sock *s)
     pthread_mutex_unlock(&lock);
 }
 
+void drive_leave(struct sock *s)
+{
+    pthread_mutex_lock(&lock);
+    if (s->neg_pprev != NULL)
+        unlist(s);
+    s->neg_over = true;
+    pthread_mutex_unlock(&lock);
+}
+
 bool drive_others(const struct sock *self)
 {
     unsigned n = atomic_load_explicit(&count, memory_order_relaxed);
     return n > (self != NULL && self->neg_pprev != NULL ? 1u : 0u);
 }
 
-/* The program's error, kept for its next call: looking at the socket took it from the kernel. */
-static void keep_error(struct conn *c, int err)
+/*
+ * The program's error, kept for its next call: looking at the socket took it from the kernel. EPIPE is a reset behind the
+ * peer's end: it had closed when a frame of ours came, and the program, which has sent nothing, sees the end.
+ */
+static void note_error(struct conn *c, int err)
 {
     atomic_store(&c->so_error, err);
+    c->peer_reset = err == ECONNRESET && c->neg.state == NEGOTIATE_MPA;
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */
@@ -94,23 +107,44 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
     return connect_begin(s, c) == 0;
 }
 
+bool drive_peer_closed(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state == TCP_CLOSE_WAIT;
+}
+
+/*
+ * Nothing goes out any more: counts as sent, so that what the peer said before it went, and that it closed rather than failed,
+ * is read. If there is nothing to read, not even an end, the connection is of no use.
+ */
+static void give_up_out(struct conn *c, int fd, size_t len)
+{
+    char octet;
+    negotiate_sent(&c->neg, len);
+    if (REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+        negotiate_eof(&c->neg);
+}
+
 /* Sends what the negotiation wants sent. False: would block. */
 static bool step_out(struct conn *c, int fd)
 {
     const uint8_t *p;
     for (size_t len; (len = negotiate_out(&c->neg, &p)) > 0;) {
+        /* A closed socket would answer the Request by a reset, where the program is to see an end. */
+        if (!c->responder && c->neg.state == NEGOTIATE_MPA && drive_peer_closed(fd)) {
+            give_up_out(c, fd, len);
+            continue;
+        }
         ssize_t n = REAL(send)(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             c->kernel_wants = POLLOUT;
             return false;
         }
         if (n < 0) {
-            keep_error(c, errno);
-            negotiate_eof(&c->neg);
-            /* A frame of a negotiation that is over (HNAK) cannot go out either: give it up. */
-            if (negotiate_out(&c->neg, &p) > 0)
-                negotiate_sent(&c->neg, negotiate_out(&c->neg, &p));
-            return true;
+            note_error(c, errno);
+            give_up_out(c, fd, len);
+            continue;
         }
         negotiate_sent(&c->neg, (size_t)n);
         c->kernel_tx += (uint64_t)n;
@@ -155,7 +189,7 @@ static bool step_peek(struct conn *c, int fd)
         return false;
     }
     if (n < 0)
-        keep_error(c, errno);
+        note_error(c, errno);
     if (n <= 0) {
         negotiate_eof(&c->neg);
         return true;
@@ -227,8 +261,7 @@ static bool step_in(struct conn *c, int fd)
             return false;
         }
         if (n < 0)
-            keep_error(c, errno);
-        c->peer_reset = n < 0 && c->neg.state == NEGOTIATE_MPA;
+            note_error(c, errno);
         if (n <= 0) {
             /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
             c->peer_closed = c->known_shim || c->neg.state == NEGOTIATE_MPA;
@@ -287,10 +320,14 @@ static void settle(struct sock *s, struct conn *c, int fd)
         /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
         if (!c->peer_reset)
             atomic_store(&c->so_error, 0);
-        if (c->peer_closed && !c->require)
+        if (c->peer_closed && !c->require) {
+            int err; /* likewise the reset that a Request caused, of which nobody has heard yet */
+            socklen_t len = sizeof(err);
+            REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &len);
             stay_plain(s, c);
-        else
+        } else {
             connect_again(s, c, fd);
+        }
         break;
     default:
         conn_go_dead(s, c, c->neg.reason, ECONNRESET);

@@ -15,6 +15,8 @@
 /* s is negotiating from now on / no longer. Any thread. */
 void drive_add(struct sock *s);
 void drive_remove(struct sock *s);
+/* s's last descriptor goes: off the list for good, whatever a thread that still works on it finds. */
+void drive_leave(struct sock *s);
 
 /*
  * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
@@ -29,6 +31,9 @@ int drive_sock(struct sock *s, bool brief);
  * accepted it yet, TCP would take its octets; so the Hello is withdrawn.
  */
 int drive_hurry(struct sock *s);
+
+/* Has the peer ended its side, with no reset so far? A system call. */
+bool drive_peer_closed(int fd);
 
 /* Are there negotiating connections besides self (may be NULL)? */
 bool drive_others(const struct sock *self);

@@ -152,6 +152,7 @@ struct sock *sock_new(int fd, int domain)
         s->pollers = NULL;
         s->waiters = 0;
         s->neg_pprev = NULL;
+        s->neg_over = false;
         for (int i = 0; i < SOCK_NAMES; i++)
             s->name_fd[i] = -1;
         /* Late readers may have counted themselves in: add, and take the mark away. */
@@ -209,7 +210,7 @@ void sock_drop(int fd, bool closing)
         return;
     epoll_forget_fd(s, fd, last);
     if (last) {
-        drive_remove(s);
+        drive_leave(s);
         local_names_close(s);
         if (s->conn != NULL)
             conn_last_close(s, closing ? fd : -1);

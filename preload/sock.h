@@ -48,6 +48,7 @@ struct sock {
 
     struct sock *next_free;
     struct sock *neg_next, **neg_pprev; /* drive.c: negotiating connections of this process */
+    bool neg_over;                      /* drive.c: its last descriptor goes: nobody puts it on the list again */
 };
 
 /*

@@ -54,6 +54,7 @@ preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test
 preload_tests += tests/preload/hostile.test
 preload_tests += tests/preload/kill.test
+preload_tests += tests/preload/early.test
 preload_tests += tests/preload/exec.test
 preload_tests += tests/preload/asyncio.test
 preload_tests += tests/preload/http.test
