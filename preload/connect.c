@@ -25,7 +25,7 @@
  * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited so long
  * it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
  */
-#define BACKLOG_NS 10000000u
+#define BACKLOG_NS 40000000u
 /* How long a blocking connect waits for the answer to an RTR by Read. */
 #define READ_RTR_NS 20000000u
 

@@ -128,6 +128,52 @@ static void preload_strip(char *entry)
     *out = '\0';
 }
 
+/* ---- a program that is given a socket but not our environment ---- */
+
+static struct {
+    char **var; /* LD_PRELOAD, with us in it, and SOCKWARP_*, as they were at the start */
+    size_t n;
+} ours;
+
+void exec_save_env(void)
+{
+    size_t n = 0;
+    for (char **e = environ; e != NULL && *e != NULL; e++)
+        n++;
+    const char *preload = preload_of(environ);
+    ours.var = preload != NULL ? calloc(n + 1, sizeof(*ours.var)) : NULL;
+    for (size_t i = 0; ours.var != NULL && i < n; i++)
+        if ((environ[i] == preload || strncmp(environ[i], "SOCKWARP_", 9) == 0) && !is_var(environ[i], INHERIT_VAR) &&
+            (ours.var[ours.n] = strdup(environ[i])) != NULL)
+            ours.n++;
+}
+
+static bool has_var(char *const envp[], const char *entry)
+{
+    size_t n = strcspn(entry, "=") + 1;
+    for (size_t i = 0; envp != NULL && envp[i] != NULL; i++)
+        if (strncmp(envp[i], entry, n) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * Supervisors clean the environment of the servers they start: inetd's kind, which gives an accepted connection as standard
+ * input, and socket activation, which gives listeners. Without us such a program would find a Hello, or frames, where its
+ * client's octets should be.
+ */
+static bool needs_ours(char *const envp[])
+{
+    if (ours.n == 0 || has_var(envp, "LD_PRELOAD="))
+        return false;
+    if (has_var(envp, "LISTEN_FDS="))
+        return true;
+    for (int fd = 0; fd <= 2; fd++)
+        if (inherit_is_ours(fd))
+            return true;
+    return false;
+}
+
 /* An exec under way: begin, the real call, and, since it came back, failed. */
 struct leaving {
     struct inherit in;
@@ -154,15 +200,15 @@ static void give_back(struct leaving *l)
  * The environment for the next program: envp with SOCKWARP_INHERIT put in or taken out; and one whose C library is musl
  * could not even start with this library, so it is not told of it.
  */
-static char *const *next_env(struct leaving *l, char *const envp[], const char *preload, enum loads loads)
+static char *const *next_env(struct leaving *l, char *const envp[], const char *preload, enum loads loads, bool give)
 {
     size_t n = 0, old = 0;
     for (; envp != NULL && envp[n] != NULL; n++)
         old += is_var(envp[n], INHERIT_VAR);
     bool strip = preload != NULL && loads == LOADS_MUSL;
-    if (l->in.n == 0 && old == 0 && !strip)
+    if (l->in.n == 0 && old == 0 && !strip && !give)
         return envp;
-    l->env = malloc((n + 2) * sizeof(*l->env));
+    l->env = malloc((n + 2 + (give ? ours.n : 0)) * sizeof(*l->env));
     l->preload = strip ? strdup(preload) : NULL;
     if (l->env == NULL || (strip && l->preload == NULL)) {
         give_back(l);
@@ -176,6 +222,9 @@ static char *const *next_env(struct leaving *l, char *const envp[], const char *
             l->env[at++] = envp[i];
     if (strip)
         preload_strip(l->preload);
+    for (size_t i = 0; give && i < ours.n; i++)
+        if (!has_var(envp, ours.var[i]))
+            l->env[at++] = ours.var[i];
     if (l->in.n > 0)
         l->env[at++] = l->in.text;
     l->env[at] = NULL;
@@ -197,8 +246,9 @@ static char *const *leave_begin(struct leaving *l, const char *path, char *const
     const char *preload = preload_of(envp);
     enum loads loads = program_loads(path, 0);
     l->in.spawn = spawn || vforked;
-    inherit_begin(&l->in, preload != NULL && loads == LOADS_US);
-    char *const *env = next_env(l, envp, preload, loads);
+    bool give = preload == NULL && loads == LOADS_US && needs_ours(envp);
+    inherit_begin(&l->in, (preload != NULL || give) && loads == LOADS_US);
+    char *const *env = next_env(l, envp, preload, loads, give);
     if (vforked)
         borrowed = *l;
     return env;

@@ -20,6 +20,11 @@ void exec_am_child(pid_t parent);
 /* An asynchronous send of this process' ring ends here; what it did not send waits in c. */
 void exec_stop_job(struct conn *c);
 
+/* ---- exec.c ---- */
+
+/* At start, before the program changes its environment. */
+void exec_save_env(void);
+
 /* ---- inherit.c ---- */
 
 /* The environment variable that tells the next program where the accelerated connections it inherits are. */
@@ -40,6 +45,8 @@ struct inherit {
  * ended rather than misread, when nobody else has them. Memory: malloc, given back by inherit_failed.
  */
 void inherit_begin(struct inherit *in, bool can);
+/* Does this process know fd as a listener or as a connection that may be or is accelerated? By the inode in a vfork child. */
+bool inherit_is_ours(int fd);
 /* posix_spawn is done: `child` is the one who has them now, or 0: there is none. */
 void inherit_spawned(struct inherit *in, pid_t child);
 /* The exec failed: they go on here. */

@@ -90,6 +90,8 @@ static int arena_for_next(struct inherit *in, int arena, int seen[8])
         if (seen[i] == arena)
             return in->fd[i];
     int fd = in->fd_n < SW_ARRAY_LEN(in->fd) ? REAL(fcntl)(arena, F_DUPFD, arena) : -1;
+    if (fd < 0 && errno == EINVAL) /* the limit is below it by now */
+        fd = REAL(fcntl)(arena, F_DUPFD, 10);
     if (fd >= 0) {
         seen[in->fd_n] = arena;
         in->fd[in->fd_n++] = fd;
@@ -221,6 +223,31 @@ void inherit_begin(struct inherit *in, bool can)
     sock_each(leave_one, &w);
     if (!in->spawn)
         sock_each(finish_one, in);
+}
+
+struct search {
+    ino_t ino;
+    bool found;
+};
+
+static void compare_ino(int fd, struct sock *s, void *arg)
+{
+    struct search *search = arg;
+    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_FULL && s->conn->ino == search->ino &&
+                                      atomic_load(&s->fd) == fd);
+}
+
+bool inherit_is_ours(int fd)
+{
+    struct sock *s = sock_get(fd);
+    bool is = s != NULL && !proc_is_borrowed() &&
+              (s->kind == SOCK_LISTENER || (s->conn != NULL && (has_state(s->conn) || conn_undecided(s->conn))));
+    if (s != NULL)
+        sock_put(s);
+    struct search search = { .ino = is ? 0 : inode_of(fd) };
+    if (search.ino != 0)
+        sock_each(compare_ino, &search);
+    return is || search.found;
 }
 
 static void give_back(struct inherit *in)

@@ -213,8 +213,10 @@ static void init_once(void)
         }
         proc.on = proc.set.have_policy && !getauxval(AT_SECURE);
     }
-    if (proc.on)
+    if (proc.on) {
+        exec_save_env();
         pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    }
     atomic_store(&proc_ready, 2);
     if (proc.on) {
         inherit_start();

@@ -148,8 +148,8 @@ static void jump_epoll(int s)
 static void jump_connect(int s)
 {
     if (sigsetjmp(out, 1) == 0) {
-        jump_after(20);
-        far_begin(FAR_ACCEPT, 0, 60);
+        jump_after(150);
+        far_begin(FAR_ACCEPT, 0, 300);
         int c = connect_to(sem_far_port);
         say(" %s", c >= 0 ? "connected" : strerror(errno));
     }
