@@ -1,10 +1,10 @@
 /*
- * epoll sets. Each tracked set is a kernel epoll instance plus what the program registered: its events and data. In the
- * kernel's set our own token (the fd) stands in for the program's data, and for active connections other events may be
- * asked for than the program's.
+ * epoll sets. Each tracked set is a kernel epoll instance plus what the program registered: its
+ * events and data. In the kernel's set our own token (the fd) stands in for the program's data, and
+ * for active connections other events may be asked for than the program's.
  *
- * A level-triggered connection that still has octets in our staging is kept on its set's ready list: the kernel, whose
- * buffer is empty, would not report it again.
+ * A level-triggered connection that still has octets in our staging is kept on its set's ready
+ * list: the kernel, whose buffer is empty, would not report it again.
  */
 #ifndef SW_PRELOAD_EPOLL_H
 #define SW_PRELOAD_EPOLL_H
@@ -13,18 +13,40 @@
 
 #include "preload/sock.h"
 
-/* The state of s's connection changed: what its sets ask the kernel for may change too. Turns may be held. */
+/*
+ * The state of s's connection changed: what its sets ask the kernel for may change too. Turns may
+ * be held.
+ */
 void epoll_conn_changed(struct sock *s);
 /*
- * s has something to report that the kernel will not: puts it on the ready lists of level-triggered sets, and if it has
- * `arrived` since they looked, of edge-triggered ones; wakes waiting threads.
+ * s has something to report that the kernel will not: puts it on the ready lists of level-triggered
+ * sets, and if it has `arrived` since they looked, of edge-triggered ones; wakes waiting threads.
  */
 void epoll_left_over(struct sock *s, bool arrived);
-/* fd, an epoll descriptor, is polled or added to another set: the kernel has to see when its ready list is not empty. */
+/*
+ * The same for the sets of other processes that have the connection: they see it when they begin to
+ * wait.
+ */
+void epoll_shared_left(void);
+/* s became writable for the program without the kernel's knowing. */
+void epoll_out_ready(struct sock *s);
+/*
+ * fd, an epoll descriptor, is polled or added to another set: the kernel has to see when its ready
+ * list is not empty.
+ */
 void epoll_nest(int fd);
-/* A send on s, undecided, found no room: edge-triggered sets wait for the next edge. */
+/*
+ * The kernel says that epfd is readable: would its epoll_wait tell anything? take: takes the
+ * kernel's events for that, and keeps them. Else a set with an event that turns out to be nothing
+ * counts as ready.
+ */
+bool epoll_settle(int epfd, bool take);
+/* A send on s found no room, or not enough: edge-triggered sets wait for the next edge. */
 void epoll_out_blocked(struct sock *s);
-/* fd goes away; last: it was the last descriptor of s in this process, the kernel forgets it as well. */
+/*
+ * fd goes away; last: it was the last descriptor of s in this process, the kernel forgets it as
+ * well.
+ */
 void epoll_forget_fd(struct sock *s, int fd, bool last);
 /* Is a thread waiting on a set that holds s? s->watch_lock is not held. */
 bool epoll_awaits(struct sock *s);

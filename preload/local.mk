@@ -18,6 +18,9 @@ preload_sources = \
     preload/drive.h \
     preload/epoll.c \
     preload/epoll.h \
+    preload/epoll_set.c \
+    preload/epoll_set.h \
+    preload/epoll_wait.c \
     preload/exec.c \
     preload/exec.h \
     preload/fdops.c \

@@ -34,8 +34,12 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
         return (short)(kernel & ((want & OUT_BITS) | ALWAYS));
     }
     *ask = (short)c->kernel_wants;
-    /* The kernel may report an error of the handshake and go on trying (a host that was unreachable for now). */
-    return st == CONN_CONNECTING ? (short)(kernel & ALWAYS) : 0;
+    /*
+     * The kernel may report an error of the handshake and go on trying (a host that was unreachable
+     * for now). The hang-up of a socket that is not connected is from before the connect(), which
+     * another thread is just making.
+     */
+    return st == CONN_CONNECTING ? (short)(kernel & (POLLERR | POLLNVAL)) : 0;
 }
 
 /* A low-water mark beyond what staging holds cannot be waited for. */
@@ -66,6 +70,15 @@ static bool readable(struct conn *c, int fd, short kernel, short *ask)
 
 static bool writable(struct conn *c, int fd, short kernel, short *ask)
 {
+    if (c->tx_shut && conn_tail_is_ours(c) && (kernel & OUT_BITS) && turn_take_brief(&c->tx) == 0) {
+        int r = conn_tx_push(c, fd);
+        (void)r; /* what is left goes on */
+        turn_give(&c->tx);
+    }
+    if (c->tx_shut) { /* a send would fail at once */
+        *ask |= conn_tail_is_ours(c) ? POLLOUT : 0;
+        return true;
+    }
     if (!iwarp_can_send(&c->ep)) {
         /* The RTR comes first, and it comes in. */
         *ask |= POLLIN;
@@ -93,7 +106,9 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
         short r = negotiating(s, c, want, kernel, ask);
         if (r >= 0)
             return r;
-        kernel = 0; /* it spoke of the time before */
+        /* What the kernel said was of the time before. */
+        struct pollfd now = { .fd = fd, .events = want };
+        kernel = REAL(poll)(&now, 1, 0) > 0 ? now.revents : 0;
         st = conn_state(c);
     }
     switch (st) {
@@ -132,6 +147,18 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     if (atomic_load(&c->so_error) != 0)
         got |= POLLERR;
     return got;
+}
+
+bool ready_timeout(const struct timespec *ts, int64_t *ns)
+{
+    *ns = -1;
+    if (ts == NULL)
+        return true;
+    if (ts->tv_sec < 0 || ts->tv_nsec < 0 || ts->tv_nsec > 999999999)
+        return false;
+    if (ts->tv_sec < INT64_MAX / 1000000000 / 2) /* room for the time of day */
+        *ns = (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec;
+    return true;
 }
 
 /* ---- waiting threads ---- */
@@ -225,6 +252,8 @@ void ready_wait_end(struct sock *s, struct poller *p)
 static void wake_pollers(struct sock *s)
 {
     uint64_t one = 1;
+    if (atomic_load(&s->conn->holders.n) != 1)
+        epoll_shared_left();
     if (atomic_load(&s->waiters) == 0)
         return;
     pthread_mutex_lock(&s->watch_lock);

@@ -5,6 +5,8 @@
 #define SW_PRELOAD_READY_H
 
 #include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
 
 #include "preload/sock.h"
 
@@ -31,6 +33,12 @@ void ready_left_over(struct sock *s);
 void ready_arrived(struct sock *s);
 /* The same from epoll, which has seen to the sets itself. */
 void ready_told(struct sock *s);
+
+/*
+ * A program's timeout in ns, -1: for ever (also NULL, and what no clock will reach). False: it is
+ * none, the kernel says so.
+ */
+bool ready_timeout(const struct timespec *ts, int64_t *ns);
 
 /* In a thread of a process with more than one: registers it with s; kick_fd -1 (single thread) only counts. */
 void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd);

@@ -1,0 +1,666 @@
+/*
+ * Epoll sets, their registrations and ready lists.
+ */
+#include "preload/epoll_set.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include "preload/conn.h"
+#include "preload/epoll.h"
+#include "preload/hidden.h"
+#include "preload/proc.h"
+#include "preload/ready.h"
+#include "preload/real.h"
+
+/*
+ * Registrations of other things than sockets that stand at one number before it is asked which of
+ * them are left.
+ */
+#define STALE_MAX 8
+#define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
+
+typedef _Atomic(struct epset *) set_slot;
+static _Atomic(set_slot *) sets[EPOLL_CHUNKS];
+static pthread_mutex_t sets_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* protects making chunks, changing entries, free_sets */
+static _Atomic unsigned sets_n;
+static _Atomic int fd_limit;
+
+/*
+ * Sets are never freed while a thread may look at them: they are few, and an emptied one is reused.
+ */
+static struct epset *free_sets;
+
+static set_slot *set_slot_of(int epfd)
+{
+    if (epfd < 0 || epfd >= EPOLL_FDS_CHUNK * EPOLL_CHUNKS)
+        return NULL;
+    set_slot *c = atomic_load(&sets[epfd / EPOLL_FDS_CHUNK]);
+    return c ? &c[epfd % EPOLL_FDS_CHUNK] : NULL;
+}
+
+struct epset *epset_get(int epfd)
+{
+    if (atomic_load_explicit(&sets_n, memory_order_relaxed) == 0)
+        return NULL;
+    set_slot *slot = set_slot_of(epfd);
+    return slot ? atomic_load(slot) : NULL;
+}
+
+struct epset *epset_hold(int epfd)
+{
+    struct epset *set = epset_get(epfd);
+    if (set == NULL)
+        return NULL;
+    atomic_fetch_add(&set->refs, 1);
+    if (epset_get(epfd) == set)
+        return set;
+    epset_put(set);
+    return NULL;
+}
+
+bool epoll_tracks(int fd)
+{
+    return epset_get(fd) != NULL;
+}
+
+int epoll_fd_limit(void)
+{
+    return atomic_load(&fd_limit);
+}
+
+static void set_enter(int epfd, struct epset *set)
+{
+    pthread_mutex_lock(&sets_lock);
+    set_slot *slot = set_slot_of(epfd);
+    if (slot == NULL && epfd >= 0 && epfd < EPOLL_FDS_CHUNK * EPOLL_CHUNKS) {
+        set_slot *c = calloc(EPOLL_FDS_CHUNK, sizeof(*c));
+        if (c != NULL) {
+            atomic_store(&sets[epfd / EPOLL_FDS_CHUNK], c);
+            slot = &c[epfd % EPOLL_FDS_CHUNK];
+        }
+    }
+    if (slot != NULL) {
+        atomic_fetch_add(&set->refs, 1);
+        atomic_store(slot, set);
+        atomic_fetch_add(&sets_n, 1);
+        if (epfd >= atomic_load(&fd_limit))
+            atomic_store(&fd_limit, epfd + 1);
+    }
+    pthread_mutex_unlock(&sets_lock);
+}
+
+static struct epset *set_make(int epfd)
+{
+    pthread_mutex_lock(&sets_lock);
+    struct epset *set = free_sets;
+    if (set != NULL)
+        free_sets = set->next_free;
+    pthread_mutex_unlock(&sets_lock);
+    if (set == NULL) {
+        set = calloc(1, sizeof(*set));
+        if (set == NULL)
+            return NULL;
+        pthread_mutex_init(&set->lock, NULL);
+        pthread_mutex_init(&set->ready_lock, NULL);
+    }
+    set->epfd = epfd;
+    set->ready_first = NULL;
+    set->ready_end = &set->ready_first;
+    set->ready_n = 0;
+    set->list_owed = false;
+    set->kick_fd = -1;
+    set->nested = false;
+    return set;
+}
+
+static void shared_make(void);
+
+int epoll_created(int epfd)
+{
+    if (epfd < 0 || !proc_on() || proc_is_borrowed())
+        return epfd;
+    sock_drop(epfd, false);
+    epoll_closed(epfd);
+    shared_make();
+    struct epset *set = set_make(epfd);
+    if (set != NULL)
+        set_enter(epfd, set);
+    return epfd;
+}
+
+void epset_put(struct epset *set)
+{
+    if (atomic_fetch_sub(&set->refs, 1) != 1)
+        return;
+    for (int c = 0; c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (;;) {
+                pthread_mutex_lock(&set->lock);
+                struct watch *w = set->chunk[c][i];
+                struct sock *s = w ? watch_remove(w) : NULL;
+                pthread_mutex_unlock(&set->lock);
+                if (w == NULL)
+                    break;
+                if (s != NULL)
+                    sock_put(s);
+            }
+    int kick = atomic_exchange(&set->kick_fd, -1);
+    if (kick >= 0)
+        hidden_close(kick);
+    pthread_mutex_lock(&sets_lock);
+    set->next_free = free_sets;
+    free_sets = set;
+    pthread_mutex_unlock(&sets_lock);
+}
+
+void epoll_closed(int epfd)
+{
+    if (epset_get(epfd) == NULL)
+        return;
+    pthread_mutex_lock(&sets_lock);
+    set_slot *slot = set_slot_of(epfd);
+    struct epset *set = slot ? atomic_exchange(slot, NULL) : NULL;
+    if (set != NULL) {
+        atomic_fetch_sub(&sets_n, 1);
+        /* It may have another name. */
+        for (int fd = 0; atomic_load(&set->epfd) == epfd && fd < atomic_load(&fd_limit); fd++)
+            if (epset_get(fd) == set)
+                atomic_store(&set->epfd, fd);
+        /* Or none: somebody who waits in it waits on. */
+        int gone = epfd;
+        atomic_compare_exchange_strong(&set->epfd, &gone, -1);
+    }
+    pthread_mutex_unlock(&sets_lock);
+    if (set != NULL)
+        epset_put(set);
+}
+
+void epoll_duped(int epfd, int epfd2)
+{
+    struct epset *set = epset_hold(epfd);
+    epoll_closed(epfd2);
+    if (set != NULL) {
+        set_enter(epfd2, set);
+        epset_put(set);
+    }
+}
+
+/* ---- registrations ---- */
+
+/* From the top: gen, turn, fd. */
+#define TOKEN_FD_BITS 20
+#define TOKEN_FD_MASK ((1u << TOKEN_FD_BITS) - 1)
+#define TOKEN_TURN_MASK 0xfffu
+_Static_assert(EPOLL_FDS_CHUNK *EPOLL_CHUNKS == 1 << TOKEN_FD_BITS, "a descriptor fits the token");
+
+uint64_t watch_token(const struct watch *w)
+{
+    return (uint64_t)w->gen << 32 | (w->turn & TOKEN_TURN_MASK) << TOKEN_FD_BITS | (uint32_t)w->fd;
+}
+
+bool watch_is_stale(const struct watch *w, uint64_t token)
+{
+    return (((uint32_t)token >> TOKEN_FD_BITS ^ w->turn) & TOKEN_TURN_MASK) != 0;
+}
+
+static struct watch **slot_of(struct epset *set, int fd, bool make)
+{
+    if (fd < 0 || fd >= EPOLL_FDS_CHUNK * EPOLL_CHUNKS)
+        return NULL;
+    struct watch ***c = &set->chunk[fd / EPOLL_FDS_CHUNK];
+    if (*c == NULL && make)
+        *c = calloc(EPOLL_FDS_CHUNK, sizeof(**c));
+    return *c ? &(*c)[fd % EPOLL_FDS_CHUNK] : NULL;
+}
+
+struct watch *watch_find(struct epset *set, uint64_t token)
+{
+    struct watch **slot = slot_of(set, (int)((uint32_t)token & TOKEN_FD_MASK), false);
+    struct watch *w = slot ? *slot : NULL;
+    while (w != NULL && w->gen != (uint32_t)(token >> 32))
+        w = w->older;
+    return w;
+}
+
+struct watch *watch_current(struct epset *set, int fd, const struct sock *s)
+{
+    struct watch **slot = slot_of(set, fd, false);
+    struct watch *w = slot ? *slot : NULL;
+    while (w != NULL && w->sock != s)
+        w = w->older;
+    return w;
+}
+
+struct watch *watch_new(struct epset *set, int fd)
+{
+    if (slot_of(set, fd, true) == NULL)
+        return NULL;
+    struct watch *w = set->free_watches;
+    if (w != NULL)
+        set->free_watches = w->older;
+    else if ((w = malloc(sizeof(*w))) == NULL)
+        return NULL;
+    *w = (struct watch){ .set = set, .fd = fd, .gen = ++set->gen };
+    return w;
+}
+
+void watch_free(struct watch *w)
+{
+    w->older = w->set->free_watches;
+    w->set->free_watches = w;
+}
+
+/* Is token among the registrations that the kernel names? (proc(5), /proc/PID/fdinfo) */
+static bool still_there(const char *info, uint64_t token)
+{
+    char data[32];
+    snprintf(data, sizeof(data), "data: %16llx ", (unsigned long long)token);
+    return strstr(info, data) != NULL;
+}
+
+/*
+ * Numbers that were closed and used again without EPOLL_CTL_DEL leave registrations behind; of
+ * things that are not ours it is not known whether they are open elsewhere. The kernel knows.
+ */
+static void forget_stale(struct epset *set, int fd)
+{
+    struct watch *w = *slot_of(set, fd, false), *older;
+    unsigned n = 0;
+    for (older = w; older != NULL; older = older->older)
+        n += older->sock == NULL;
+    if (n < STALE_MAX)
+        return;
+    char path[48], *info = NULL;
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", atomic_load(&set->epfd));
+    int in = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0, room = 0;
+    for (ssize_t got = 1; in >= 0 && got > 0; len += got > 0 ? (size_t)got : 0) {
+        if (len + 4096 > room) {
+            char *more = realloc(info, room = 2 * room + 8192);
+            if (more == NULL)
+                break;
+            info = more;
+        }
+        got = REAL(read)(in, info + len, room - len - 1);
+    }
+    if (in >= 0)
+        REAL(close)(in);
+    if (info != NULL) {
+        info[len] = '\0';
+        for (; w != NULL; w = older) {
+            older = w->older;
+            if (w->sock == NULL && !still_there(info, watch_token(w)))
+                watch_remove(w); /* (without a sock there is no reference to drop) */
+        }
+    }
+    free(info);
+}
+
+void watch_enter(struct watch *w)
+{
+    forget_stale(w->set, w->fd);
+    struct watch **slot = slot_of(w->set, w->fd, false);
+    w->older = *slot;
+    *slot = w;
+    if (w->sock == NULL)
+        return;
+    pthread_mutex_lock(&w->sock->watch_lock);
+    w->next = w->sock->watches;
+    w->sock->watches = w;
+    pthread_mutex_unlock(&w->sock->watch_lock);
+}
+
+struct sock *watch_remove(struct watch *w)
+{
+    struct sock *s = w->sock;
+    if (s != NULL) {
+        pthread_mutex_lock(&s->watch_lock);
+        struct watch **p = &s->watches;
+        while (*p != w)
+            p = &(*p)->next;
+        *p = w->next;
+        pthread_mutex_unlock(&s->watch_lock);
+    }
+    watch_unqueue(w); /* nobody can find it any more */
+    struct watch **p = slot_of(w->set, w->fd, false);
+    while (*p != w)
+        p = &(*p)->older;
+    *p = w->older;
+    watch_free(w);
+    return s;
+}
+
+/* ---- what is asked of the kernel ---- */
+
+uint32_t watch_kernel_events(const struct watch *w)
+{
+    struct sock *s = w->sock;
+    if (w->disarmed)
+        return EPOLLONESHOT;
+    if (s == NULL || !atomic_load(&s->active))
+        return w->events;
+    struct conn *c = s->conn;
+    uint32_t mode = w->events & EPOLL_MODE_BITS;
+    switch (conn_state(c)) {
+    case CONN_CONNECTING:
+    case CONN_NEGOTIATING:
+        /*
+         * Ours alone: level-triggered, so that nothing is lost when the program's own mode takes
+         * over. (Exclusive it must be from the beginning: the kernel changes that neither way.)
+         */
+        mode &= EPOLLEXCLUSIVE;
+        if (conn_speaks_plain(c))
+            return mode | EPOLLIN | (w->out_told ? 0 : w->events & OUT_BITS);
+        return mode | c->kernel_wants;
+    case CONN_FULL:
+        if ((w->events & OUT_BITS) && !iwarp_can_send(&c->ep))
+            return mode | ((w->events & ~(uint32_t)(EPOLL_MODE_BITS | OUT_BITS)) | EPOLLIN);
+        if (conn_tail_is_ours(c))
+            return w->events | EPOLLOUT;
+        return w->events;
+    default:
+        return w->events;
+    }
+}
+
+/* Is w's number still its sock's? Else the kernel would change another registration, or none. */
+static bool number_is_its(const struct watch *w)
+{
+    struct sock *s = sock_get(w->fd);
+    if (s != NULL)
+        sock_put(s);
+    return s == w->sock;
+}
+
+void watch_refresh(struct watch *w, bool force)
+{
+    uint32_t k = watch_kernel_events(w);
+    if ((k == w->kevents && !force) || !number_is_its(w))
+        return;
+    bool edge = k & ~w->kevents & EPOLLET;
+    w->turn += edge;
+    struct epoll_event ev = { .events = k, .data.u64 = watch_token(w) };
+    int epfd = atomic_load(&w->set->epfd), r;
+    if (k & EPOLLEXCLUSIVE) { /* cannot be changed, only made */
+        r = REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, w->fd, &ev);
+        if (r == 0)
+            r = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, w->fd, &ev);
+    } else {
+        r = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, w->fd, &ev);
+    }
+    if (r == 0)
+        w->kevents = k;
+    else
+        w->turn -= edge;
+}
+
+/* ---- the ready list ---- */
+
+void epset_kick(struct epset *set)
+{
+    int fd = atomic_load(&set->kick_fd);
+    uint64_t one = 1;
+    if (fd >= 0 && REAL(write)(fd, &one, sizeof(one)) < 0)
+        return; /* full: it is awake anyway */
+}
+
+void epset_kick_make(struct epset *set)
+{
+    if (atomic_load(&set->kick_fd) >= 0)
+        return;
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0)
+        return;
+    fd = hidden_move(fd);
+    struct epoll_event ev = { .events = EPOLLIN, .data.u64 = EPOLL_KICK_TOKEN };
+    int none = -1;
+    if (!atomic_compare_exchange_strong(&set->kick_fd, &none, fd))
+        hidden_close(fd);
+    else if (REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_ADD, fd, &ev) < 0) {
+        atomic_store(&set->kick_fd, -1);
+        hidden_close(fd);
+    }
+}
+
+/* ready_lock is held. */
+static void append(struct epset *set, struct watch *w)
+{
+    w->rnext = NULL;
+    w->rpprev = set->ready_end;
+    *set->ready_end = w;
+    set->ready_end = &w->rnext;
+}
+
+static void take_out(struct epset *set, struct watch *w)
+{
+    *w->rpprev = w->rnext;
+    if (w->rnext != NULL)
+        w->rnext->rpprev = w->rpprev;
+    else
+        set->ready_end = w->rpprev;
+}
+
+void watch_queue(struct watch *w)
+{
+    struct epset *set = w->set;
+    pthread_mutex_lock(&set->ready_lock);
+    if (!w->queued) {
+        w->queued = true;
+        append(set, w);
+        if (atomic_fetch_add(&set->ready_n, 1) == 0 && atomic_load(&set->nested))
+            epset_kick(set);
+    }
+    pthread_mutex_unlock(&set->ready_lock);
+}
+
+void watch_unqueue(struct watch *w)
+{
+    struct epset *set = w->set;
+    pthread_mutex_lock(&set->ready_lock);
+    if (w->queued) {
+        w->queued = false;
+        take_out(set, w);
+        if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
+            ready_kick_drain(atomic_load(&set->kick_fd));
+    }
+    pthread_mutex_unlock(&set->ready_lock);
+}
+
+bool epset_rotate(struct epset *set, uint64_t *token)
+{
+    pthread_mutex_lock(&set->ready_lock);
+    struct watch *w = set->ready_first;
+    if (w != NULL) {
+        *token = watch_token(w);
+        take_out(set, w);
+        append(set, w);
+    }
+    pthread_mutex_unlock(&set->ready_lock);
+    return w != NULL;
+}
+
+void epoll_nest(int fd)
+{
+    struct epset *set = epset_hold(fd);
+    if (set == NULL)
+        return;
+    if (!atomic_load(&set->nested)) {
+        epset_kick_make(set);
+        pthread_mutex_lock(&set->ready_lock);
+        atomic_store(&set->nested, true);
+        if (atomic_load(&set->ready_n) > 0)
+            epset_kick(set);
+        else
+            ready_kick_drain(atomic_load(&set->kick_fd));
+        pthread_mutex_unlock(&set->ready_lock);
+    }
+    epset_put(set);
+}
+
+/* ---- what happens to a sock ---- */
+
+void epoll_conn_changed(struct sock *s)
+{
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL; w = w->next)
+        watch_refresh(w, false);
+    pthread_mutex_unlock(&s->watch_lock);
+}
+
+void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
+{
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL; w = w->next)
+        if (w != but && !w->disarmed && (arrived || !(w->events & EPOLLET)) &&
+            (w->events & (EPOLLIN | EPOLLRDNORM))) {
+            watch_queue(w);
+            if (atomic_load(&w->set->waiters) > 0)
+                epset_kick(w->set);
+        }
+    pthread_mutex_unlock(&s->watch_lock);
+}
+
+void epoll_left_over(struct sock *s, bool arrived)
+{
+    epoll_left_over_but(s, arrived, NULL);
+}
+
+void epoll_out_ready(struct sock *s)
+{
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL; w = w->next)
+        if (w->events & OUT_BITS) {
+            watch_queue(w);
+            if (atomic_load(&w->set->waiters) > 0)
+                epset_kick(w->set);
+        }
+    pthread_mutex_unlock(&s->watch_lock);
+}
+
+void epoll_out_blocked(struct sock *s)
+{
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL; w = w->next) {
+        w->out_told = false;
+        watch_refresh(w, false);
+    }
+    pthread_mutex_unlock(&s->watch_lock);
+}
+
+/*
+ * Another process has the connection: the kernel goes on reporting what this one registered, as
+ * epoll(7) says. What it reports is the program's from now on.
+ */
+static struct sock *left_to_kernel(struct watch *w)
+{
+    struct sock *s = w->sock;
+    pthread_mutex_lock(&s->watch_lock);
+    struct watch **p = &s->watches;
+    while (*p != w)
+        p = &(*p)->next;
+    *p = w->next;
+    pthread_mutex_unlock(&s->watch_lock);
+    watch_unqueue(w);
+    w->sock = NULL;
+    return s;
+}
+
+void epoll_forget_fd(struct sock *s, int fd, bool last)
+{
+    (void)fd; /* with other names left the registration lives on */
+    bool shared = s->conn != NULL && !holders_alone(&s->conn->holders);
+    while (last && s->watches != NULL) {
+        struct epset *set = NULL;
+        uint64_t token = 0;
+        pthread_mutex_lock(&s->watch_lock);
+        if (s->watches != NULL) {
+            set = s->watches->set;
+            token = watch_token(s->watches);
+        }
+        pthread_mutex_unlock(&s->watch_lock);
+        if (set == NULL)
+            break;
+        pthread_mutex_lock(&set->lock);
+        struct watch *w = watch_find(set, token);
+        struct sock *ref = w == NULL || w->sock != s ? NULL
+                           : shared                  ? left_to_kernel(w)
+                                                     : watch_remove(w);
+        pthread_mutex_unlock(&set->lock);
+        if (ref != NULL)
+            sock_put(ref);
+    }
+}
+
+bool epoll_awaits(struct sock *s)
+{
+    bool yes = false;
+    if (s->watches == NULL)
+        return false;
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL && !yes; w = w->next)
+        yes = atomic_load(&w->set->waiters) > 0;
+    pthread_mutex_unlock(&s->watch_lock);
+    return yes;
+}
+
+/* ---- processes that share a connection ---- */
+
+/*
+ * Counts, in all processes that were forked since, how often something was left behind in a shared
+ * connection.
+ */
+static _Atomic uint64_t *shared_left;
+
+static void shared_make(void)
+{
+    pthread_mutex_lock(&sets_lock);
+    if (shared_left == NULL) {
+        void *p = mmap(NULL, sizeof(*shared_left), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        shared_left = p == MAP_FAILED ? NULL : p;
+    }
+    pthread_mutex_unlock(&sets_lock);
+}
+
+void epoll_shared_left(void)
+{
+    if (shared_left != NULL)
+        atomic_fetch_add(shared_left, 1);
+}
+
+void epset_shared_look(struct epset *set)
+{
+    if (shared_left == NULL || atomic_load(shared_left) == set->shared_seen)
+        return;
+    pthread_mutex_lock(&set->lock);
+    set->shared_seen = atomic_load(shared_left);
+    for (int c = 0; c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older)
+                if (w->sock != NULL && atomic_load(&w->sock->active) && !(w->events & EPOLLET) &&
+                    !w->disarmed && conn_may_be_staged(w->sock->conn))
+                    watch_queue(w);
+    pthread_mutex_unlock(&set->lock);
+}
+
+/* The child has a copy of everything; threads that are not in it may have held the locks. */
+void epoll_after_fork(void)
+{
+    pthread_mutex_init(&sets_lock, NULL);
+    int limit = atomic_load(&fd_limit);
+    for (int fd = 0; fd < limit; fd++) {
+        struct epset *set = epset_get(fd);
+        if (set == NULL)
+            continue;
+        pthread_mutex_init(&set->lock, NULL);
+        pthread_mutex_init(&set->ready_lock, NULL);
+        atomic_store(&set->waiters, 0);
+    }
+}

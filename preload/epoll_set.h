@@ -1,0 +1,129 @@
+/*
+ * What the three files of epoll share: sets, registrations, the ready list (preload/epoll_set.c).
+ */
+#ifndef SW_PRELOAD_EPOLL_SET_H
+#define SW_PRELOAD_EPOLL_SET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+#include "preload/sock.h"
+
+#define EPOLL_FDS_CHUNK 256
+#define EPOLL_CHUNKS 4096
+#define EPOLL_KICK_TOKEN UINT64_MAX
+#define EPOLL_MODE_BITS (EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP)
+
+struct epset;
+
+/*
+ * One registration: of an open file, made under a number. The number may be closed and come back as
+ * another file's while the first is still registered by it (and open under another number), so
+ * several may stand at one number.
+ */
+struct watch {
+    struct epset *set;
+    struct sock *sock;   /* with a reference; NULL: not a TCP socket of ours */
+    struct watch *next;  /* sock's list; its watch_lock */
+    struct watch *older; /* others made under this number, or the next free one; set's lock */
+    int fd;
+    uint32_t gen; /* tells them apart */
+    /* Counts up when it becomes edge-triggered: what the kernel told before is told again. */
+    _Atomic uint16_t turn;
+    epoll_data_t data; /* the program's; set's lock */
+    uint32_t events;   /* the program's; set's lock and sock's watch_lock */
+    uint32_t kevents;  /* the kernel's; sock's watch_lock if there is a sock */
+    bool disarmed;     /* EPOLLONESHOT has fired; set's lock */
+    /* Not level-triggered: writability was told, and no send found no room since; watch_lock. */
+    bool out_told;
+    bool queued; /* on the ready list; ready_lock, as the next two */
+    struct watch *rnext, **rpprev;
+    uint64_t told_seq; /* the epoll_wait that has it among its events already, */
+    int told_at;       /* and where; set's lock */
+};
+
+struct epset {
+    _Atomic int epfd;      /* one of its descriptors */
+    _Atomic uint32_t refs; /* descriptors, and waits under way */
+    pthread_mutex_t
+        lock; /* protects: chunk, watches' fields as said above, seq, gen, free_watches */
+    struct watch **chunk[EPOLL_CHUNKS];
+    struct watch *free_watches;
+    uint32_t gen;
+    uint64_t seq;
+    pthread_mutex_t ready_lock; /* protects the ready list; innermost */
+    struct watch *ready_first, **ready_end;
+    _Atomic uint32_t ready_n;
+    _Atomic bool list_owed; /* the kernel's events took all the room last time */
+    _Atomic uint32_t waiters;
+    _Atomic int
+        kick_fd; /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
+    _Atomic bool
+        nested; /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
+    uint64_t shared_seen; /* the count of epoll_set_shared that was looked at; lock */
+    struct epset *next_free;
+};
+
+/* ---- sets ---- */
+
+/* Without a reference: for a look. */
+struct epset *epset_get(int epfd);
+/* A program's call made epfd. Returns it. */
+int epoll_created(int epfd);
+/* With a reference that keeps it from being reused, or NULL. */
+struct epset *epset_hold(int epfd);
+void epset_put(struct epset *set);
+
+/* ---- registrations; set->lock is held ---- */
+
+/* The kernel's token of w, and the registration of a token, or NULL. */
+uint64_t watch_token(const struct watch *w);
+/* Was the token given out before the registration became edge-triggered? */
+bool watch_is_stale(const struct watch *w, uint64_t token);
+struct watch *watch_find(struct epset *set, uint64_t token);
+/* The registration of what fd is now: of s, or, with NULL, of something that is not ours. */
+struct watch *watch_current(struct epset *set, int fd, const struct sock *s);
+/* A fresh one that stands nowhere yet, or NULL. */
+struct watch *watch_new(struct epset *set, int fd);
+void watch_free(struct watch *w);
+/* It is registered: enters it. */
+void watch_enter(struct watch *w);
+/*
+ * The reverse; returns the sock whose reference the caller drops after unlocking, or NULL. Frees w.
+ */
+struct sock *watch_remove(struct watch *w);
+
+/*
+ * Brings the kernel's registration in line with what the connection's state asks for. sock's
+ * watch_lock is held if there is one.
+ */
+void watch_refresh(struct watch *w, bool force);
+uint32_t watch_kernel_events(const struct watch *w);
+
+/* ---- the ready list ---- */
+
+/* w's set is locked, or w->sock's watch_lock is held. */
+void watch_queue(struct watch *w);
+void watch_unqueue(struct watch *w);
+/*
+ * The first one's token, which goes to the end: everybody has its turn. False: the list is empty.
+ */
+bool epset_rotate(struct epset *set, uint64_t *token);
+
+/* As epoll_left_over, for all registrations but one. */
+void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but);
+
+/* Wakes a thread that waits in set. */
+void epset_kick(struct epset *set);
+/* Makes the eventfd for it, if there is none. */
+void epset_kick_make(struct epset *set);
+
+/* ---- processes that share a connection ---- */
+
+/* Puts what others left behind on the ready list. */
+void epset_shared_look(struct epset *set);
+
+#endif

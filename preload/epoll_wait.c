@@ -1,0 +1,405 @@
+/*
+ * epoll_wait and its kin: the kernel's events, filtered, and those of the ready list.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/epoll_set.h"
+#include "preload/proc.h"
+#include "preload/ready.h"
+#include "preload/real.h"
+#include "preload/transports.h"
+
+#define BATCH 256 /* the kernel's events that are taken at a time */
+#define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
+#define UNASKED (POLLERR | POLLHUP)
+
+struct wait {
+    struct epset *set;
+    struct epoll_event
+        *evs; /* NULL: nobody waits, it is only asked whether somebody would be told something */
+    int max, n;
+    uint64_t seq;
+};
+
+/* Adds to what epoll_wait returns. set->lock is held. kernel: the kernel reported it. */
+static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
+{
+    if (wt->evs == NULL) {
+        wt->n++;
+        if (!kernel || (w->events & (EPOLLET | EPOLLONESHOT)))
+            watch_queue(w); /* the kernel tells it once, and has */
+        if (kernel && (w->kevents & EPOLLONESHOT))
+            w->kevents = EPOLLONESHOT;
+        return;
+    }
+    if (w->told_seq == wt->seq) {
+        wt->evs[w->told_at].events |= events;
+        return;
+    }
+    if (wt->n == wt->max) { /* (by the list; the kernel is asked for what there is room for) */
+        watch_queue(w);
+        return;
+    }
+    w->told_seq = wt->seq;
+    w->told_at = wt->n;
+    wt->evs[wt->n].events = events;
+    wt->evs[wt->n].data = w->data;
+    wt->n++;
+    if (w->events & EPOLLONESHOT) {
+        w->disarmed = true;
+        watch_unqueue(w);
+    }
+    if (w->sock == NULL || !(w->events & (EPOLLONESHOT | EPOLLET)))
+        return;
+    pthread_mutex_lock(&w->sock->watch_lock);
+    w->out_told = w->out_told || (events & (EPOLLOUT | EPOLLWRNORM));
+    if (kernel && (w->kevents & EPOLLONESHOT))
+        w->kevents = EPOLLONESHOT; /* the kernel has disarmed it as well */
+    watch_refresh(w, false);
+    pthread_mutex_unlock(&w->sock->watch_lock);
+}
+
+/* What the kernel says now. */
+static uint32_t ask(int fd, uint32_t want)
+{
+    struct pollfd p = { .fd = fd, .events = (short)(uint16_t)want };
+    if (fd < 0 || REAL(poll)(&p, 1, 0) < 0 || (p.revents & POLLNVAL))
+        return 0;
+    return (uint16_t)p.revents;
+}
+
+/*
+ * Something that is not ours, or not any more. set->lock is held, and is given back. kernel 0: off
+ * the ready list.
+ */
+static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
+{
+    struct epset *set = wt->set;
+    uint32_t want = w->events & ~(uint32_t)EPOLL_MODE_BITS;
+    int fd = w->fd;
+    bool by_kernel = kernel != 0;
+    uint64_t token = watch_token(w);
+    watch_unqueue(w);
+    if (!by_kernel)
+        kernel = ask(fd, want) & (want | UNASKED);
+    if (kernel != 0 && epoll_tracks(fd)) {
+        /* A set: is there anything that its epoll_wait would tell? */
+        bool once = w->events & EPOLLET;
+        pthread_mutex_unlock(&set->lock);
+        bool ready = epoll_settle(fd, !once);
+        pthread_mutex_lock(&set->lock);
+        w = watch_find(set, token);
+        if (!ready)
+            kernel = 0;
+    }
+    if (w != NULL && !w->disarmed && kernel != 0)
+        tell(wt, w, kernel, by_kernel);
+    else if (w != NULL && !w->disarmed && (w->kevents & EPOLLONESHOT))
+        watch_refresh(w, true); /* swallowed: it has to be armed again */
+    pthread_mutex_unlock(&set->lock);
+}
+
+/* One event of the kernel, or (kernel 0) one connection of the ready list. */
+static void look(struct wait *wt, uint64_t token, uint32_t kernel)
+{
+    struct epset *set = wt->set;
+    pthread_mutex_lock(&set->lock);
+    struct watch *w = watch_find(set, token);
+    if (w == NULL || w->disarmed) {
+        if (w != NULL)
+            watch_unqueue(w);
+        pthread_mutex_unlock(&set->lock);
+        return;
+    }
+    struct sock *s = w->sock;
+    if (kernel != 0 && s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active)) {
+        /* Just found to stay plain by another thread, who may not have come to this yet. */
+        pthread_mutex_lock(&s->watch_lock);
+        watch_refresh(w, false);
+        pthread_mutex_unlock(&s->watch_lock);
+    }
+    if (kernel != 0 && watch_is_stale(w, token)) {
+        pthread_mutex_unlock(&set->lock);
+        return;
+    }
+    if (s == NULL || !atomic_load(&s->active)) {
+        look_plain(wt, w, kernel);
+        return;
+    }
+    uint32_t want = w->events & ~(uint32_t)EPOLL_MODE_BITS;
+    /* Is this the only look at it in this call? Then it has to be a whole one. */
+    bool whole =
+        wt->evs != NULL && ((w->events & (EPOLLET | EPOLLONESHOT)) || wt->n + 1 >= wt->max);
+    bool by_kernel = kernel != 0;
+    atomic_fetch_add(&s->refs, 1);
+    /* Off the list before the look: whoever queues it meanwhile knows something newer. */
+    watch_unqueue(w);
+    pthread_mutex_unlock(&set->lock);
+
+    /*
+     * Turns come before the set's lock. The number it was registered by may be closed or another
+     * file's.
+     */
+    short asked;
+    int fd = atomic_load(&s->fd);
+    if (!by_kernel && whole)
+        kernel = ask(fd, want);
+    uint32_t got =
+        (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)kernel, &asked);
+    /*
+     * What came in by this look is told below; the other sets have lost the kernel's event for it.
+     */
+    if (atomic_exchange(&s->conn->rx_arrived, false)) {
+        epoll_left_over_but(s, true, w);
+        ready_told(s);
+    }
+
+    pthread_mutex_lock(&set->lock);
+    w = watch_find(set, token);
+    if (w != NULL && w->sock == s && !w->disarmed) {
+        /* The edge was one of octets that are not the program's. Writable it was before. */
+        if ((w->events & EPOLLET) && (kernel & want & (EPOLLIN | EPOLLRDNORM)) &&
+            !(got & (EPOLLIN | EPOLLRDNORM)) && w->out_told)
+            got &= ~(uint32_t)(EPOLLOUT | EPOLLWRNORM);
+        /*
+         * It was found to stay plain, and was registered anew for that: the kernel tells the edge.
+         */
+        if ((w->events & EPOLLET) && conn_state(s->conn) == CONN_PLAIN &&
+            !conn_may_be_staged(s->conn)) {
+            pthread_mutex_lock(&s->watch_lock);
+            watch_refresh(w, false);
+            got = w->kevents == w->events ? 0 : got;
+            pthread_mutex_unlock(&s->watch_lock);
+        }
+        if (got != 0)
+            tell(wt, w, got, by_kernel);
+        /* (What the kernel does not know of it does not tell again.) */
+        if (!(w->events & (EPOLLET | EPOLLONESHOT)) &&
+            (got & (EPOLLIN | EPOLLRDNORM | (~kernel & (EPOLLOUT | EPOLLWRNORM)))))
+            watch_queue(w);
+        if (got == 0 || !atomic_load(&s->active)) {
+            /* Swallowed: a one-shot registration has to be armed again. */
+            pthread_mutex_lock(&s->watch_lock);
+            watch_refresh(w, got == 0 && by_kernel && (w->kevents & EPOLLONESHOT));
+            pthread_mutex_unlock(&s->watch_lock);
+        }
+    }
+    pthread_mutex_unlock(&set->lock);
+    sock_put(s);
+}
+
+/* The ready list: at most as many as stand on it now, so that nobody is looked at twice. */
+static void look_ready(struct wait *wt)
+{
+    uint64_t token;
+    for (unsigned n = atomic_load(&wt->set->ready_n); n > 0 && wt->n < wt->max; n--) {
+        if (!epset_rotate(wt->set, &token))
+            break;
+        look(wt, token, 0);
+    }
+}
+
+bool epoll_settle(int epfd, bool take)
+{
+    struct epset *set = epset_hold(epfd);
+    if (set == NULL)
+        return true;
+    struct wait wt = { .set = set, .max = 1 };
+    look_ready(&wt);
+    struct epoll_event kev[64];
+    for (int r = 64; wt.n == 0 && take && r == 64;) {
+        r = REAL(epoll_wait)(epfd, kev, 64, 0);
+        for (int i = 0; i < r; i++)
+            if (kev[i].data.u64 != EPOLL_KICK_TOKEN)
+                look(&wt, kev[i].data.u64, kev[i].events);
+    }
+    if (wt.n == 0 && !take)
+        wt.n = ask(epfd, POLLIN) != 0;
+    epset_put(set);
+    return wt.n > 0;
+}
+
+static struct timespec to_timespec(uint64_t ns)
+{
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
+                              .tv_nsec = (long)(ns % 1000000000u) };
+}
+
+/*
+ * The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed
+ * meanwhile gives nothing.
+ */
+static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint64_t until_ns,
+                       const sigset_t *mask)
+{
+    int epfd = atomic_load(&set->epfd);
+    uint64_t now = until_ns ? proc_now_ns() : 0;
+    uint64_t left = until_ns > now ? until_ns - now : 0;
+    const struct transport_ops *t = transport_if_any();
+    if (epfd < 0 || drive_others(NULL) || (t != NULL && t->thread_busy())) {
+        /*
+         * poll(2) restarts when a finished io_uring request, and not a signal handler, interrupted
+         * it; epoll_wait would return EINTR.
+         */
+        struct pollfd fds[65];
+        struct sock *socks[64];
+        unsigned n = drive_fill(fds + 1, socks, 64, NULL);
+        fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
+        struct timespec ts = to_timespec(left);
+        int r = REAL(ppoll)(fds, n + 1, until_ns ? &ts : NULL, mask);
+        int err = errno;
+        drive_filled(fds + 1, socks, n);
+        if (r < 0) {
+            errno = err;
+            return r;
+        }
+        return (fds[0].revents & POLLIN) && r > 0 ? REAL(epoll_wait)(epfd, kev, max, 0) : 0;
+    }
+    if (until_ns == 0)
+        return REAL(epoll_pwait)(epfd, kev, max, -1, mask);
+    /* Milliseconds are exact enough: epoll_pwait2 is not everywhere. */
+    left = (left + 999999u) / 1000000u;
+    return REAL(epoll_pwait)(epfd, kev, max, left < INT_MAX ? (int)left : INT_MAX, mask);
+}
+
+/* Looks at what the kernel gave. */
+static void look_at(struct wait *wt, const struct epoll_event *kev, int n)
+{
+    struct epset *set = wt->set;
+    for (int i = 0; i < n; i++) {
+        if (kev[i].data.u64 != EPOLL_KICK_TOKEN)
+            look(wt, kev[i].data.u64, kev[i].events);
+        else if (!atomic_load(&set->nested))
+            ready_kick_drain(atomic_load(&set->kick_fd));
+    }
+}
+
+/* Takes the kernel's events as far as there is room for them, without waiting. */
+static int take_all(struct wait *wt, struct epoll_event *kev)
+{
+    int r, before;
+    do {
+        before = wt->n;
+        int room = wt->max - wt->n < BATCH ? wt->max - wt->n : BATCH;
+        r = REAL(epoll_wait)(atomic_load(&wt->set->epfd), kev, room, 0);
+        if (r < 0)
+            return -errno;
+        look_at(wt, kev, r);
+    } while (r == BATCH && wt->n > before && wt->n < wt->max);
+    return 0;
+}
+
+/* One round. Returns 0 or -errno. */
+static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset_t *mask)
+{
+    struct epset *set = wt->set;
+    struct epoll_event kev[BATCH];
+    int r = 0;
+    bool list_first = false;
+    pthread_mutex_lock(&set->lock);
+    wt->seq = ++set->seq;
+    pthread_mutex_unlock(&set->lock);
+    wt->n = 0;
+    epset_shared_look(set);
+    if (sleep && atomic_load(&set->ready_n) == 0) {
+        r = kernel_wait(set, kev, wt->max < BATCH ? wt->max : BATCH, until_ns, mask);
+        if (r < 0)
+            return -errno;
+        look_at(wt, kev, r);
+        if (r == BATCH && wt->n < wt->max)
+            r = take_all(wt, kev);
+    } else {
+        /* The kernel's events come first, but not for ever. */
+        list_first = atomic_exchange(&set->list_owed, false);
+        if (list_first)
+            look_ready(wt);
+        if (wt->n < wt->max)
+            r = take_all(wt, kev);
+    }
+    if (atomic_load(&set->ready_n) > 0 && wt->n < wt->max)
+        look_ready(wt);
+    else if (atomic_load(&set->ready_n) > 0 && !list_first)
+        atomic_store(&set->list_owed, true);
+    return r < 0 && wt->n == 0 ? r : 0;
+}
+
+static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
+                   const sigset_t *mask)
+{
+    uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
+    struct wait wt = { .set = set, .evs = evs, .max = max };
+    atomic_fetch_add(&set->waiters, 1);
+    if (ready_threads())
+        epset_kick_make(set);
+    int r;
+    for (;;) {
+        uint64_t until = deadline, due = timeout_ns == 0 ? 0 : drive_deadline();
+        if (due != 0 && (until == 0 || due < until))
+            until = due;
+        r = round_of(&wt, until, timeout_ns != 0, mask);
+        if (r < 0)
+            break;
+        if (due != 0)
+            drive_due();
+        r = wt.n;
+        if (r > 0 || timeout_ns == 0 || (deadline != 0 && proc_now_ns() >= deadline))
+            break;
+    }
+    /*
+     * Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no
+     * other.
+     */
+    if (atomic_fetch_sub(&set->waiters, 1) > 1 && atomic_load(&set->ready_n) > 0)
+        epset_kick(set);
+    return r;
+}
+
+static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
+                  const sigset_t *mask)
+{
+    int r = wait_on(set, evs, max, timeout_ns, mask);
+    epset_put(set);
+    if (r >= 0)
+        return r;
+    errno = -r;
+    return -1;
+}
+
+/* With a reference, or NULL: the kernel's business. */
+static struct epset *set_to_wait(int epfd, const struct epoll_event *evs, int max)
+{
+    return evs == NULL || max <= 0 || max > MAX_EVENTS ? NULL : epset_hold(epfd);
+}
+
+int epoll_pwait(int epfd, struct epoll_event *evs, int max, int timeout_ms, const sigset_t *mask)
+{
+    struct epset *set = set_to_wait(epfd, evs, max);
+    if (set == NULL)
+        return REAL(epoll_pwait)(epfd, evs, max, timeout_ms, mask);
+    return waited(set, evs, max, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, mask);
+}
+
+int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
+{
+    struct epset *set = set_to_wait(epfd, evs, max);
+    if (set == NULL)
+        return REAL(epoll_wait)(epfd, evs, max, timeout_ms);
+    return waited(set, evs, max, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, NULL);
+}
+
+int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timespec *timeout,
+                 const sigset_t *mask)
+{
+    int64_t ns;
+    struct epset *set = ready_timeout(timeout, &ns) ? set_to_wait(epfd, evs, max) : NULL;
+    if (set == NULL)
+        return REAL(epoll_pwait2)(epfd, evs, max, timeout, mask);
+    return waited(set, evs, max, ns, mask);
+}
