@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 
 #include "preload/conn.h"
@@ -23,35 +24,60 @@
 struct entry {
     struct sock *sock; /* with a reference; NULL: the kernel's answer stands */
     struct poller poller;
+    nfds_t k;          /* its place among the kernel's */
+    bool moved;        /* the number is another file's by now: likewise */
 };
 
-/* One poll(2) of the program. Arrays have n entries; kfds OTHERS_MAX + 1 more. */
+/*
+ * One poll(2) of the program. fds and ents have n entries; kfds those with a descriptor (kn), and
+ * OTHERS_MAX + 1 more.
+ */
 struct polling {
     struct pollfd *fds;  /* the program's */
     struct pollfd *kfds; /* the kernel's */
     struct entry *ents;
-    nfds_t n;
+    nfds_t n, kn;
     int kick_fd;
 };
+
+/* The kernel's answer is the program's. */
+static short look_plain(struct pollfd *fd, struct pollfd *k, short kernel)
+{
+    /* It may have been an answer to another question. */
+    k->events = fd->events;
+    kernel &= (short)(fd->events | POLLERR | POLLHUP | POLLNVAL);
+    if ((kernel & (POLLIN | POLLRDNORM)) && epoll_tracks(fd->fd) && !epoll_settle(fd->fd, true))
+        kernel &= (short)~(POLLIN | POLLRDNORM); /* its epoll_wait would tell nothing */
+    return kernel;
+}
+
+/* Another thread may have closed the number meanwhile, and it may be another connection's now. */
+static bool is_still(struct entry *e, int fd)
+{
+    struct sock *s = sock_get(fd);
+    if (s != NULL)
+        sock_put(s);
+    e->moved = e->moved || s != e->sock;
+    return !e->moved;
+}
 
 /* Fills in revents of ours from the kernel's answer (or without one); returns how many entries have revents. */
 static int look(struct polling *p, bool asked)
 {
     int ready = 0;
     for (nfds_t i = 0; i < p->n; i++) {
-        struct sock *s = p->ents[i].sock;
-        short kernel = asked ? p->kfds[i].revents : 0;
-        if (s == NULL || !atomic_load(&s->active)) {
-            p->fds[i].revents = kernel;
-            if (s != NULL) { /* it became plain meanwhile: what the kernel said was an answer to another question */
-                p->kfds[i].events = p->fds[i].events;
-                p->fds[i].revents &= (short)(p->fds[i].events | POLLERR | POLLHUP | POLLNVAL);
-            }
+        struct entry *e = &p->ents[i];
+        struct pollfd *fd = &p->fds[i], *k = &p->kfds[e->k];
+        short kernel = asked && fd->fd >= 0 ? k->revents : 0;
+        if (fd->fd < 0) {
+            fd->revents = 0;
+        } else if (e->sock == NULL || !is_still(e, fd->fd) || !atomic_load(&e->sock->active)) {
+            fd->revents = look_plain(fd, k, kernel);
         } else {
-            p->fds[i].revents = ready_now(s, p->fds[i].fd, p->fds[i].events, kernel, &p->kfds[i].events);
-            ready_arrived(s);
+            fd->revents = ready_now(e->sock, fd->fd, fd->events, kernel, &k->events);
+            ready_arrived(e->sock);
         }
-        ready += p->fds[i].revents != 0;
+        ready += fd->revents != 0;
     }
     return ready;
 }
@@ -72,12 +98,13 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         uint64_t due = now ? 0 : drive_deadline();
         uint64_t until = deadline != 0 && (due == 0 || deadline < due) ? deadline : due;
         struct sock *others[OTHERS_MAX];
-        nfds_t kn = p->n;
+        nfds_t kn = p->kn;
         if (p->kick_fd >= 0)
             p->kfds[kn++] = (struct pollfd){ .fd = p->kick_fd, .events = POLLIN };
         unsigned n_others = drive_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
         struct timespec ts = now ? (struct timespec){ 0, 0 } : left_until(until);
-        int r = REAL(ppoll)(p->kfds, kn + n_others, now || until != 0 ? &ts : NULL, mask);
+        /* (With something ready no signal is let in.) */
+        int r = REAL(ppoll)(p->kfds, kn + n_others, now || until != 0 ? &ts : NULL, ready > 0 ? NULL : mask);
         int err = errno;
         drive_filled(p->kfds + kn, others, n_others);
         if (r < 0)
@@ -103,13 +130,21 @@ static bool concerns(struct pollfd *fds, nfds_t n)
     bool ours = false;
     for (nfds_t i = 0; i < n; i++) {
         struct sock *s = sock_get_active(fds[i].fd);
-        ours = ours || s != NULL;
+        ours = ours || s != NULL || epoll_tracks(fds[i].fd);
         if (s != NULL)
             sock_put(s);
-        else
-            epoll_nest(fds[i].fd);
     }
     return ours;
+}
+
+/*
+ * The kernel bounds the entries by the descriptors a process may have. Without those that name none
+ * it may not see it.
+ */
+static bool too_many(nfds_t n)
+{
+    struct rlimit lim;
+    return n > (nfds_t)INT_MAX / 2 || (getrlimit(RLIMIT_NOFILE, &lim) == 0 && n > lim.rlim_cur);
 }
 
 /* timeout_ns < 0: for ever. Returns as poll, -errno. */
@@ -120,7 +155,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
     struct polling p = { .fds = fds, .kfds = few_k, .ents = few_e, .n = n, .kick_fd = ready_kick_fd() };
     void *mem = NULL;
     if (n > STACK_FDS) {
-        if (n > (nfds_t)INT_MAX / 2)
+        if (too_many(n))
             return -EINVAL;
         mem = malloc((n + OTHERS_MAX + 1) * sizeof(*p.kfds) + n * sizeof(*p.ents));
         if (mem == NULL)
@@ -129,10 +164,15 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
         p.kfds = (struct pollfd *)(void *)(p.ents + n);
     }
     for (nfds_t i = 0; i < n; i++) {
-        p.kfds[i] = fds[i];
-        p.ents[i].sock = sock_get_active(fds[i].fd);
+        p.ents[i] = (struct entry){ .sock = sock_get_active(fds[i].fd) };
+        if (fds[i].fd < 0)
+            continue;
+        p.ents[i].k = p.kn;
+        p.kfds[p.kn++] = fds[i];
         if (p.ents[i].sock != NULL)
             ready_wait_begin(p.ents[i].sock, &p.ents[i].poller, p.kick_fd);
+        else
+            epoll_nest(fds[i].fd);
     }
     int r = rounds(&p, timeout_ns, mask);
     for (nfds_t i = 0; i < n; i++)
@@ -161,10 +201,10 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-    if (!concerns(fds, n) ||
-        (timeout != NULL && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
+    int64_t ns;
+    if (!ready_timeout(timeout, &ns) || !concerns(fds, n))
         return REAL(ppoll)(fds, n, timeout, mask);
-    return result(poll_ns(fds, n, timeout ? timeout->tv_sec * 1000000000 + timeout->tv_nsec : -1, mask));
+    return result(poll_ns(fds, n, ns, mask));
 }
 
 /* ---- select, over poll ---- */
@@ -173,68 +213,109 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const si
 #define SELECT_OUT (POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR)
 #define SELECT_EX POLLPRI
 
-static bool select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e)
+/* The sets are words as the kernel has them: a program may have made some that are larger than fd_set. */
+#define WORD_BITS ((int)(8 * sizeof(unsigned long)))
+
+struct sets {
+    int n;
+    unsigned long *of[3]; /* NULL: not asked for */
+};
+
+static const short set_asks[3] = { POLLIN, POLLOUT, POLLPRI };
+static const short set_takes[3] = { SELECT_IN, SELECT_OUT, SELECT_EX };
+
+static struct sets sets_of(int n, fd_set *r, fd_set *w, fd_set *e)
 {
-    if (!proc_on() || n > FD_SETSIZE) /* larger sets are the kernel's business alone */
+    return (struct sets){ n, { (unsigned long *)(void *)r, (unsigned long *)(void *)w,
+                               (unsigned long *)(void *)e } };
+}
+
+static short sets_want(const struct sets *sets, int fd)
+{
+    short ev = 0;
+    for (int i = 0; i < 3; i++)
+        if (sets->of[i] != NULL && sets->of[i][fd / WORD_BITS] >> (fd % WORD_BITS) & 1)
+            ev |= set_asks[i];
+    return ev;
+}
+
+static bool sets_concern(const struct sets *sets)
+{
+    if (!proc_on())
         return false;
     if (drive_others(NULL))
         return true;
-    int limit = sock_fd_limit() < n ? sock_fd_limit() : n;
-    for (int fd = 0; fd < limit; fd++) {
-        if (!((r && FD_ISSET(fd, r)) || (w && FD_ISSET(fd, w)) || (e && FD_ISSET(fd, e))))
+    int socks = sock_fd_limit(), epfds = epoll_fd_limit(), limit = socks > epfds ? socks : epfds;
+    for (int fd = 0; fd < limit && fd < sets->n; fd++) {
+        if (sets_want(sets, fd) == 0)
             continue;
         struct sock *s = sock_get_active(fd);
-        if (s != NULL) {
+        if (s != NULL)
             sock_put(s);
+        if (s != NULL || epoll_tracks(fd))
             return true;
-        }
     }
     return false;
 }
 
-/* As pselect, -errno. The sets are changed only on success. */
-static int select_ns(int n, fd_set *r, fd_set *w, fd_set *e, int64_t timeout_ns, const sigset_t *mask)
+/* What poll said, in the program's sets: all words are written that hold one of the n bits. */
+static int sets_fill(const struct sets *sets, const struct pollfd *fds, nfds_t cnt)
 {
-    struct pollfd fds[FD_SETSIZE];
-    nfds_t cnt = 0;
-    for (int fd = 0; fd < n; fd++) {
-        short ev = (short)((r && FD_ISSET(fd, r) ? POLLIN : 0) | (w && FD_ISSET(fd, w) ? POLLOUT : 0) |
-                           (e && FD_ISSET(fd, e) ? POLLPRI : 0));
-        if (ev != 0)
-            fds[cnt++] = (struct pollfd){ .fd = fd, .events = ev };
-    }
-    int got = poll_ns(fds, cnt, timeout_ns, mask);
-    if (got < 0)
-        return got;
-    for (nfds_t i = 0; i < cnt; i++)
-        if (fds[i].revents & POLLNVAL)
-            return -EBADF;
     int bits = 0;
-    for (nfds_t i = 0; i < cnt; i++) {
-        int fd = fds[i].fd;
-        bool in = (fds[i].events & POLLIN) && (fds[i].revents & SELECT_IN);
-        bool out = (fds[i].events & POLLOUT) && (fds[i].revents & SELECT_OUT);
-        bool ex = (fds[i].events & POLLPRI) && (fds[i].revents & SELECT_EX);
-        if (r && FD_ISSET(fd, r) && !in)
-            FD_CLR(fd, r);
-        if (w && FD_ISSET(fd, w) && !out)
-            FD_CLR(fd, w);
-        if (e && FD_ISSET(fd, e) && !ex)
-            FD_CLR(fd, e);
-        bits += in + out + ex;
+    for (int i = 0; i < 3; i++) {
+        if (sets->of[i] == NULL)
+            continue;
+        memset(sets->of[i], 0, (size_t)((sets->n + WORD_BITS - 1) / WORD_BITS) * sizeof(unsigned long));
+        for (nfds_t k = 0; k < cnt; k++)
+            if ((fds[k].events & set_asks[i]) && (fds[k].revents & set_takes[i])) {
+                sets->of[i][fds[k].fd / WORD_BITS] |= 1ul << (fds[k].fd % WORD_BITS);
+                bits++;
+            }
     }
     return bits;
 }
 
+/* As pselect, -errno. The sets are changed only on success. */
+static int select_ns(const struct sets *sets, int64_t timeout_ns, const sigset_t *mask)
+{
+    struct pollfd few[FD_SETSIZE], *fds = few;
+    nfds_t cnt = 0;
+    if (sets->n > FD_SETSIZE) {
+        fds = malloc((size_t)sets->n * sizeof(*fds));
+        if (fds == NULL)
+            return -ENOMEM;
+    }
+    for (int fd = 0; fd < sets->n; fd++) {
+        short ev = sets_want(sets, fd);
+        if (ev != 0)
+            fds[cnt++] = (struct pollfd){ .fd = fd, .events = ev };
+    }
+    int got = poll_ns(fds, cnt, timeout_ns, mask);
+    for (nfds_t i = 0; got >= 0 && i < cnt; i++)
+        if (fds[i].revents & POLLNVAL)
+            got = -EBADF;
+    if (got >= 0)
+        got = sets_fill(sets, fds, cnt);
+    if (fds != few)
+        free(fds);
+    return got;
+}
+
 int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 {
-    if (n < 0 || !select_concerns(n, r, w, e) || (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)))
+    struct sets sets = sets_of(n, r, w, e);
+    struct timespec ts = { 0 };
+    if (timeout != NULL)
+        ts = (struct timespec){ .tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec % 1000000 * 1000 };
+    int64_t ns;
+    if (n < 0 || !ready_timeout(timeout ? &ts : NULL, &ns) || !sets_concern(&sets))
         return REAL(select)(n, r, w, e, timeout);
-    int64_t ns = timeout ? timeout->tv_sec * 1000000000 + timeout->tv_usec * 1000 : -1;
-    uint64_t end = timeout ? proc_now_ns() + (uint64_t)ns : 0;
-    int got = select_ns(n, r, w, e, ns, NULL);
-    if (timeout != NULL) { /* Linux tells what was left */
-        uint64_t now = proc_now_ns(), left = end > now ? end - now : 0;
+    if (ns >= 0) /* (more than a second of microseconds is allowed) */
+        ns += timeout->tv_usec / 1000000 * INT64_C(1000000000);
+    uint64_t begin = proc_now_ns();
+    int got = select_ns(&sets, ns, NULL);
+    if (timeout != NULL && ns >= 0) { /* Linux tells what was left */
+        uint64_t took = proc_now_ns() - begin, left = (uint64_t)ns > took ? (uint64_t)ns - took : 0;
         timeout->tv_sec = (time_t)(left / 1000000000u);
         timeout->tv_usec = (suseconds_t)(left % 1000000000u / 1000u);
     }
@@ -243,8 +324,9 @@ int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 
 int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout, const sigset_t *mask)
 {
-    if (n < 0 || !select_concerns(n, r, w, e) ||
-        (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)))
+    struct sets sets = sets_of(n, r, w, e);
+    int64_t ns;
+    if (n < 0 || !ready_timeout(timeout, &ns) || !sets_concern(&sets))
         return REAL(pselect)(n, r, w, e, timeout, mask);
-    return result(select_ns(n, r, w, e, timeout ? timeout->tv_sec * 1000000000 + timeout->tv_nsec : -1, mask));
+    return result(select_ns(&sets, ns, mask));
 }
