@@ -96,7 +96,8 @@ static ssize_t fill(struct conn *c, int fd, int flags)
         return -errno;
     c->kernel_rx += (uint64_t)n;
     c->rx_more = (size_t)n == room;
-    atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
+    if (n > 0) /* (the end is not taken from the kernel: it tells everybody itself) */
+        atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
     if (n == 0 && c->rx_shut)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0)
@@ -223,6 +224,8 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
         c->tx_rest = r != 0;
         if (r == -EAGAIN)
             events |= POLLOUT; /* the peer may wait for it before it answers */
+        else if (r < 0 && r != -EPIPE)
+            atomic_store(&c->so_error, (int)-r); /* the kernel tells it but once */
         turn_give(&c->tx);
     }
     if (events != POLLIN || drive_others(s)) {

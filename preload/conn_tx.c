@@ -23,6 +23,7 @@
 #include "preload/epoll.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
+#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/transports.h"
@@ -154,6 +155,8 @@ int conn_tx_push(struct conn *c, int fd)
     c->tx_rest = r != 0;
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
+    else if (r < 0 && r != -EINTR && r != -EPIPE)
+        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
     return r;
 }
 
@@ -482,6 +485,8 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     ssize_t n = send_full(s, c, fd, it, len, flags);
     bool owed = c->tx_rest && !c->job_runs;
     turn_give(&c->tx);
+    if (s->watches != NULL && (n < 0 ? n == -EAGAIN : (size_t)n < len))
+        epoll_out_blocked(s);
     if (owed) { /* nobody sends the tail but we: in whatever wait comes next */
         drive_add(s);
         if (s->watches != NULL)
@@ -538,8 +543,11 @@ int conn_shutdown(struct sock *s, int fd, int how)
         /* Decide first, if it is under way; a plain client's fate does not depend on it. */
         int r = drive_sock(s, false);
         (void)r;
-        if (conn_speaks_plain(c) || conn_state(c) == CONN_CONNECTING)
-            return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+        if (conn_speaks_plain(c) || conn_state(c) == CONN_CONNECTING) {
+            r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+            epoll_out_blocked(s); /* an edge: a send fails at once now */
+            return r;
+        }
         while (conn_state(c) == CONN_NEGOTIATING) {
             r = drive_wait(fd, (short)c->kernel_wants, 0, s);
             if (r < 0 && r != -EINTR)
@@ -551,6 +559,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
     if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
         return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
     int result = 0;
+    bool owed = false;
     if (how == SHUT_WR || how == SHUT_RDWR) {
         if (turn_take(&c->tx, 0, false) < 0)
             return -EAGAIN;
@@ -562,16 +571,22 @@ int conn_shutdown(struct sock *s, int fd, int how)
                 c->fin_owed = false;
                 result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
             } else {
-                /* A tail that does not fit goes on by itself; TCP's FIN follows it. */
-                int r = conn_tx_flush(c, fd, !atomic_load(&s->nonblock));
-                if (r == -EAGAIN)
-                    conn_tx_later(c, fd);
+                /* A tail that does not fit goes on by itself; TCP's FIN follows it. shutdown never waits. */
+                int r = conn_tx_push(c, fd);
+                owed = r == -EAGAIN;
             }
         } else {
             /* ENOTCONN and the like as the kernel says them */
             result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
         }
         turn_give(&c->tx);
+    }
+    if (owed) {
+        if (!c->job_runs)
+            drive_add(s);
+        epoll_conn_changed(s);
+        epoll_out_ready(s);
+        ready_told(s);
     }
     if (how == SHUT_RD || how == SHUT_RDWR) {
         /* First the kernel's: it wakes a reader that sleeps with the turn. */

@@ -456,6 +456,8 @@ static void drive_tail(struct sock *s)
         c->tx_rest = r != 0;
         if (r != -EAGAIN)
             c->fin_owed = false;
+        if (r < 0 && r != -EAGAIN && r != -EPIPE)
+            atomic_store(&c->so_error, -r); /* the kernel tells it but once */
     }
     bool done = !conn_tail_is_ours(c);
     turn_give(&c->tx);

@@ -10,6 +10,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/proc.h"
+#include "preload/ready.h"
 #include "preload/real.h"
 
 /* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
@@ -50,7 +51,13 @@ static int set_option(struct sock *s, int level, int name, const void *val, sock
         memcpy(&v, val, sizeof(v));
         atomic_store(&c->user_lowat, v < 0 ? INT32_MAX : v == 0 ? 1u : (uint32_t)v);
         /* The kernel's is ours while it is accelerated: half frames. */
-        return conn_state(c) == CONN_FULL ? 0 : 1;
+        if (conn_state(c) != CONN_FULL)
+            return 1;
+        if (conn_may_be_staged(c)) { /* whoever waits looks again, as Linux has it */
+            atomic_store(&c->rx_arrived, true);
+            ready_left_over(s);
+        }
+        return 0;
     }
     if (level == IPPROTO_TCP && name == TCP_NODELAY)
         c->nodelay_lent = false; /* now it is the program's */
