@@ -94,13 +94,20 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem.c \
     tests/preload/sem.h \
     tests/preload/sem_end.c \
+    tests/preload/sem_epoll.c \
+    tests/preload/sem_epoll_life.c \
+    tests/preload/sem_epoll_sets.c \
     tests/preload/sem_fd.c \
+    tests/preload/sem_poll.c \
     tests/preload/sem_ready.c \
     tests/preload/sem_recv.c \
+    tests/preload/sem_select.c \
     tests/preload/sem_send.c \
     tests/preload/sem_signal.c \
     tests/preload/sem_stdio.c \
-    tests/preload/sem_left.c
+    tests/preload/sem_left.c \
+    tests/preload/sem_wait.c \
+    tests/preload/sem_wait.h
 tests_preload_sem_CFLAGS = $(preload_program_cflags)
 tests_preload_sem_LDFLAGS = $(program_ldflags)
 tests_preload_sem_LDADD =

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #define LIMIT_S 20 /* a scenario that hangs is ended by SIGALRM */
+#define FAR_MADE 16 /* connections of the far end that FAR_USE knows */
 
 uint64_t sem_tx, sem_rx;
 bool sem_accepting;
@@ -234,14 +235,21 @@ static struct far_result far_drain(int s, uint8_t all)
 static struct far_result far_act(int *s, int listener, const struct far_command *c)
 {
     struct far_result res = { 0 };
+    static int made[FAR_MADE];
+    static int n;
     switch ((enum far_op)c->op) {
     case FAR_ACCEPT:
         res.r = *s = accept(listener, NULL, NULL);
+        made[n++ % FAR_MADE] = *s;
         if (res.r >= 0 && c->a > 0)
             sleep_ms((unsigned)c->a);
         break;
     case FAR_CONNECT:
         res.r = *s = connect_to((uint16_t)c->a);
+        made[n++ % FAR_MADE] = *s;
+        break;
+    case FAR_USE:
+        *s = made[c->a % FAR_MADE];
         break;
     case FAR_SEND:
         res.r = send_some(*s, (size_t)c->a);
@@ -439,8 +447,11 @@ size_t fill_up(int s)
 
 /* ---- one scenario ---- */
 
-static const struct scenario *const all[] = { sem_recv,  sem_send,   sem_end,
-                                              sem_ready, sem_signal, sem_fd,    sem_stdio, sem_left };
+static const struct scenario *const all[] = {
+    sem_recv,  sem_send, sem_end,    sem_ready, sem_signal,     sem_fd,
+    sem_stdio, sem_poll, sem_select, sem_epoll, sem_epoll_life, sem_epoll_sets,
+    sem_left,
+};
 
 /* NULL if there is none of that name. */
 static const struct scenario *find(const char *name)

@@ -20,7 +20,8 @@ struct scenario {
 
 /* Each file's scenarios; an entry without a name ends them. */
 extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[], sem_fd[],
-    sem_stdio[], sem_left[];
+    sem_stdio[], sem_poll[], sem_select[], sem_epoll[], sem_epoll_life[], sem_epoll_sets[],
+    sem_left[];
 
 /* ---- the outcome ---- */
 
@@ -57,6 +58,7 @@ enum far_op {
     FAR_ECHO,  /* a: octets to send back as they come */
     FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
     FAR_EXIT,  /* _exit without close */
+    FAR_USE,   /* a: which of its connections, in the order they were made, is meant from now on */
 };
 
 struct far_result {
