@@ -30,6 +30,11 @@ struct endpoint_event {
     const uint8_t *data; /* borrowed until endpoint_ops.release passes it */
     size_t len;
     uint64_t to;         /* ENDPOINT_WRITE: tagged offset of data[0] */
+    /*
+     * data lies behind that of the last such event not yet released, and between the two is nothing that anybody needs:
+     * the holder may move it down.
+     */
+    bool in_place;
 };
 
 struct endpoint_ops {

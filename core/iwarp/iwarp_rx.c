@@ -493,6 +493,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
 
         if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED && ev->data != ep->cfg.msg_buf) {
             ep->rx.last_end = (size_t)(ev->data - ep->cfg.in_buf) + ev->len;
+            ev->in_place = true;
         } else {
             if (nothing_held)
                 ep->rx.hold = ep->rx.head;

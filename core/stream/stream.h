@@ -74,6 +74,7 @@ struct stream_slice {
     const uint8_t *upto; /* to release when the slice is used up; NULL: nothing (ring memory) */
     uint32_t len;
     uint32_t bufs;       /* credits: receive buffers that come back with it */
+    bool in_place;       /* as endpoint_event's */
 };
 
 struct stream_cfg {

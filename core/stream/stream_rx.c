@@ -10,6 +10,7 @@
  * slices of ring memory.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "core/stream/stream.h"
 #include "core/stream/stream_impl.h"
@@ -26,7 +27,7 @@ static struct stream_slice *slice_last(struct stream *st)
 }
 
 static void slice_add(struct stream *st, const uint8_t *p, size_t len, const uint8_t *upto,
-                      uint32_t bufs)
+                      uint32_t bufs, bool in_place)
 {
     st->rx.n++;
     struct stream_slice *s = slice_last(st);
@@ -34,7 +35,34 @@ static void slice_add(struct stream *st, const uint8_t *p, size_t len, const uin
     s->len = (uint32_t)len;
     s->upto = upto;
     s->bufs = bufs;
+    s->in_place = in_place;
     st->rx.avail += len;
+}
+
+static struct stream_slice *slice_at(struct stream *st, uint32_t i)
+{
+    return &st->rx.slice[(st->rx.first + i) % STREAM_SLICES];
+}
+
+/*
+ * A program that does not read, or waits for a number of octets, and a peer that writes them one by
+ * one: neighbours become one slice, over the headers that were between them.
+ */
+static void join_slices(struct stream *st)
+{
+    uint32_t n = 1;
+    for (uint32_t i = 1; i < st->rx.n; i++) {
+        struct stream_slice *to = slice_at(st, n - 1), *s = slice_at(st, i);
+        if (!to->in_place || !s->in_place) {
+            *slice_at(st, n++) = *s;
+            continue;
+        }
+        memmove((uint8_t *)(uintptr_t)(to->p + to->len), s->p, s->len);
+        to->len += s->len;
+        to->upto = s->upto;
+        to->bufs += s->bufs;
+    }
+    st->rx.n = n;
 }
 
 /* An event without octets for the program: given back behind what waits before it. */
@@ -57,7 +85,7 @@ static int take_write(struct stream *st, const struct endpoint_event *ev)
         return broken(st);
     st->rx.ring_to += ev->len;
     st->rx.off += ev->len;
-    slice_add(st, ev->data, ev->len, ev->data + ev->len, 0);
+    slice_add(st, ev->data, ev->len, ev->data + ev->len, 0, ev->in_place);
     return 0;
 }
 
@@ -70,7 +98,7 @@ static int take_ring(struct stream *st, uint32_t len)
     while (len > 0) {
         uint32_t at = (uint32_t)(st->rx.ring_to % ring_len);
         uint32_t n = len < ring_len - at ? len : ring_len - at;
-        slice_add(st, st->cfg.ring + at, n, NULL, 0);
+        slice_add(st, st->cfg.ring + at, n, NULL, 0, false);
         st->rx.ring_to += n;
         st->rx.off += n;
         len -= n;
@@ -119,7 +147,7 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
         return broken(st);
 
     if (payload > 0) {
-        slice_add(st, ev->data + STREAM_HDR_LEN, payload, upto, 1);
+        slice_add(st, ev->data + STREAM_HDR_LEN, payload, upto, 1, ev->in_place);
         st->rx.off += payload;
     } else {
         release_behind(st, upto);
@@ -136,6 +164,8 @@ int stream_poll(struct stream *st)
     bool changed = false;
     if (st->rx.end == STREAM_BROKEN)
         return -EPROTO;
+    if (stream_paused(st))
+        join_slices(st);
     /* One message makes at most three slices: two of the ring, one of its own octets. */
     while (!stream_paused(st) && st->rx.end != STREAM_RESET_BY_PEER) {
         struct endpoint_event ev;
@@ -152,6 +182,8 @@ int stream_poll(struct stream *st)
         if (r < 0)
             return r;
         changed = true;
+        if (stream_paused(st))
+            join_slices(st);
     }
     return changed;
 }

@@ -460,7 +460,7 @@ Test(stream, parameters_that_do_not_go_together_are_refused)
 
 /* ---- slices ---- */
 
-Test(stream, too_many_small_messages_wait_for_the_reader, .fini = teardown)
+static void many_small_messages(void)
 {
     setup_llp();
     for (size_t i = 0; i < 2 * STREAM_SLICES; i++) {
@@ -469,6 +469,41 @@ Test(stream, too_many_small_messages_wait_for_the_reader, .fini = teardown)
     }
     while (side_pull(&p.b.side, p.b.in) > 0)
         continue;
+}
+
+/* A program may wait for a number of octets, and the peer write them one by one. */
+Test(stream, many_small_messages_are_joined, .fini = teardown)
+{
+    many_small_messages();
+    cr_assert_eq(stream_end_read(&p.b, got, 0), 0u);
+    cr_assert_eq(stream_poll(&p.b.st), 1);
+    cr_expect(!stream_paused(&p.b.st));
+    cr_expect_eq(stream_avail(&p.b.st), 2 * STREAM_SLICES);
+    struct iovec v = { got, 300 };
+    struct iov_iter it = iov_iter_init(&v, 1);
+    cr_expect_eq(stream_peek(&p.b.st, &it, 300, 200), 300u);
+    cr_expect_arr_eq(got, data + 200, 300);
+    for (size_t at = 0; at < 2 * STREAM_SLICES; at += 128)
+        cr_assert_eq(stream_end_read(&p.b, got + at, 128), 128u);
+    cr_expect_arr_eq(got, data, 2 * STREAM_SLICES);
+    cr_expect(iwarp_in_eof(&p.b.side.ep), "all was given back");
+}
+
+static int poll_apart(struct endpoint *ep, struct endpoint_event *ev)
+{
+    int r = iwarp_poll(ep, ev);
+
+    ev->in_place = false;
+    return r;
+}
+
+/* Those that cannot be joined wait for the reader. */
+Test(stream, too_many_small_messages_wait_for_the_reader, .fini = teardown)
+{
+    many_small_messages();
+    struct endpoint_ops apart = iwarp_endpoint_ops;
+    apart.poll = poll_apart;
+    endpoint_init(&p.b.side.ep.base, &apart);
     cr_assert_eq(stream_poll(&p.b.st), 1);
     cr_expect(stream_paused(&p.b.st));
     size_t first = (size_t)stream_avail(&p.b.st);
