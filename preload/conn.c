@@ -274,11 +274,12 @@ void conn_record(struct sock *s, struct conn *c)
     proc_stats_write(line, len);
 }
 
-static bool linger_zero(int fd)
+/* SO_LINGER in seconds, -1: off. */
+static int linger_s(int fd)
 {
     struct linger lin;
     socklen_t len = sizeof(lin);
-    return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff && lin.l_linger == 0;
+    return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff ? lin.l_linger : -1;
 }
 
 /*
@@ -306,7 +307,12 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     reset_if_unread(c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    if (conn_tx_flush(c, fd, false) == -EAGAIN && !linger_zero(fd))
+    int linger = linger_s(fd), r = conn_tx_flush(c, fd, false);
+    if (r == -EAGAIN && linger > 0) {
+        conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
+        r = conn_tx_flush(c, fd, false);
+    }
+    if (r == -EAGAIN && linger != 0)
         conn_tx_finish(s, fd, proc.set.linger_ms);
     turn_give(&c->tx);
 }

@@ -207,6 +207,16 @@ static inline void conn_tx_whole(struct conn *c, int fd)
         conn_tx_orphaned(c, fd);
 }
 
+/*
+ * Whole frames are staged and wait until something before them has been read: for a slice, or for the place where messages
+ * of several frames are put together. rx held, and decoded.
+ */
+static inline bool conn_rx_held(const struct conn *c)
+{
+    return conn_state(c) == CONN_FULL && c->ep.rx.tail > c->ep.rx.head && iwarp_in_need(&c->ep) == 0 &&
+           c->st.rx.end == STREAM_OPEN;
+}
+
 /* ---- conn_rx.c ---- */
 
 /*

@@ -77,7 +77,7 @@ static void decode(struct conn *c, int fd)
 static ssize_t fill(struct conn *c, int fd, int flags)
 {
     uint8_t *p;
-    size_t room = stream_paused(&c->st) ? 0 : iwarp_in_space(&c->ep, &p);
+    size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
     if (room == 0)
         return -ENOBUFS;
     ssize_t n;
@@ -228,17 +228,19 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
             atomic_store(&c->so_error, (int)-r); /* the kernel tells it but once */
         turn_give(&c->tx);
     }
+    sock_sleep(s);
     if (events != POLLIN || drive_others(s)) {
         uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
         turn_sleep(&c->rx);
         r = drive_wait(fd, events, deadline, s);
         turn_wake(&c->rx);
-        r = r > 0 ? fill(c, fd, MSG_DONTWAIT) : r == 0 && deadline != 0 ? -EAGAIN : r;
+        r = r > 0 ? fill(c, sock_fd_now(s, fd), MSG_DONTWAIT) : r == 0 && deadline != 0 ? -EAGAIN : r;
         if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
             r = 0;
     } else {
         r = fill(c, fd, 0);
     }
+    sock_wake(s);
     return r < 0 ? r : 0;
 }
 
@@ -252,13 +254,13 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     for (;;) {
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
+        bool held = conn_rx_held(c);
         size_t got = give(c, it, len - done, done, flags);
         done += got;
         if (done == len && (len > 0 || conn_rx_avail(c) > 0))
             return (ssize_t)done;
-        /* Whole frames may be staged still: there was no slice left for them, or the buffer for messages in segments was in use. */
-        if (got > 0 && !(flags & MSG_PEEK) && conn_state(c) == CONN_FULL && c->ep.rx.tail > c->ep.rx.head)
-            continue;
+        if (held && got > 0 && !(flags & MSG_PEEK))
+            continue; /* what has been given out had held back frames that are staged still */
         if (done >= target && done > 0) {
             /*
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
@@ -273,6 +275,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         if (conn_state(c) != CONN_FULL)
             return (ssize_t)done; /* plain from here on: the caller asks the kernel */
         ssize_t r = wait ? wait_more(s, c, fd) : fill(c, fd, MSG_DONTWAIT);
+        fd = sock_fd_now(s, fd);
         if (r >= 0)
             continue;
         if (r == -ESHUTDOWN)
@@ -287,6 +290,19 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     }
 }
 
+/*
+ * The first octet of a client, or its end, as its program's own recv would wait for it: for this socket, whatever becomes
+ * of the descriptor's number. 1, or -errno.
+ */
+static int await_first(int fd)
+{
+    uint8_t first;
+    struct cancel w = cancel_allow();
+    ssize_t n = REAL(recv)(fd, &first, sizeof(first), MSG_PEEK);
+    cancel_restore(w);
+    return n < 0 ? -errno : 1;
+}
+
 /* While the negotiation runs there is nothing to read: drive it. 0: it is over. */
 static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags)
 {
@@ -299,7 +315,13 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
             return 0;
         if (!wait || r == -EDEADLK)
             return -EAGAIN;
-        r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
+        sock_sleep(s);
+        if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s))
+            r = await_first(fd);
+        else
+            r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
+        sock_wake(s);
+        fd = sock_fd_now(s, fd);
         if (r < 0)
             return r;
         if (r == 0 && deadline != 0 && proc_now_ns() >= deadline)
@@ -310,13 +332,17 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
 static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
     struct conn *c = s->conn;
-    if (flags & (MSG_OOB | MSG_ERRQUEUE))
-        return flags & MSG_OOB ? -EINVAL : -EAGAIN; /* as TCP without urgent data, or without errors queued */
     enum conn_state st = conn_state(c);
+    if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
+        if (st != CONN_FULL && st != CONN_DEAD)
+            return CONN_ASK_KERNEL;
+        return (flags & MSG_ERRQUEUE) ? -EAGAIN : -EINVAL; /* as TCP without errors queued, or without urgent data */
+    }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         ssize_t r = recv_negotiating(s, c, fd, flags);
         if (r < 0)
             return r;
+        fd = sock_fd_now(s, fd);
     }
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
@@ -324,7 +350,10 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (r < 0) {
         deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
         uint64_t now = deadline ? proc_now_ns() : 0;
+        sock_sleep(s);
         r = wait ? turn_take(&c->rx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx);
+        sock_wake(s);
+        fd = sock_fd_now(s, fd);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }

@@ -256,7 +256,10 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
                 return -EPIPE;
             if (!wait)
                 return -EAGAIN;
+            sock_sleep(s);
             int r = drive_wait(fd, POLLIN, deadline, s);
+            sock_wake(s);
+            fd = sock_fd_now(s, fd);
             if (r < 0)
                 return r;
         } else {
@@ -314,7 +317,8 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     bool shared = wait && atomic_load(&c->holders.n) > 1;
-    int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_NOSIGNAL | MSG_CONFIRM)) |
+    /* (The signal is ours to raise: when a part went out before the error, there is none.) */
+    int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL |
                  (wait && !shared ? 0 : MSG_DONTWAIT);
     uint64_t deadline = shared ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
     conn_tx_whole(c, fd);
@@ -324,8 +328,15 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     int r = 0;
     while (done < len) {
         r = 0;
+        fd = sock_fd_now(s, fd);
         if (c->job_runs || c->tx_rest) {
+            if (wait) {
+                /* A handler that jumps out of this leaves the tail to whoever waits next. */
+                c->tx_rest = true;
+                drive_add(s);
+            }
             r = conn_tx_flush(c, fd, wait && !shared);
+            fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
             c->tx_rest = r != 0;
             if (r == -EAGAIN && shared && (r = await_room(s, c, fd, deadline)) == 0)
                 continue;
@@ -349,6 +360,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
                 c->tx_rest = true;
             continue;
         }
+        fd = sock_fd_now(s, fd);
         if (r == -EINPROGRESS)
             r = cut_short(fd, wait && !shared);
         size_t back = take_back(c, fd);
@@ -361,7 +373,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         }
         if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
             atomic_store(&c->so_error, -r); /* told at the next call */
-        return done > 0 ? (ssize_t)done : r;
+        return done > 0 ? (ssize_t)done : r == -EPIPE ? broken_pipe(flags) : r;
     }
     if (c->nodelay_lent && done > 0)
         conn_nodelay_back(c, fd);
@@ -441,7 +453,10 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
             return *done > 0 ? 0 : -EAGAIN;
         if (deadline == 0)
             deadline = drive_call_deadline(fd, SO_SNDTIMEO);
+        sock_sleep(s);
         r = drive_wait(fd, events, deadline, s);
+        sock_wake(s);
+        fd = sock_fd_now(s, fd);
         if (r < 0 || (r == 0 && deadline != 0 && proc_now_ns() >= deadline))
             return *done > 0 ? 0 : r < 0 ? r : -EAGAIN;
     }
@@ -469,7 +484,9 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
         deadline = wait ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
     if (r < 0) {
         uint64_t now = deadline ? proc_now_ns() : 0;
+        sock_sleep(s);
         r = wait ? turn_take(&c->tx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->tx);
+        sock_wake(s);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
@@ -482,7 +499,11 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
-    ssize_t n = send_full(s, c, fd, it, len, flags);
+    if (wait)
+        sock_sleep(s);
+    ssize_t n = send_full(s, c, sock_fd_now(s, fd), it, len, flags);
+    if (wait)
+        sock_wake(s);
     bool owed = c->tx_rest && !c->job_runs;
     turn_give(&c->tx);
     if (s->watches != NULL && (n < 0 ? n == -EAGAIN : (size_t)n < len))
@@ -499,9 +520,11 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
-    if (flags & MSG_OOB)
-        return -EOPNOTSUPP;
     size_t done = 0;
+    if ((flags & MSG_OOB) && conn_undecided(c) && turn_take(&c->rx, 0, false) == 0) {
+        negotiate_decline(&c->neg, REASON_URGENT);
+        turn_give(&c->rx);
+    }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
         if (r < 0)
@@ -521,6 +544,8 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         return CONN_ASK_KERNEL;
     if (st == CONN_DEAD)
         return broken_pipe(flags);
+    if (flags & MSG_OOB)
+        return -EOPNOTSUPP;
     if (len == 0)
         return c->tx_shut ? broken_pipe(flags) : 0;
     ssize_t n = send_upgraded(s, c, fd, it, len - done, flags);
@@ -561,9 +586,14 @@ int conn_shutdown(struct sock *s, int fd, int how)
     int result = 0;
     bool owed = false;
     if (how == SHUT_WR || how == SHUT_RDWR) {
-        if (turn_take(&c->tx, 0, false) < 0)
+        int t = turn_take_brief(&c->tx);
+        if (t < 0 && t != -EBUSY)
             return -EAGAIN;
-        if (!c->tx_shut) {
+        if (t == -EBUSY) {
+            /* Another thread waits for room: the kernel sends it back with EPIPE. The frame it was in ends there. */
+            c->tx_shut = true;
+            result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+        } else if (!c->tx_shut) {
             c->tx_shut = true;
             c->fin_owed = true;
             if (!iwarp_can_send(&c->ep)) {
@@ -579,7 +609,8 @@ int conn_shutdown(struct sock *s, int fd, int how)
             /* ENOTCONN and the like as the kernel says them */
             result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
         }
-        turn_give(&c->tx);
+        if (t == 0)
+            turn_give(&c->tx);
     }
     if (owed) {
         if (!c->job_runs)

@@ -228,7 +228,10 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
     for (;;) {
         if (!atomic_load(&listener->nonblock) && drive_others(NULL)) {
             uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
+            sock_sleep(listener);
             int r = drive_wait(fd, POLLIN, deadline, NULL);
+            sock_wake(listener);
+            fd = sock_fd_now(listener, fd);
             if (r <= 0) {
                 errno = r == 0 ? EAGAIN : -r;
                 return -1;

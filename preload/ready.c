@@ -46,7 +46,7 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
 static bool staging_full(struct conn *c)
 {
     uint8_t *p;
-    return conn_rx_avail(c) > 0 && iwarp_in_space(&c->ep, &p) == 0;
+    return conn_rx_avail(c) > 0 && (conn_rx_held(c) || iwarp_in_space(&c->ep, &p) == 0);
 }
 
 /* Readable now? rx is taken briefly. */
@@ -101,6 +101,10 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
+    if (kernel & POLLNVAL) { /* another thread has closed fd: the connection may live by another name */
+        *ask = want;
+        return POLLNVAL;
+    }
     *ask = 0;
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         short r = negotiating(s, c, want, kernel, ask);

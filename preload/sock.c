@@ -6,14 +6,20 @@
  */
 #include "preload/sock.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "core/base/rawsys.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/hidden.h"
 #include "preload/local.h"
+#include "preload/proc.h"
+#include "preload/real.h"
 
 #define CHUNK 1024
 #define CHUNKS 1024
@@ -83,6 +89,18 @@ void sock_put(struct sock *s)
 {
     if (atomic_fetch_sub(&s->refs, 1) != 1)
         return;
+    /* A call that ended after the close may have left it there. (Whoever finds it first holds it: then it is not free.) */
+    drive_remove(s);
+    int kept = atomic_load(&s->kept) >= 0 ? atomic_exchange(&s->kept, -1) : -1;
+    if (kept >= 0) {
+        /* The last of the calls that went on after the close has ended. */
+        atomic_fetch_add(&s->refs, 1);
+        if (s->conn != NULL)
+            conn_last_close(s, kept);
+        REAL(close)(kept);
+        sock_put(s);
+        return;
+    }
     uint32_t zero = 0;
     if (atomic_compare_exchange_strong(&s->refs, &zero, FREE_BIT))
         sock_free(s);
@@ -142,6 +160,9 @@ struct sock *sock_new(int fd, int domain)
         s->nonblock = false;
         s->fd = fd;
         s->names = 1;
+        for (int i = 0; i < SOCK_SLEEPERS; i++)
+            s->sleepers[i] = 0;
+        s->kept = -1;
         s->domain = domain;
         s->stay_plain = false;
         s->plain_reason = 0;
@@ -192,6 +213,62 @@ static int other_fd(const struct sock *s)
     return -1;
 }
 
+static __thread int32_t my_tid;
+
+static int32_t tid(void)
+{
+    if (SW_UNLIKELY(my_tid == 0))
+        my_tid = rawsys_gettid();
+    return my_tid;
+}
+
+void sock_sleep(struct sock *s)
+{
+    for (int i = 0; i < SOCK_SLEEPERS; i++) {
+        int32_t none = 0;
+        if (atomic_compare_exchange_strong(&s->sleepers[i], &none, tid()))
+            return;
+    }
+}
+
+void sock_wake(struct sock *s)
+{
+    for (int i = 0; i < SOCK_SLEEPERS; i++) {
+        int32_t mine = tid();
+        if (atomic_compare_exchange_strong(&s->sleepers[i], &mine, 0))
+            return;
+    }
+}
+
+static bool others_sleep(struct sock *s)
+{
+    for (int i = 0; i < SOCK_SLEEPERS; i++) {
+        int32_t t = atomic_load(&s->sleepers[i]);
+        if (t != 0 && t != tid() && rawsys4(__NR_tgkill, getpid(), t, 0, 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+int sock_fd_now(struct sock *s, int fd)
+{
+    fd_slot *slot = slot_of(fd);
+    return slot != NULL && atomic_load(slot) == s ? fd : atomic_load(&s->fd);
+}
+
+/* The last descriptor goes while calls wait: one that only they know. */
+static bool keep(struct sock *s, int fd)
+{
+    if (!others_sleep(s))
+        return false;
+    int own = hidden_dup(fd);
+    if (own < 0)
+        return false;
+    atomic_store(&s->fd, own);
+    atomic_store(&s->kept, own);
+    return true;
+}
+
 void sock_drop(int fd, bool closing)
 {
     fd_slot *slot = slot_of(fd);
@@ -212,7 +289,9 @@ void sock_drop(int fd, bool closing)
     if (last) {
         drive_leave(s);
         local_names_close(s);
-        if (s->conn != NULL)
+        if (closing && keep(s, fd))
+            ; /* sock_put sees to the rest */
+        else if (s->conn != NULL)
             conn_last_close(s, closing ? fd : -1);
     }
     sock_put(s);
@@ -245,6 +324,8 @@ void sock_before_fork(void)
 
 void sock_after_fork(bool child)
 {
+    if (child)
+        my_tid = 0;
     pthread_mutex_unlock(&lock);
     int limit = child ? atomic_load(&fd_limit) : 0;
     for (int fd = 0; fd < limit; fd++) {

@@ -23,6 +23,9 @@ enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN };
 /* The names a listener is found by on this host (preload/local.h): one, or two for a dual-stack wildcard. */
 #define SOCK_NAMES 2
 
+/* Threads that wait for one connection and are known to its close: a reader, a writer, and some more. */
+#define SOCK_SLEEPERS 6
+
 /* Never unmapped once made (a stale pointer still points to a sock), so fds can be looked up without a lock. */
 struct sock {
     _Atomic uint32_t refs;  /* fd table entries and calls under way; 0: free */
@@ -32,6 +35,8 @@ struct sock {
     _Atomic int fd;         /* a descriptor that refers to it, -1: none any more in this process */
     int domain;
     int names;              /* descriptors in the table; sock.c's lock */
+    _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
+    _Atomic int kept;       /* what they go on with after a close of the last descriptor, -1: none */
     bool stay_plain;        /* some earlier call ruled acceleration out: plain_reason */
     uint8_t plain_reason;
     bool port_known;        /* bound explicitly, or getsockname told the program its port */
@@ -68,6 +73,15 @@ void sock_dup(struct sock *s, int fd2);
  * unsent rest is seen to if this was the last descriptor of this process. Call before the real close.
  */
 void sock_drop(int fd, bool closing);
+
+/*
+ * A call that began on fd goes to wait, and is back: as in the kernel, a close of the last descriptor meanwhile takes
+ * effect when such calls have ended. They go on with sock_fd_now(): fd's number may be something else by then. (A thread
+ * that left its call by cancellation or siglongjmp stays counted: one that is gone, or closes itself, does not wait.)
+ */
+void sock_sleep(struct sock *s);
+void sock_wake(struct sock *s);
+int sock_fd_now(struct sock *s, int fd);
 
 /* Calls fn(fd, sock) for every descriptor in the table; for fork, exec and exit. */
 void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
