@@ -60,4 +60,7 @@ void inherit_forget(struct inherit *in);
  */
 void inherit_start(void);
 
+/* A descriptor that came over an AF_UNIX socket: if it is a listening one, its connections are ours from now on. */
+void inherit_passed(int fd);
+
 #endif

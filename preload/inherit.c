@@ -427,14 +427,56 @@ struct taking {
     unsigned seen_n;
 };
 
+/* A TCP socket's family, and whether it listens. */
+static bool is_tcp(int fd, int *domain, int *listens)
+{
+    int protocol;
+    socklen_t len = sizeof(int);
+    return REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
+           REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, domain, &len) == 0 &&
+           (*domain == AF_INET || *domain == AF_INET6) &&
+           REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, listens, &len) == 0;
+}
+
+struct same {
+    ino_t ino;
+    struct sock *s; /* with a reference */
+};
+
+static void find_same(int fd, struct sock *s, void *arg)
+{
+    struct same *w = arg;
+    if (w->s == NULL && s->kind == SOCK_LISTENER && inode_of(fd) == w->ino) {
+        w->s = sock_get(fd);
+    }
+}
+
+void inherit_passed(int fd)
+{
+    int err = errno, domain, listens = 0;
+    struct sockaddr_storage local;
+    socklen_t len = sizeof(local);
+    struct same w = { .ino = inode_of(fd) };
+    sock_drop(fd, false);
+    if (w.ino != 0 && is_tcp(fd, &domain, &listens) && listens &&
+        REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0) {
+        sock_each(find_same, &w); /* it may have come from this very process */
+        if (w.s != NULL) {
+            sock_dup(w.s, fd);
+            sock_put(w.s);
+        } else {
+            take_up_listener(fd, &local, len);
+        }
+    }
+    errno = err;
+}
+
 static void take_up(struct taking *t, int fd)
 {
     ino_t ino = inode_of(fd);
-    int domain, protocol, listens;
-    socklen_t len = sizeof(int);
-    if (ino == 0 || REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 || protocol != IPPROTO_TCP ||
-        REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || (domain != AF_INET && domain != AF_INET6) ||
-        REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) < 0)
+    int domain, listens;
+    socklen_t len;
+    if (ino == 0 || !is_tcp(fd, &domain, &listens))
         return;
     struct given *g = NULL;
     int other = -1;

@@ -11,25 +11,45 @@
 #include "core/base/reason.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/exec.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
 static inline ssize_t result(ssize_t n)
 {
-    if (n >= 0)
+    if (n >= 0 || n == CONN_ASK_KERNEL)
         return n;
     errno = (int)-n;
     return -1;
 }
+
+#define CALL_MAX_LEN 0x7ffff000u         /* what the kernel moves in one call */
+#define MSG_COMPAT ((int)0x80000000u)    /* MSG_CMSG_COMPAT: the kernel's own, refused by the calls with a msghdr */
+#define beyond_memory(len) ((len) >> 47) /* no buffer is so long: EFAULT before anything is looked at */
+
+/* The length of a vector as the kernel takes it: cut to what one call moves. -EINVAL, -EFAULT. */
+static ssize_t vector_len(const struct iovec *iov, size_t n)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = iov[i].iov_len;
+        if (len > SSIZE_MAX)
+            return -EINVAL;
+        if (n > 1 && beyond_memory(len))
+            return -EFAULT;
+        sum += len < CALL_MAX_LEN - sum ? len : CALL_MAX_LEN - sum;
+    }
+    return (ssize_t)sum;
+}
+
 
 /* (errno stays what it was when a call succeeds, as the kernel leaves it.) */
 static ssize_t in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
 {
     int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
-    size_t len = iov_iter_left(&it);
-    ssize_t r = len > SSIZE_MAX ? -EINVAL : conn_recv(s, fd, &it, len, flags);
-    sock_put(s);
+    ssize_t len = vector_len(iov, n);
+    ssize_t r = len < 0 ? len : conn_recv(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT);
     errno = err;
     return r;
 }
@@ -38,9 +58,8 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
 {
     int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
-    size_t len = iov_iter_left(&it);
-    ssize_t r = len > SSIZE_MAX ? -EINVAL : conn_send(s, fd, &it, len, flags);
-    sock_put(s);
+    ssize_t len = vector_len(iov, n);
+    ssize_t r = len < 0 ? len : conn_send(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT);
     errno = err;
     return r;
 }
@@ -52,7 +71,13 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
  */
 static int drive_before(int fd, int flags)
 {
-    if (SW_LIKELY(!drive_others(NULL)) || (flags & MSG_DONTWAIT) || proc_unwinding)
+    if (SW_LIKELY(!drive_others(NULL)) || (flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)) || proc_unwinding)
+        return 0;
+    struct sock *s = sock_get(fd);
+    bool listener = s != NULL && s->kind == SOCK_LISTENER; /* readable means something else there */
+    if (s != NULL)
+        sock_put(s);
+    if (listener)
         return 0;
     int err = errno, fl = REAL(fcntl)(fd, F_GETFL);
     int r = 1;
@@ -64,16 +89,20 @@ static int drive_before(int fd, int flags)
 
 /*
  * IN(fd, iov, n, flags, real call): the real call for descriptors that are not ours, and for those that turned out plain
- * during the call.
+ * during the call (when `fd` may be another name of it: another thread may have closed the first).
  */
-#define IN(fd, iov, n, flags, call)                       \
-    do {                                                  \
-        struct sock *s_ = sock_get_active(fd);            \
-        if (SW_LIKELY(s_ == NULL)) {                      \
-            return drive_before(fd, flags) < 0 ? -1 : call; \
-        }                                                 \
-        ssize_t r_ = in_iov(s_, fd, iov, n, flags);       \
-        return r_ == CONN_ASK_KERNEL ? call : result(r_); \
+#define IN(fd, iov, n, flags, call)                                 \
+    do {                                                            \
+        struct sock *s_ = sock_get_active(fd);                      \
+        if (SW_LIKELY(s_ == NULL))                                  \
+            return drive_before(fd, flags) < 0 ? -1 : call;         \
+        ssize_t r_ = result(in_iov(s_, fd, iov, n, flags));         \
+        if (r_ == CONN_ASK_KERNEL) {                                \
+            fd = sock_fd_now(s_, fd);                               \
+            r_ = call;                                              \
+        }                                                           \
+        sock_put(s_);                                               \
+        return r_;                                                  \
     } while (0)
 
 static bool is_active(int fd)
@@ -85,23 +114,52 @@ static bool is_active(int fd)
 }
 
 /* read(2) of no octets asks nothing of a socket; recv(2) of none waits for some. */
-#define READ(fd, iov, n, flags, call)                                    \
-    do {                                                                 \
-        struct iov_iter none_ = iov_iter_init(iov, n);                   \
-        void *p_;                                                        \
-        if (iov_iter_next(&none_, 1, &p_) == 0 && is_active(fd)) \
-            return 0;                                                    \
-        IN(fd, iov, n, flags, call);                                     \
+#define READ(fd, iov, n, flags, call)                            \
+    do {                                                         \
+        struct iov_iter none_ = iov_iter_init(iov, n);           \
+        void *p_;                                                \
+        if (iov_iter_next(&none_, 1, &p_) == 0)                  \
+            return is_active(fd) ? 0 : call;                     \
+        IN(fd, iov, n, flags, call);                             \
     } while (0)
 
-#define OUT(fd, iov, n, flags, call)                      \
-    do {                                                  \
-        struct sock *s_ = sock_get_active(fd);            \
-        if (SW_LIKELY(s_ == NULL))                        \
-            return call;                                  \
-        ssize_t r_ = out_iov(s_, fd, iov, n, flags);      \
-        return r_ == CONN_ASK_KERNEL ? call : result(r_); \
+#define OUT(fd, iov, n, flags, call)                                \
+    do {                                                            \
+        struct sock *s_ = sock_get_active(fd);                      \
+        if (SW_LIKELY(s_ == NULL))                                  \
+            return call;                                            \
+        ssize_t r_ = result(out_iov(s_, fd, iov, n, flags));        \
+        if (r_ == CONN_ASK_KERNEL) {                                \
+            fd = sock_fd_now(s_, fd);                               \
+            r_ = call;                                              \
+        }                                                           \
+        sock_put(s_);                                               \
+        return r_;                                                  \
     } while (0)
+
+static inline size_t cut(size_t len)
+{
+    return len < CALL_MAX_LEN ? len : CALL_MAX_LEN;
+}
+
+/* And writev(2) of no octets does not ask either; write(2) of none does. */
+#define WRITE(fd, iov, n, flags, call)                           \
+    do {                                                         \
+        struct iov_iter none_ = iov_iter_init(iov, n);           \
+        void *p_;                                                \
+        if (iov_iter_next(&none_, 1, &p_) == 0 && is_active(fd)) \
+            return 0;                                            \
+        OUT(fd, iov, n, flags, call);                            \
+    } while (0)
+
+/* read(2) and write(2) do not cut such a length, they refuse it. */
+static inline bool refused(int fd, size_t len)
+{
+    if (SW_LIKELY(!beyond_memory(len)) || !is_active(fd))
+        return false;
+    errno = EFAULT;
+    return true;
+}
 
 static inline struct iovec one(const void *buf, size_t len)
 {
@@ -111,6 +169,8 @@ static inline struct iovec one(const void *buf, size_t len)
 ssize_t read(int fd, void *buf, size_t len)
 {
     struct iovec v = one(buf, len);
+    if (refused(fd, len))
+        return -1;
     READ(fd, &v, 1, 0, REAL(read)(fd, buf, len));
 }
 
@@ -123,81 +183,151 @@ ssize_t readv(int fd, const struct iovec *iov, int n)
 
 ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
-    struct iovec v = one(buf, len);
+    struct iovec v = one(buf, cut(len));
     IN(fd, &v, 1, flags, REAL(recv)(fd, buf, len, flags));
+}
+
+/* recvfrom(2) on TCP tells no address. The octets are gone when it notices that it has nowhere to say so. */
+static ssize_t no_address(ssize_t r, socklen_t *from_len)
+{
+    if (from_len == NULL)
+        return -EFAULT;
+    if ((int)*from_len < 0)
+        return -EINVAL;
+    *from_len = 0;
+    return r;
 }
 
 ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
 {
-    struct iovec v = one(buf, len);
+    struct iovec v = one(buf, cut(len));
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     ssize_t r = in_iov(s, fd, &v, 1, flags);
     if (r == CONN_ASK_KERNEL)
-        return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
-    if (r >= 0 && from != NULL && from_len != NULL)
-        *from_len = 0; /* as TCP */
+        r = REAL(recvfrom)(sock_fd_now(s, fd), buf, len, flags, from, from_len);
+    else if (r >= 0 && from != NULL)
+        r = no_address(r, from_len);
+    sock_put(s);
     return result(r);
 }
 
+/* Of a message with more vector elements than the kernel takes nothing is looked at. */
 static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
 {
+    if ((flags & MSG_COMPAT) || (msg->msg_name != NULL && (int)msg->msg_namelen < 0))
+        return -EINVAL;
+    if (msg->msg_iovlen > IOV_MAX)
+        return -EMSGSIZE;
     ssize_t r = in_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
     if (r >= 0) {
-        msg->msg_namelen = 0;
+        if (msg->msg_name != NULL)
+            msg->msg_namelen = 0; /* as TCP */
         msg->msg_controllen = 0;
-        msg->msg_flags = 0;
+        msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
     }
     return r;
+}
+
+/* Descriptors that came over AF_UNIX. */
+static void passed(struct msghdr *msg)
+{
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL; h = CMSG_NXTHDR(msg, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(fd), sizeof(fd));
+            inherit_passed(fd);
+        }
+    }
 }
 
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
     struct sock *s = sock_get_active(fd);
-    if (s == NULL || msg == NULL || msg->msg_iovlen > IOV_MAX) {
+    if (s == NULL || msg == NULL) {
         if (s != NULL)
             sock_put(s);
         else if (drive_before(fd, flags) < 0)
             return -1;
-        return REAL(recvmsg)(fd, msg, flags);
+        ssize_t r = REAL(recvmsg)(fd, msg, flags);
+        if (r >= 0 && msg->msg_controllen > 0 && proc_on())
+            passed(msg);
+        return r;
     }
-    ssize_t r = in_msg(s, fd, msg, flags);
-    return r == CONN_ASK_KERNEL ? REAL(recvmsg)(fd, msg, flags) : result(r);
+    ssize_t r = result(in_msg(s, fd, msg, flags));
+    if (r == CONN_ASK_KERNEL)
+        r = REAL(recvmsg)(sock_fd_now(s, fd), msg, flags);
+    sock_put(s);
+    return r;
 }
 
-int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
+/* What is left until `end`, or false if that is over. */
+static bool time_left(uint64_t end, struct timespec *left)
 {
-    struct sock *s = sock_get_active(fd);
-    if (s == NULL)
-        return REAL(recvmmsg)(fd, vec, n, flags, timeout);
-    uint64_t end = timeout ? proc_now_ns() + (uint64_t)timeout->tv_sec * 1000000000u + (uint64_t)timeout->tv_nsec
-                           : 0;
+    uint64_t now = proc_now_ns(), ns = end > now ? end - now : 0;
+    left->tv_sec = (time_t)(ns / 1000000000u);
+    left->tv_nsec = (long)(ns % 1000000000u);
+    return ns > 0;
+}
+
+/* recvmmsg(2): the time is looked at after each message only; the end of the stream is a message without octets. */
+static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
+{
+    uint64_t end = 0;
+    if (timeout != NULL) {
+        if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1000000000)
+            return -EINVAL;
+        end = proc_now_ns() + (uint64_t)timeout->tv_sec * 1000000000u + (uint64_t)timeout->tv_nsec;
+    }
+    int err = atomic_exchange(&s->conn->so_error, 0);
+    if (err != 0)
+        return -err;
     unsigned got = 0;
     ssize_t r = 0;
     int each = flags & ~MSG_WAITFORONE;
     while (got < n) {
-        atomic_fetch_add(&s->refs, 1); /* in_msg drops one */
         r = in_msg(s, fd, &vec[got].msg_hdr, each);
         if (r == CONN_ASK_KERNEL) {
-            sock_put(s);
-            return got > 0 ? (int)got : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+            int more = REAL(recvmmsg)(sock_fd_now(s, fd), vec + got, n - got,
+                                      flags | (each & MSG_DONTWAIT), timeout);
+            return more > 0 ? (ssize_t)got + more : got > 0 ? (ssize_t)got : -errno;
         }
         if (r < 0)
             break;
         vec[got++].msg_len = (unsigned)r;
         if (flags & MSG_WAITFORONE)
             each |= MSG_DONTWAIT;
-        if (r == 0 || (timeout != NULL && proc_now_ns() >= end)) /* checked after each message, as the kernel */
+        if (timeout != NULL && !time_left(end, timeout))
             break;
     }
+    if (r < 0 && got > 0 && r != -EAGAIN && r != -EINTR)
+        atomic_store(&s->conn->so_error, (int)-r); /* told by the next call */
+    return got > 0 ? (ssize_t)got : r;
+}
+
+int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
+{
+    struct sock *s = sock_get_active(fd);
+    if (s == NULL) {
+        int r = drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+        for (int i = 0; i < r && proc_on(); i++)
+            passed(&vec[i].msg_hdr);
+        return r;
+    }
+    ssize_t r = flags & MSG_COMPAT ? -EINVAL : in_msgs(s, fd, vec, n, flags, timeout);
     sock_put(s);
-    return got > 0 ? (int)got : (int)result(r);
+    return (int)result(r);
 }
 
 ssize_t write(int fd, const void *buf, size_t len)
 {
     struct iovec v = one(buf, len);
+    if (refused(fd, len))
+        return -1;
     OUT(fd, &v, 1, 0, REAL(write)(fd, buf, len));
 }
 
@@ -205,13 +335,27 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 {
     if (n < 0 || n > IOV_MAX)
         return REAL(writev)(fd, iov, n);
-    OUT(fd, iov, (size_t)n, 0, REAL(writev)(fd, iov, n));
+    WRITE(fd, iov, (size_t)n, 0, REAL(writev)(fd, iov, n));
 }
 
 ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
-    struct iovec v = one(buf, len);
+    if (SW_UNLIKELY(flags & MSG_FASTOPEN))
+        return sendto(fd, buf, len, flags, NULL, 0);
+    struct iovec v = one(buf, cut(len));
     OUT(fd, &v, 1, flags, REAL(send)(fd, buf, len, flags));
+}
+
+/*
+ * Control messages, addresses of a Fast Open: the kernel looks at them when it is given no octets as well. 0: it has
+ * nothing against them.
+ */
+static int kernel_objects(int fd, const struct msghdr *msg, int flags)
+{
+    struct msghdr empty = *msg;
+    empty.msg_iov = NULL;
+    empty.msg_iovlen = 0;
+    return REAL(sendmsg)(fd, &empty, flags | MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
 ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
@@ -225,7 +369,13 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
         if (s != NULL)
             sock_put(s);
     }
-    struct iovec v = one(buf, len);
+    if (SW_UNLIKELY((to != NULL && to_len > sizeof(struct sockaddr_storage)) || (flags & MSG_FASTOPEN)) && is_active(fd)) {
+        struct msghdr m = { .msg_name = (void *)(uintptr_t)to, .msg_namelen = to != NULL ? to_len : 0 };
+        int r = to != NULL && to_len > sizeof(struct sockaddr_storage) ? -EINVAL : kernel_objects(fd, &m, flags);
+        if (r < 0)
+            return result(r);
+    }
+    struct iovec v = one(buf, cut(len));
     OUT(fd, &v, 1, flags, REAL(sendto)(fd, buf, len, flags, to, to_len));
 }
 
@@ -237,8 +387,9 @@ static int passing(const struct msghdr *msg)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL;
          h = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, h)) {
-        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-            continue;
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS || h->cmsg_len < CMSG_LEN(0) ||
+            h->cmsg_len > (size_t)((const char *)msg->msg_control + msg->msg_controllen - (const char *)h))
+            continue; /* the kernel refuses what is no message */
         size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < n; i++) {
             int fd;
@@ -264,6 +415,20 @@ static int passing(const struct msghdr *msg)
     return 0;
 }
 
+static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int flags)
+{
+    if ((flags & MSG_COMPAT) || (msg->msg_name != NULL && (int)msg->msg_namelen < 0))
+        return -EINVAL;
+    if (msg->msg_iovlen > IOV_MAX)
+        return -EMSGSIZE;
+    if (SW_UNLIKELY(msg->msg_controllen > 0 || (flags & MSG_FASTOPEN))) {
+        int r = kernel_objects(fd, msg, flags);
+        if (r < 0)
+            return r;
+    }
+    return out_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
+}
+
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
     struct sock *s = sock_get_active(fd);
@@ -271,13 +436,35 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
         errno = EOPNOTSUPP;
         return -1;
     }
-    if (s == NULL || msg == NULL || msg->msg_iovlen > IOV_MAX) {
+    if (s == NULL || msg == NULL) {
         if (s != NULL)
             sock_put(s);
         return REAL(sendmsg)(fd, msg, flags);
     }
-    ssize_t r = out_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
-    return r == CONN_ASK_KERNEL ? REAL(sendmsg)(fd, msg, flags) : result(r);
+    ssize_t r = result(out_msg(s, fd, msg, flags));
+    if (r == CONN_ASK_KERNEL)
+        r = REAL(sendmsg)(sock_fd_now(s, fd), msg, flags);
+    sock_put(s);
+    return r;
+}
+
+static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, int flags)
+{
+    unsigned done = 0;
+    ssize_t r = 0;
+    if (n > IOV_MAX)
+        n = IOV_MAX;
+    while (done < n) {
+        r = out_msg(s, fd, &vec[done].msg_hdr, flags);
+        if (r == CONN_ASK_KERNEL) {
+            int more = REAL(sendmmsg)(sock_fd_now(s, fd), vec + done, n - done, flags);
+            return more > 0 ? (ssize_t)done + more : done > 0 ? (ssize_t)done : -errno;
+        }
+        if (r < 0)
+            break;
+        vec[done++].msg_len = (unsigned)r;
+    }
+    return done > 0 ? (ssize_t)done : r;
 }
 
 int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
@@ -285,46 +472,54 @@ int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return REAL(sendmmsg)(fd, vec, n, flags);
-    unsigned done = 0;
-    ssize_t r = 0;
-    if (n > IOV_MAX)
-        n = IOV_MAX;
-    while (done < n) {
-        const struct msghdr *m = &vec[done].msg_hdr;
-        atomic_fetch_add(&s->refs, 1); /* out_iov drops one */
-        r = out_iov(s, fd, m->msg_iov, m->msg_iovlen, flags);
-        if (r == CONN_ASK_KERNEL) {
-            sock_put(s);
-            return done > 0 ? (int)done : REAL(sendmmsg)(fd, vec, n, flags);
-        }
-        if (r < 0)
-            break;
-        vec[done++].msg_len = (unsigned)r;
-    }
+    ssize_t r = flags & MSG_COMPAT ? -EINVAL : out_msgs(s, fd, vec, n, flags);
     sock_put(s);
-    return done > 0 ? (int)done : (int)result(r);
+    return (int)result(r);
 }
 
-/* RWF_NOWAIT is all of the flags that means something on a socket. */
+/* Of the flags RWF_NOWAIT alone means something on a socket; the kernel knows these, and refuses others. */
 #define RWF_NOWAIT_BIT 0x8
+#define RWF_KNOWN 0x1f
 
 static int rwf_to_msg(int flags)
 {
     return (flags & RWF_NOWAIT_BIT) ? MSG_DONTWAIT : 0;
 }
 
+/* The kernel's own answer to these: they do not reach the connection. */
+static bool not_for_us(int n, off_t off, int flags)
+{
+    return off != -1 || n < 0 || n > IOV_MAX || (flags & ~RWF_KNOWN) != 0;
+}
+
+/* Flags that this kernel may know, and we do not: as if it did not. */
+static bool unknown_flags(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+    struct iov_iter it = iov_iter_init(iov, n > 0 ? (size_t)n : 0);
+    void *p;
+    if (off != -1 || n <= 0 || n > IOV_MAX || (flags & ~RWF_KNOWN) == 0 || iov_iter_next(&it, 1, &p) == 0 ||
+        !is_active(fd))
+        return false;
+    errno = EOPNOTSUPP;
+    return true;
+}
+
 ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
-    if (off != -1 || n < 0 || n > IOV_MAX)
+    if (unknown_flags(fd, iov, n, off, flags))
+        return -1;
+    if (not_for_us(n, off, flags))
         return REAL(preadv2)(fd, iov, n, off, flags);
     READ(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(preadv2)(fd, iov, n, off, flags));
 }
 
 ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
-    if (off != -1 || n < 0 || n > IOV_MAX)
+    if (unknown_flags(fd, iov, n, off, flags))
+        return -1;
+    if (not_for_us(n, off, flags))
         return REAL(pwritev2)(fd, iov, n, off, flags);
-    OUT(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(pwritev2)(fd, iov, n, off, flags));
+    WRITE(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(pwritev2)(fd, iov, n, off, flags));
 }
 
 ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t off, int flags)

@@ -9,6 +9,7 @@
 #include "core/base/reason.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -17,7 +18,9 @@
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 {
     int on = 1;
-    if (len >= sizeof(on) && val != NULL)
+    if (val == NULL || (len < sizeof(on) && name != TCP_ULP))
+        return REASON_NONE; /* the kernel refuses it */
+    if (len >= sizeof(on))
         memcpy(&on, val, sizeof(on));
     if (level == SOL_SOCKET && name == SO_ZEROCOPY && on)
         return REASON_ZEROCOPY;
@@ -30,8 +33,38 @@ static unsigned rules_out(int level, int name, const void *val, socklen_t len)
     return REASON_NONE;
 }
 
+/*
+ * The low-water mark of an accelerated connection counts the program's octets, the kernel's counts frames and is ours.
+ * The kernel is asked all the same: it knows the limits, and makes its buffer large enough.
+ */
+static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
+{
+    struct conn *c = s->conn;
+    if (REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, val, len) < 0)
+        return -errno;
+    int v = 1;
+    socklen_t v_len = sizeof(v);
+    REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &v, &v_len);
+    atomic_store(&c->user_lowat, (uint32_t)v);
+    if (conn_state(c) != CONN_FULL)
+        return 0;
+    /* (Somebody who holds the turn waits with 1, or sets his own next.) */
+    int mine = 1;
+    bool held = turn_try(&c->rx) == 0;
+    if (held)
+        mine = (int)c->lowat_now;
+    REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &mine, sizeof(mine));
+    if (held)
+        turn_give(&c->rx);
+    if (conn_may_be_staged(c)) { /* whoever waits looks again, as Linux has it */
+        atomic_store(&c->rx_arrived, true);
+        ready_left_over(s);
+    }
+    return 0;
+}
+
 /* 1: make the real call; 0: done; -errno. */
-static int set_option(struct sock *s, int level, int name, const void *val, socklen_t len)
+static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
 {
     unsigned reason = rules_out(level, name, val, len);
     struct conn *c = s->conn;
@@ -46,20 +79,9 @@ static int set_option(struct sock *s, int level, int name, const void *val, sock
     }
     if (!atomic_load(&s->active))
         return 1;
-    if (level == SOL_SOCKET && name == SO_RCVLOWAT && val != NULL && len >= sizeof(int)) {
-        int v;
-        memcpy(&v, val, sizeof(v));
-        atomic_store(&c->user_lowat, v < 0 ? INT32_MAX : v == 0 ? 1u : (uint32_t)v);
-        /* The kernel's is ours while it is accelerated: half frames. */
-        if (conn_state(c) != CONN_FULL)
-            return 1;
-        if (conn_may_be_staged(c)) { /* whoever waits looks again, as Linux has it */
-            atomic_store(&c->rx_arrived, true);
-            ready_left_over(s);
-        }
-        return 0;
-    }
-    if (level == IPPROTO_TCP && name == TCP_NODELAY)
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+        return set_lowat(s, fd, val, len);
+    if (level == IPPROTO_TCP && name == TCP_NODELAY && val != NULL && len >= sizeof(int))
         c->nodelay_lent = false; /* now it is the program's */
     if (reason == REASON_NONE || reason == REASON_FASTOPEN)
         return 1;
@@ -79,7 +101,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1;
     if (s != NULL) {
-        r = set_option(s, level, name, val, len);
+        r = set_option(s, fd, level, name, val, len);
         sock_put(s);
     }
     if (r > 0)
@@ -116,9 +138,11 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
     int r = REAL(getsockopt)(fd, level, name, val, len);
-    if (r == 0 && *len >= sizeof(int)) {
+    if (r == 0) {
+        /* A shorter value is cut by the kernel, too. */
         int v = 0;
-        memcpy(&v, val, sizeof(v));
+        size_t n = *len < sizeof(v) ? *len : sizeof(v);
+        memcpy(&v, val, n);
         if (level == IPPROTO_TCP)
             v = v && !s->conn->nodelay_lent;
         else if (name == SO_RCVLOWAT)
@@ -127,7 +151,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
             v = 0; /* a frame of ours met a closed socket: the program, which sent nothing, sees the end */
         else if (v == 0)
             v = pending_error(s);
-        memcpy(val, &v, sizeof(v));
+        memcpy(val, &v, n);
     }
     sock_put(s);
     return r;
@@ -135,9 +159,18 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 
 int shutdown(int fd, int how)
 {
-    struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
-    if (s == NULL)
-        return REAL(shutdown)(fd, how);
+    struct sock *s = proc_on() ? sock_get(fd) : NULL;
+    if (s == NULL || !atomic_load(&s->active)) {
+        int r = REAL(shutdown)(fd, how);
+        if (s != NULL && s->kind == SOCK_LISTENER && r == 0 && how != SHUT_WR && !proc_is_borrowed()) {
+            /* It listens no longer; if it does again, its port may be another one. */
+            local_names_close(s);
+            s->kind = SOCK_NEW;
+        }
+        if (s != NULL)
+            sock_put(s);
+        return r;
+    }
     int r = conn_shutdown(s, fd, how);
     sock_put(s);
     if (r == 0)

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -56,6 +57,10 @@ long syscall(long number, ...)
         return readv(I(0), P(1), I(2));
     case SYS_writev:
         return writev(I(0), P(1), I(2));
+    case SYS_preadv2: /* (the offset is in two words, the second one empty here) */
+        return preadv2(I(0), P(1), I(2), (off_t)a[3], I(5));
+    case SYS_pwritev2:
+        return pwritev2(I(0), P(1), I(2), (off_t)a[3], I(5));
     case SYS_close:
         return close(I(0));
     case SYS_close_range:
@@ -104,6 +109,8 @@ long syscall(long number, ...)
         return dup3(I(0), I(1), I(2));
     case SYS_fcntl:
         return fcntl(I(0), I(1), P(2));
+    case SYS_ioctl:
+        return ioctl(I(0), (unsigned long)a[1], P(2));
     case SYS_epoll_create1:
         return epoll_create1(I(0));
     case SYS_epoll_ctl:
@@ -122,6 +129,19 @@ long syscall(long number, ...)
 #endif
     case SYS_epoll_pwait:
         return epoll_pwait(I(0), P(1), I(2), I(3), P(4));
+    case SYS_epoll_pwait2:
+        return epoll_pwait2(I(0), P(1), I(2), P(3), P(4));
+    case SYS_pselect6: {
+        const struct {
+            const sigset_t *set;
+            size_t len;
+        } *mask = P(5);
+        return pselect(I(0), P(1), P(2), P(3), P(4), mask != NULL ? mask->set : NULL);
+    }
+    case SYS_execve:
+        return execve(P(0), P(1), P(2));
+    case SYS_execveat:
+        return execveat(I(0), P(1), P(2), P(3), I(4));
     case SYS_ppoll:
         return ppoll(P(0), (nfds_t)a[1], P(2), P(3));
     case SYS_io_uring_setup: {
