@@ -302,7 +302,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
 {
     if (!holders_alone(&c->holders))
         return; /* another process has it still: its next call sends what is left */
-    if (c->responder && !iwarp_can_send(&c->ep) && !linger_zero(fd))
+    if (c->responder && !iwarp_can_send(&c->ep) && linger_s(fd) != 0)
         REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: as in leave_startup */
     reset_if_unread(c, fd);
     if (turn_take_brief(&c->tx) < 0)

@@ -93,19 +93,29 @@ preload_programs += tests/preload/sem
 tests_preload_sem_SOURCES = \
     tests/preload/sem.c \
     tests/preload/sem.h \
+    tests/preload/sem_close.c \
     tests/preload/sem_end.c \
     tests/preload/sem_epoll.c \
     tests/preload/sem_epoll_life.c \
     tests/preload/sem_epoll_sets.c \
     tests/preload/sem_fd.c \
+    tests/preload/sem_flags.c \
+    tests/preload/sem_interrupt.c \
+    tests/preload/sem_left.c \
+    tests/preload/sem_move.c \
+    tests/preload/sem_name.c \
+    tests/preload/sem_option.c \
     tests/preload/sem_poll.c \
+    tests/preload/sem_raw.c \
     tests/preload/sem_ready.c \
     tests/preload/sem_recv.c \
     tests/preload/sem_select.c \
     tests/preload/sem_send.c \
+    tests/preload/sem_share.c \
     tests/preload/sem_signal.c \
     tests/preload/sem_stdio.c \
-    tests/preload/sem_left.c \
+    tests/preload/sem_thread.c \
+    tests/preload/sem_vector.c \
     tests/preload/sem_wait.c \
     tests/preload/sem_wait.h
 tests_preload_sem_CFLAGS = $(preload_program_cflags)

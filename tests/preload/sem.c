@@ -36,6 +36,7 @@ uint16_t sem_port, sem_far_port;
 volatile int sem_signals;
 
 static int far_fd; /* commands and results */
+static int out_fd; /* standard output: scenarios put other things in its place */
 
 /* ---- the outcome ---- */
 
@@ -48,7 +49,7 @@ void say(const char *format, ...)
     int err = errno, n = vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     size_t len = (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;
-    if (write(STDOUT_FILENO, text, len) != (ssize_t)len)
+    if (write(out_fd, text, len) != (ssize_t)len)
         _exit(3);
     errno = err;
 }
@@ -274,6 +275,9 @@ static struct far_result far_act(int *s, int listener, const struct far_command 
         return far_drain(*s, (uint8_t)c->a);
     case FAR_EXIT:
         break;
+    case FAR_OOB:
+        res.r = send(*s, "!", 1, MSG_OOB | MSG_NOSIGNAL);
+        break;
     }
     if (res.r < 0)
         res.err = errno;
@@ -448,9 +452,10 @@ size_t fill_up(int s)
 /* ---- one scenario ---- */
 
 static const struct scenario *const all[] = {
-    sem_recv,  sem_send, sem_end,    sem_ready, sem_signal,     sem_fd,
-    sem_stdio, sem_poll, sem_select, sem_epoll, sem_epoll_life, sem_epoll_sets,
-    sem_left,
+    sem_recv,       sem_send,       sem_end,  sem_ready, sem_signal, sem_fd,   sem_close,
+    sem_epoll,      sem_epoll_life, sem_epoll_sets, sem_flags, sem_interrupt, sem_left, sem_move,
+    sem_name,       sem_option,     sem_poll, sem_raw,   sem_select, sem_share, sem_stdio,
+    sem_thread,     sem_vector,
 };
 
 /* NULL if there is none of that name. */
@@ -511,6 +516,7 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "list") == 0)
         return list_names();
+    out_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 200);
     if (argc == 3 && strcmp(argv[1], "far") == 0)
         far_main(atoi(argv[2]));
     const struct scenario *sc = argc == 3 || argc == 4 ? find(argv[2]) : NULL;
