@@ -351,7 +351,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
     if (conn_undecided(c))
         last_words(s, c, fd);
     int r = drive_sock(s, true); /* a Hello that waits */
-    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || linger_zero(fd))
+    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || linger_s(fd) == 0)
         return;
     REAL(shutdown)(fd, SHUT_WR);
     while (REAL(recv)(fd, NULL, CONN_IN_LEN, MSG_TRUNC | MSG_DONTWAIT) > 0)

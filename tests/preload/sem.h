@@ -59,10 +59,8 @@ enum far_op {
     FAR_ECHO,  /* a: octets to send back as they come */
     FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
     FAR_EXIT,  /* _exit without close */
-extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[],
-    sem_fd[], sem_close[], sem_epoll[], sem_epoll_life[], sem_epoll_sets[], sem_flags[],
-    sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[], sem_poll[], sem_raw[],
-    sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[];
+    FAR_USE,   /* a: which of its connections, in the order they were made, is meant from now on */
+    FAR_OOB,   /* sends one urgent octet */
 };
 
 struct far_result {
