@@ -195,6 +195,9 @@ void conn_tx_orphaned(struct conn *c, int fd);
 /* Octets of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
 bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx);
 
+/* Has the peer's kernel acknowledged all that was sent? */
+bool conn_kernel_acked_all(int fd);
+
 static inline void conn_rx_whole(struct conn *c, int fd)
 {
     if (SW_UNLIKELY(c->rx.orphan != TURN_WHOLE))

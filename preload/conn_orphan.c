@@ -38,6 +38,16 @@ bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx)
     return true;
 }
 
+bool conn_kernel_acked_all(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    /* (An initiator's SYN is counted as well.) */
+    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+           info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+}
+
 static void broken(struct conn *c, int fd, const char *what)
 {
     trace_error("fd %d: whoever was %s is gone in the middle of it; the connection is reset", fd, what);
