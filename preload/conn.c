@@ -20,6 +20,7 @@
 #include "preload/drive.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/segv.h"
 #include "preload/sandbox.h"
 #include "preload/stats.h"
 #include "preload/transports.h"
@@ -167,6 +168,7 @@ int conn_go_full(struct sock *s, struct conn *c)
     }
     struct stat sb;
     c->ino = fstat(fd, &sb) == 0 ? sb.st_ino : 0;
+    segv_guard();
     atomic_store(&c->reason, REASON_UPGRADED);
     move(c, CONN_FULL);
     /*

@@ -17,6 +17,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -244,6 +245,29 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
     return r < 0 ? r : 0;
 }
 
+/*
+ * How much of what is there the program's memory can take. The kernel takes segments off its queue whole or not at all: an
+ * octet of ours that cannot be stored keeps the whole slice.
+ */
+static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len, size_t done, int flags)
+{
+    size_t pre = c->pre_len - c->pre_off, skip = (flags & MSG_PEEK) ? done : 0, there = conn_rx_avail(c);
+    size_t want = there - (skip < there ? skip : there);
+    if (want > len)
+        want = len;
+    size_t good = (flags & MSG_TRUNC) ? want : probe_iter_write(it, want);
+    if (SW_LIKELY(good == want))
+        return len;
+    size_t whole = pre > 0 && pre <= good ? pre : 0;
+    for (uint32_t i = 0; i < c->st.rx.n && (pre == 0 || whole > 0) && conn_state(c) == CONN_FULL; i++) {
+        size_t next = c->st.rx.slice[(c->st.rx.first + i) % STREAM_SLICES].len;
+        if (whole + next > good)
+            break;
+        whole += next;
+    }
+    return skip > 0 ? 0 : whole;
+}
+
 static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
@@ -255,8 +279,11 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
         bool held = conn_rx_held(c);
-        size_t got = give(c, it, len - done, done, flags);
+        size_t can = takes(c, it, len - done, done, flags);
+        size_t got = give(c, it, can, done, flags);
         done += got;
+        if (can < len - (done - got))
+            return done > 0 ? (ssize_t)done : -EFAULT;
         if (done == len && (len > 0 || conn_rx_avail(c) > 0))
             return (ssize_t)done;
         if (held && got > 0 && !(flags & MSG_PEEK))

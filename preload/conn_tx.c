@@ -21,6 +21,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/probe.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -312,6 +313,8 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
     return r > 0 ? 0 : r < 0 ? r : -EAGAIN;
 }
 
+#define COPY_LEN 32768u /* Linux fills pages of so many octets */
+
 /* tx is held. */
 static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
@@ -347,6 +350,12 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         size_t most = wait ? CONN_BATCH_LEN : CONN_BATCH_NONBLOCK_LEN;
         if (part > most)
             part = most;
+        /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
+        size_t good = probe_iter_read(it, part);
+        if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
+            r = -EFAULT;
+            break;
+        }
         struct iov_iter before = *it;
         ssize_t n = stream_write(&c->st, it, part);
         if (n <= 0) {
@@ -385,7 +394,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     if (done > 0)
         return (ssize_t)done;
     /* The ring met the error before this call did. */
-    int err = r < 0 ? atomic_exchange(&c->so_error, 0) : 0;
+    int err = r < 0 && r != -EFAULT ? atomic_exchange(&c->so_error, 0) : 0;
     if (err != 0)
         return -err;
     return r == -EPIPE ? broken_pipe(flags) : r;

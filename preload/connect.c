@@ -18,6 +18,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/local.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -302,7 +303,9 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(connect)(fd, addr, len);
-    int err = errno, r = connect_sock(s, fd, addr, len);
+    /* (What the kernel would not read it refuses itself.) */
+    bool good = len <= sizeof(struct sockaddr_storage) && probe_can_read(addr, len);
+    int err = errno, r = good ? connect_sock(s, fd, addr, len) : REAL(connect)(fd, addr, len) < 0 ? -errno : 0;
     sock_put(s);
     errno = r == 0 ? err : -r;
     return r == 0 ? 0 : -1;

@@ -8,6 +8,7 @@
 
 #include "preload/conn.h"
 #include "preload/epoll_set.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -128,7 +129,7 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
 
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
-    struct epset *set = proc_is_borrowed() || fd < 0 || (ev == NULL && op != EPOLL_CTL_DEL)
+    struct epset *set = proc_is_borrowed() || fd < 0 || (op != EPOLL_CTL_DEL && !probe_can_read(ev, sizeof(*ev)))
                             ? NULL
                             : epset_hold(epfd);
     if (set == NULL)

@@ -11,6 +11,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -25,6 +26,7 @@ struct wait {
     struct epoll_event
         *evs; /* NULL: nobody waits, it is only asked whether somebody would be told something */
     int max, n;
+    bool fault; /* no memory for the next one, which waits on */
     uint64_t seq;
 };
 
@@ -42,6 +44,10 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
     if (w->told_seq == wt->seq) {
         wt->evs[w->told_at].events |= events;
         return;
+    }
+    if (wt->n < wt->max && !probe_can_write(&wt->evs[wt->n], sizeof(*wt->evs))) {
+        wt->fault = true;
+        wt->max = wt->n;
     }
     if (wt->n == wt->max) { /* (by the list; the kernel is asked for what there is room for) */
         watch_queue(w);
@@ -344,7 +350,9 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         if (due != 0 && (until == 0 || due < until))
             until = due;
         r = round_of(&wt, until, timeout_ns != 0, mask);
-        if (r < 0)
+        if (wt.fault)
+            r = wt.n > 0 ? wt.n : -EFAULT;
+        if (r < 0 || wt.fault)
             break;
         if (due != 0)
             drive_due();
@@ -398,7 +406,8 @@ int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timesp
                  const sigset_t *mask)
 {
     int64_t ns;
-    struct epset *set = ready_timeout(timeout, &ns) ? set_to_wait(epfd, evs, max) : NULL;
+    bool good = timeout == NULL || probe_can_read(timeout, sizeof(*timeout));
+    struct epset *set = good && ready_timeout(timeout, &ns) ? set_to_wait(epfd, evs, max) : NULL;
     if (set == NULL)
         return REAL(epoll_pwait2)(epfd, evs, max, timeout, mask);
     return waited(set, evs, max, ns, mask);

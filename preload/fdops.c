@@ -16,6 +16,7 @@
 #include "preload/epoll.h"
 #include "preload/fdops.h"
 #include "preload/hidden.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -189,7 +190,7 @@ int ioctl(int fd, unsigned long request, ...)
     if (s == NULL)
         return REAL(ioctl)(fd, request, arg);
     int r, err = errno;
-    if (request == FIONREAD && atomic_load(&s->active) && arg != NULL &&
+    if (request == FIONREAD && atomic_load(&s->active) && probe_can_write(arg, sizeof(int)) &&
         conn_state(s->conn) != CONN_CONNECTING) {
         if (conn_state(s->conn) == CONN_NEGOTIATING) {
             int e = drive_sock(s, true);

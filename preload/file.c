@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "preload/conn.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -29,6 +30,8 @@ static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, i
 static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_t len)
 {
     uint8_t buf[PIECE_LEN];
+    if (off != NULL && !probe_can_write(off, sizeof(*off)))
+        return -EFAULT;
     off64_t at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
     if (at < 0)
         return off != NULL || errno == ESPIPE ? -EINVAL : -errno;

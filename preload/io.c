@@ -12,6 +12,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -31,17 +32,18 @@ static inline ssize_t result(ssize_t n)
 static ssize_t vector_len(const struct iovec *iov, size_t n)
 {
     size_t sum = 0;
+    if (!probe_can_read(iov, n * sizeof(*iov)))
+        return -EFAULT;
     for (size_t i = 0; i < n; i++) {
         size_t len = iov[i].iov_len;
         if (len > SSIZE_MAX)
             return -EINVAL;
-        if (n > 1 && beyond_memory(len))
+        if ((n > 1 && beyond_memory(len)) || (intptr_t)iov[i].iov_base < 0) /* the kernel's half */
             return -EFAULT;
         sum += len < CALL_MAX_LEN - sum ? len : CALL_MAX_LEN - sum;
     }
     return (ssize_t)sum;
 }
-
 
 /* (errno stays what it was when a call succeeds, as the kernel leaves it.) */
 static ssize_t in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
@@ -113,14 +115,13 @@ static bool is_active(int fd)
     return s != NULL;
 }
 
-/* read(2) of no octets asks nothing of a socket; recv(2) of none waits for some. */
-#define READ(fd, iov, n, flags, call)                            \
-    do {                                                         \
-        struct iov_iter none_ = iov_iter_init(iov, n);           \
-        void *p_;                                                \
-        if (iov_iter_next(&none_, 1, &p_) == 0)                  \
-            return is_active(fd) ? 0 : call;                     \
-        IN(fd, iov, n, flags, call);                             \
+/* read(2) of no octets asks nothing of a socket, nor waits for anything else; recv(2) of none waits for some. */
+#define READV(fd, iov, n, flags, call)                                                   \
+    do {                                                                                 \
+        bool active_ = is_active(fd);                                                    \
+        if ((active_ || SW_UNLIKELY(drive_others(NULL))) && vector_len(iov, n) == 0)     \
+            return active_ ? 0 : call;                                                   \
+        IN(fd, iov, n, flags, call);                                                     \
     } while (0)
 
 #define OUT(fd, iov, n, flags, call)                                \
@@ -143,13 +144,11 @@ static inline size_t cut(size_t len)
 }
 
 /* And writev(2) of no octets does not ask either; write(2) of none does. */
-#define WRITE(fd, iov, n, flags, call)                           \
-    do {                                                         \
-        struct iov_iter none_ = iov_iter_init(iov, n);           \
-        void *p_;                                                \
-        if (iov_iter_next(&none_, 1, &p_) == 0 && is_active(fd)) \
-            return 0;                                            \
-        OUT(fd, iov, n, flags, call);                            \
+#define WRITEV(fd, iov, n, flags, call)                 \
+    do {                                                \
+        if (is_active(fd) && vector_len(iov, n) == 0)   \
+            return 0;                                   \
+        OUT(fd, iov, n, flags, call);                   \
     } while (0)
 
 /* read(2) and write(2) do not cut such a length, they refuse it. */
@@ -171,14 +170,16 @@ ssize_t read(int fd, void *buf, size_t len)
     struct iovec v = one(buf, len);
     if (refused(fd, len))
         return -1;
-    READ(fd, &v, 1, 0, REAL(read)(fd, buf, len));
+    if (SW_UNLIKELY(len == 0))
+        return is_active(fd) ? 0 : REAL(read)(fd, buf, len);
+    IN(fd, &v, 1, 0, REAL(read)(fd, buf, len));
 }
 
 ssize_t readv(int fd, const struct iovec *iov, int n)
 {
     if (n < 0 || n > IOV_MAX)
         return REAL(readv)(fd, iov, n);
-    READ(fd, iov, (size_t)n, 0, REAL(readv)(fd, iov, n));
+    READV(fd, iov, (size_t)n, 0, REAL(readv)(fd, iov, n));
 }
 
 ssize_t recv(int fd, void *buf, size_t len, int flags)
@@ -190,7 +191,7 @@ ssize_t recv(int fd, void *buf, size_t len, int flags)
 /* recvfrom(2) on TCP tells no address. The octets are gone when it notices that it has nowhere to say so. */
 static ssize_t no_address(ssize_t r, socklen_t *from_len)
 {
-    if (from_len == NULL)
+    if (!probe_can_write(from_len, sizeof(*from_len)))
         return -EFAULT;
     if ((int)*from_len < 0)
         return -EINVAL;
@@ -214,13 +215,25 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
 }
 
 /* Of a message with more vector elements than the kernel takes nothing is looked at. */
+static int header_check(const struct msghdr *msg, int flags)
+{
+    if (flags & MSG_COMPAT)
+        return -EINVAL;
+    if (!probe_can_read(msg, sizeof(*msg)))
+        return -EFAULT;
+    if (msg->msg_name != NULL && (int)msg->msg_namelen < 0)
+        return -EINVAL;
+    return msg->msg_iovlen > IOV_MAX ? -EMSGSIZE : 0;
+}
+
 static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
 {
-    if ((flags & MSG_COMPAT) || (msg->msg_name != NULL && (int)msg->msg_namelen < 0))
-        return -EINVAL;
-    if (msg->msg_iovlen > IOV_MAX)
-        return -EMSGSIZE;
-    ssize_t r = in_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
+    ssize_t r = header_check(msg, flags);
+    if (r < 0)
+        return r;
+    r = in_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
+    if (r >= 0 && !probe_can_write(msg, sizeof(*msg)))
+        return -EFAULT; /* the octets are gone */
     if (r >= 0) {
         if (msg->msg_name != NULL)
             msg->msg_namelen = 0; /* as TCP */
@@ -279,6 +292,8 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
 {
     uint64_t end = 0;
     if (timeout != NULL) {
+        if (!probe_can_write(timeout, sizeof(*timeout)))
+            return -EFAULT;
         if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1000000000)
             return -EINVAL;
         end = proc_now_ns() + (uint64_t)timeout->tv_sec * 1000000000u + (uint64_t)timeout->tv_nsec;
@@ -296,6 +311,8 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
                                       flags | (each & MSG_DONTWAIT), timeout);
             return more > 0 ? (ssize_t)got + more : got > 0 ? (ssize_t)got : -errno;
         }
+        if (r >= 0 && !probe_can_write(&vec[got].msg_len, sizeof(vec[got].msg_len)))
+            r = -EFAULT;
         if (r < 0)
             break;
         vec[got++].msg_len = (unsigned)r;
@@ -304,7 +321,7 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
         if (timeout != NULL && !time_left(end, timeout))
             break;
     }
-    if (r < 0 && got > 0 && r != -EAGAIN && r != -EINTR)
+    if (r < 0 && got > 0 && r != -EAGAIN && r != -EINTR && r != -EFAULT)
         atomic_store(&s->conn->so_error, (int)-r); /* told by the next call */
     return got > 0 ? (ssize_t)got : r;
 }
@@ -335,7 +352,7 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 {
     if (n < 0 || n > IOV_MAX)
         return REAL(writev)(fd, iov, n);
-    WRITE(fd, iov, (size_t)n, 0, REAL(writev)(fd, iov, n));
+    WRITEV(fd, iov, (size_t)n, 0, REAL(writev)(fd, iov, n));
 }
 
 ssize_t send(int fd, const void *buf, size_t len, int flags)
@@ -369,9 +386,12 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
         if (s != NULL)
             sock_put(s);
     }
-    if (SW_UNLIKELY((to != NULL && to_len > sizeof(struct sockaddr_storage)) || (flags & MSG_FASTOPEN)) && is_active(fd)) {
+    if (SW_UNLIKELY(to != NULL || (flags & MSG_FASTOPEN)) && is_active(fd)) {
         struct msghdr m = { .msg_name = (void *)(uintptr_t)to, .msg_namelen = to != NULL ? to_len : 0 };
-        int r = to != NULL && to_len > sizeof(struct sockaddr_storage) ? -EINVAL : kernel_objects(fd, &m, flags);
+        int r = m.msg_namelen > sizeof(struct sockaddr_storage) ? -EINVAL
+                : !probe_can_read(to, m.msg_namelen)             ? -EFAULT
+                : flags & MSG_FASTOPEN                           ? kernel_objects(fd, &m, flags)
+                                                                 : 0;
         if (r < 0)
             return result(r);
     }
@@ -415,12 +435,20 @@ static int passing(const struct msghdr *msg)
     return 0;
 }
 
+static bool passes_any(const struct msghdr *msg)
+{
+    return proc_on() && sock_fd_limit() > 0 && probe_can_read(msg, sizeof(*msg)) && msg->msg_controllen > 0 &&
+           probe_can_read(msg->msg_control, msg->msg_controllen);
+}
+
 static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int flags)
 {
-    if ((flags & MSG_COMPAT) || (msg->msg_name != NULL && (int)msg->msg_namelen < 0))
-        return -EINVAL;
-    if (msg->msg_iovlen > IOV_MAX)
-        return -EMSGSIZE;
+    int bad = header_check(msg, flags);
+    if (bad < 0)
+        return bad;
+    socklen_t most = sizeof(struct sockaddr_storage); /* a longer name is cut */
+    if (msg->msg_name != NULL && !probe_can_read(msg->msg_name, msg->msg_namelen < most ? msg->msg_namelen : most))
+        return -EFAULT;
     if (SW_UNLIKELY(msg->msg_controllen > 0 || (flags & MSG_FASTOPEN))) {
         int r = kernel_objects(fd, msg, flags);
         if (r < 0)
@@ -432,7 +460,7 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
     struct sock *s = sock_get_active(fd);
-    if (s == NULL && msg != NULL && msg->msg_controllen > 0 && proc_on() && passing(msg) < 0) {
+    if (s == NULL && passes_any(msg) && passing(msg) < 0) {
         errno = EOPNOTSUPP;
         return -1;
     }
@@ -460,6 +488,8 @@ static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n,
             int more = REAL(sendmmsg)(sock_fd_now(s, fd), vec + done, n - done, flags);
             return more > 0 ? (ssize_t)done + more : done > 0 ? (ssize_t)done : -errno;
         }
+        if (r >= 0 && !probe_can_write(&vec[done].msg_len, sizeof(vec[done].msg_len)))
+            r = -EFAULT;
         if (r < 0)
             break;
         vec[done++].msg_len = (unsigned)r;
@@ -495,10 +525,8 @@ static bool not_for_us(int n, off_t off, int flags)
 /* Flags that this kernel may know, and we do not: as if it did not. */
 static bool unknown_flags(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
-    struct iov_iter it = iov_iter_init(iov, n > 0 ? (size_t)n : 0);
-    void *p;
-    if (off != -1 || n <= 0 || n > IOV_MAX || (flags & ~RWF_KNOWN) == 0 || iov_iter_next(&it, 1, &p) == 0 ||
-        !is_active(fd))
+    if (off != -1 || n <= 0 || n > IOV_MAX || (flags & ~RWF_KNOWN) == 0 || !is_active(fd) ||
+        vector_len(iov, (size_t)n) <= 0)
         return false;
     errno = EOPNOTSUPP;
     return true;
@@ -510,7 +538,7 @@ ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
         return -1;
     if (not_for_us(n, off, flags))
         return REAL(preadv2)(fd, iov, n, off, flags);
-    READ(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(preadv2)(fd, iov, n, off, flags));
+    READV(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(preadv2)(fd, iov, n, off, flags));
 }
 
 ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
@@ -519,7 +547,7 @@ ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
         return -1;
     if (not_for_us(n, off, flags))
         return REAL(pwritev2)(fd, iov, n, off, flags);
-    WRITE(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(pwritev2)(fd, iov, n, off, flags));
+    WRITEV(fd, iov, (size_t)n, rwf_to_msg(flags), REAL(pwritev2)(fd, iov, n, off, flags));
 }
 
 ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t off, int flags)

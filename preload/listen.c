@@ -12,6 +12,7 @@
 #include "preload/connect.h"
 #include "preload/drive.h"
 #include "preload/local.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
@@ -223,6 +224,21 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     return true;
 }
 
+/* As the kernel: the connection is gone if there is no place for its address. */
+static int tell_address(struct sockaddr *addr, socklen_t *len, const struct sockaddr_storage *peer, socklen_t peer_len)
+{
+    if (!probe_can_write(len, sizeof(*len)))
+        return -EFAULT;
+    if ((int)*len < 0)
+        return -EINVAL;
+    socklen_t n = *len < peer_len ? *len : peer_len;
+    if (!probe_can_write(addr, n))
+        return -EFAULT;
+    memcpy(addr, peer, n);
+    *len = peer_len;
+    return 0;
+}
+
 static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags)
 {
     for (;;) {
@@ -247,11 +263,12 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
         if (!adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0))
             continue;
         errno = err;
-        if (addr != NULL && addr_len != NULL) {
-            memcpy(addr, &peer, *addr_len < peer_len ? *addr_len : peer_len);
-            *addr_len = peer_len;
-        }
-        return conn;
+        int bad = addr != NULL ? tell_address(addr, addr_len, &peer, peer_len) : 0;
+        if (bad == 0)
+            return conn;
+        close(conn);
+        errno = -bad;
+        return -1;
     }
 }
 

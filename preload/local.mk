@@ -38,6 +38,8 @@ preload_sources = \
     preload/local.h \
     preload/opts.c \
     preload/poll.c \
+    preload/probe.c \
+    preload/probe.h \
     preload/proc.c \
     preload/proc.h \
     preload/raw.c \
@@ -47,6 +49,8 @@ preload_sources = \
     preload/real.h \
     preload/sandbox.c \
     preload/sandbox.h \
+    preload/segv.c \
+    preload/segv.h \
     preload/sock.c \
     preload/sock.h \
     preload/stdio.c \

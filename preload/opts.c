@@ -10,6 +10,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/local.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -101,7 +102,8 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1;
     if (s != NULL) {
-        r = set_option(s, fd, level, name, val, len);
+        if (len < sizeof(int) || probe_can_read(val, sizeof(int))) /* (else the kernel says so) */
+            r = set_option(s, fd, level, name, val, len);
         sock_put(s);
     }
     if (r > 0)

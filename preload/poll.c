@@ -14,6 +14,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -123,8 +124,10 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
 /* Does anything in the set, or any negotiation, concern us? */
 static bool concerns(struct pollfd *fds, nfds_t n)
 {
-    if (!proc_on())
+    if (!proc_on() || (sock_fd_limit() == 0 && epoll_fd_limit() == 0))
         return false;
+    if (n > INT_MAX / 2 || !probe_can_read(fds, n * sizeof(*fds)))
+        return false; /* the kernel says what there is to say */
     if (drive_others(NULL))
         return true;
     bool ours = false;
@@ -154,6 +157,8 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
     struct entry few_e[STACK_FDS];
     struct polling p = { .fds = fds, .kfds = few_k, .ents = few_e, .n = n, .kick_fd = ready_kick_fd() };
     void *mem = NULL;
+    if (!probe_can_write(fds, n * sizeof(*fds)))
+        return -EFAULT;
     if (n > STACK_FDS) {
         if (too_many(n))
             return -EINVAL;
@@ -241,11 +246,15 @@ static short sets_want(const struct sets *sets, int fd)
 
 static bool sets_concern(const struct sets *sets)
 {
-    if (!proc_on())
+    int socks = sock_fd_limit(), epfds = epoll_fd_limit(), limit = socks > epfds ? socks : epfds;
+    if (!proc_on() || limit == 0)
         return false;
+    for (int i = 0; i < 3; i++)
+        if (sets->of[i] != NULL &&
+            !probe_can_write(sets->of[i], (size_t)((sets->n + WORD_BITS - 1) / WORD_BITS) * sizeof(unsigned long)))
+            return false; /* the kernel says what there is to say */
     if (drive_others(NULL))
         return true;
-    int socks = sock_fd_limit(), epfds = epoll_fd_limit(), limit = socks > epfds ? socks : epfds;
     for (int fd = 0; fd < limit && fd < sets->n; fd++) {
         if (sets_want(sets, fd) == 0)
             continue;

@@ -31,6 +31,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/segv.h"
 #include "preload/stats.h"
 #include "preload/stdio.h"
 #include "preload/transports.h"
@@ -173,6 +174,7 @@ static void after_fork_child(void)
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     turn_after_fork();
     exec_am_child(parent);
+    segv_after_fork();
     stdio_after_fork();
     sock_after_fork(true);
     drive_after_fork();

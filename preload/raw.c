@@ -17,6 +17,7 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/segv.h"
 
 void _exit(int status)
 {
@@ -144,6 +145,8 @@ long syscall(long number, ...)
         return execveat(I(0), P(1), P(2), P(3), I(4));
     case SYS_ppoll:
         return ppoll(P(0), (nfds_t)a[1], P(2), P(3));
+    case SYS_rt_sigaction:
+        return segv_rt_sigaction(a);
     case SYS_io_uring_setup: {
         long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
         if (r >= 0)

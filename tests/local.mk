@@ -94,6 +94,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem.c \
     tests/preload/sem.h \
     tests/preload/sem_close.c \
+    tests/preload/sem_efault.c \
     tests/preload/sem_end.c \
     tests/preload/sem_epoll.c \
     tests/preload/sem_epoll_life.c \

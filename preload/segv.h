@@ -1,0 +1,27 @@
+/*
+ * The handler of SIGSEGV and SIGBUS that makes faults of probe.c harmless, unseen by the program.
+ */
+#ifndef SW_PRELOAD_SEGV_H
+#define SW_PRELOAD_SEGV_H
+
+#include <stdatomic.h>
+
+#include "core/base/must.h"
+
+extern _Atomic int segv_guarded;
+void segv_guard_begin(void);
+
+/* From the first call on the handler is there. (A program that uses none of our sockets keeps its own.) */
+static inline void segv_guard(void)
+{
+    if (SW_UNLIKELY(!atomic_load_explicit(&segv_guarded, memory_order_relaxed)))
+        segv_guard_begin();
+}
+
+/* In the child of a fork. */
+void segv_after_fork(void);
+
+/* rt_sigaction by syscall(2). */
+long segv_rt_sigaction(const long a[6]);
+
+#endif
