@@ -49,6 +49,7 @@ preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test
+preload_tests += tests/preload/segv.test
 preload_tests += tests/preload/p2p.test
 preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test
