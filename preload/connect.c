@@ -266,7 +266,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
             int r = drive_sock(s, true);
             (void)r;
             st = conn_state(c);
-            if (st == CONN_CONNECTING || st == CONN_NEGOTIATING)
+            if (st == CONN_CONNECTING || (st == CONN_NEGOTIATING && !connect_told(c)))
                 return -EALREADY;
         }
         int err = atomic_exchange(&c->so_error, 0);

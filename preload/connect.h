@@ -16,6 +16,14 @@ int connect_begin(struct sock *s, struct conn *c) SW_MUST;
 void connect_again(struct sock *s, struct conn *c, int fd);
 /* The rule says require and it did not come to pass: ECONNREFUSED for the initiator, a reset for the responder. */
 void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason);
+/*
+ * Has the program been told that its connect() succeeded, by the call's return or by writability, though the negotiation
+ * goes on? Then everything answers as on a connected socket.
+ */
+static inline bool connect_told(const struct conn *c)
+{
+    return c->in_backlog || c->neg.late || conn_speaks_plain(c);
+}
 /* In the child of a fork. */
 void connect_after_fork(void);
 

@@ -206,12 +206,13 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     if (s == NULL)
         return drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     ssize_t r = in_iov(s, fd, &v, 1, flags);
+    if (r >= 0 && from != NULL)
+        r = no_address(r, from_len);
+    r = result(r);
     if (r == CONN_ASK_KERNEL)
         r = REAL(recvfrom)(sock_fd_now(s, fd), buf, len, flags, from, from_len);
-    else if (r >= 0 && from != NULL)
-        r = no_address(r, from_len);
     sock_put(s);
-    return result(r);
+    return r;
 }
 
 /* Of a message with more vector elements than the kernel takes nothing is looked at. */

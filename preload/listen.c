@@ -80,7 +80,7 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
             (void)r;
             st = conn_state(s->conn);
         }
-        bool pending = !s->conn->responder && st == CONN_NEGOTIATING;
+        bool pending = !s->conn->responder && st == CONN_NEGOTIATING && !connect_told(s->conn);
         sock_put(s);
         if (pending) {
             errno = ENOTCONN;

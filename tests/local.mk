@@ -94,6 +94,7 @@ preload_programs += tests/preload/sem
 tests_preload_sem_SOURCES = \
     tests/preload/sem.c \
     tests/preload/sem.h \
+    tests/preload/sem_backlog.c \
     tests/preload/sem_close.c \
     tests/preload/sem_efault.c \
     tests/preload/sem_end.c \
