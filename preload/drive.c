@@ -84,7 +84,11 @@ bool drive_others(const struct sock *self)
 static void note_error(struct conn *c, int err)
 {
     atomic_store(&c->so_error, err);
-    c->peer_reset = err == ECONNRESET && c->neg.state == NEGOTIATE_MPA;
+    /*
+     * A reset by a listener of ours that has not answered means that nobody has accepted it, and nobody will: whoever accepts
+     * takes the Hello off before it closes.
+     */
+    c->peer_reset = err == ECONNRESET && (c->neg.state == NEGOTIATE_MPA || c->known_shim);
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */

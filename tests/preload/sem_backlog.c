@@ -68,8 +68,23 @@ static void backlog_polled(int s)
     go_on(s, c);
 }
 
+/* Nobody will accept it: the listener is gone. */
+static void backlog_gone(int s)
+{
+    uint8_t octet;
+    int c = (int)must("connect", connect_to(sem_far_port));
+    far_begin(FAR_EXIT, 0, 0);
+    must("poll", poll_one(c, POLLIN, 10000));
+    say_result("recv", recv(c, &octet, 1, 0));
+    say_result("then", recv(c, &octet, 1, 0));
+    say_result("send", send(c, "x", 1, MSG_NOSIGNAL));
+    close(c);
+    close(s);
+}
+
 const struct scenario sem_backlog[] = {
     { "backlog_blocking", backlog_blocking },
     { "backlog_polled", backlog_polled },
+    { "backlog_gone", backlog_gone },
     { NULL, NULL },
 };
