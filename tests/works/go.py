@@ -68,7 +68,8 @@ def build(run, name, source):
             f.write(source)
         out = os.path.join(folder, name, name)
         run.call("go", "build", "-o", out, os.path.join(folder, name, "main.go"), plain=True, timeout=300,
-                 env={"CGO_ENABLED": "0", "GOCACHE": os.path.join(folder, "cache"), "GOPATH": folder, "GO111MODULE": "off",
+                 env={"CGO_ENABLED": "0", "GOCACHE": os.path.join(folder, "cache"), "GOPATH": folder,
+                      "GO111MODULE": "off",
                       "GOFLAGS": "", "HOME": folder})
         built[name] = out
     return built[name]
@@ -79,7 +80,8 @@ def static(path):
         return b"/ld-linux" not in f.read(4096)
 
 
-@entry("Go", "static http client, from nginx under sockwarp: plain", needs=["go", "nginx"], version=["go", "version"], at_least=0,
+@entry("Go", "static http client, from nginx under sockwarp: plain", needs=["go", "nginx"], version=["go", "version"],
+       at_least=0,
        stays_plain={"peer-plain": 100})
 def go_client(run):
     client = build(run, "client", CLIENT)
@@ -88,7 +90,8 @@ def go_client(run):
     folder = nginx.configure(run, "nginx", "server { listen 127.0.0.1:%d; root %s; }" % (port, nginx.www(run)))
     child = nginx.serve(run, port, folder)
     said = run.call(client, str(port))
-    run.same(sorted(said.splitlines()), ["/big %s 2" % digest(nginx.BIG), "/small %s 98" % digest(nginx.SMALL)], "digests")
+    run.same(sorted(said.splitlines()), ["/big %s 2" % digest(nginx.BIG), "/small %s 98" % digest(nginx.SMALL)],
+             "digests")
     run.stop(child, number=3)
     lines = shim.stats(run.stats)
     if run.shimmed and [line for line in lines if line["program"] != "nginx" or line["reason"] != "peer-plain"] or \

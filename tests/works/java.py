@@ -36,7 +36,8 @@ public class Client {
     static Set<String> select(int port, String path) throws Exception {
         Selector selector = Selector.open();
         Map<SelectionKey, ByteArrayOutputStream> got = new HashMap<>();
-        byte[] request = ("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").getBytes(StandardCharsets.US_ASCII);
+        String text = "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        byte[] request = text.getBytes(StandardCharsets.US_ASCII);
         for (int n = 0; n < 8; n++) {
             SocketChannel channel = SocketChannel.open();
             channel.configureBlocking(false);
@@ -65,8 +66,8 @@ public class Client {
                 }
                 channel.close();
                 open--;
-                String text = got.get(key).toString(StandardCharsets.ISO_8859_1);
-                byte[] body = text.substring(text.indexOf("\r\n\r\n") + 4).getBytes(StandardCharsets.ISO_8859_1);
+                String whole = got.get(key).toString(StandardCharsets.ISO_8859_1);
+                byte[] body = whole.substring(whole.indexOf("\r\n\r\n") + 4).getBytes(StandardCharsets.ISO_8859_1);
                 digests.add(hex(MessageDigest.getInstance("SHA-256").digest(body)));
             }
         }
@@ -121,7 +122,8 @@ def java_client(run):
     return "checksums of 209 answers equal"
 
 
-@entry("OpenJDK", "its HttpServer with 8 threads, curl posting 20 MB", needs=["java", "javac"], version=["java", "-version"],
+@entry("OpenJDK", "its HttpServer with 8 threads, curl posting 20 MB", needs=["java", "javac"],
+       version=["java", "-version"],
        at_least=6)
 def java_server(run):
     port = shim.free_port()
@@ -129,7 +131,8 @@ def java_server(run):
     data = blob(20_000_000, 18)
     body = run.write("body", data)
     for _ in range(3):
-        run.same(digest(run.curl("http://127.0.0.1:%d/" % port, "--data-binary", "@" + body)), digest(data), "what came back")
+        run.same(digest(run.curl("http://127.0.0.1:%d/" % port, "--data-binary", "@" + body)), digest(data),
+                 "what came back")
     for _ in range(3):
         run.same(run.curl("http://127.0.0.1:%d/" % port, "--data-binary", "a=b"), b"a=b", "what came back")
     run.stop(child, status=143)

@@ -1,10 +1,10 @@
 """
 The programs that are run under sockwarp, plain and with both ends accelerated, and what came of it.
 
-An entry is a function that takes a Run, starts programs by it, checks what they did and returns in a few words what the
-result was; it raises Wrong when something is not as it must be. It is called twice: once with plain TCP, which says whether
-the program works here at all, and once with everything it starts under sockwarp. Then the statistics lines must show that
-every connection was upgraded, at both of its ends.
+An entry is a function that takes a Run, starts programs by it, checks what they did and returns in a few words what
+the result was; it raises Wrong when something is not as it must be. It is called twice: once with plain TCP, which says
+whether the program works here at all, and once with everything it starts under sockwarp. Then the statistics lines must
+show that every connection was upgraded, at both of its ends.
 """
 
 import collections
@@ -54,7 +54,8 @@ def entry(program, what, *, needs, version, at_least=1, stays_plain=None, killed
     """
     Adds an entry. needs: the programs; version: the command that says it; at_least: so many upgraded connections there
     must be; stays_plain: {reason: number} of statistics lines that may be plain, at most so many for each reason;
-    killed: so many connections' ends may be missing at most, because the program kills its processes, which leave no line;
+    killed: so many connections' ends may be missing at most, because the program kills its processes, which leave no
+    line;
     todo: why it is known to fail under sockwarp.
     """
     def add(body):
@@ -69,7 +70,8 @@ def find(name):
     for base in ("/usr/lib/postgresql",):
         if os.path.isdir(base):
             extra += [os.path.join(base, v, "bin") for v in sorted(os.listdir(base), key=lambda v: (len(v), v))][::-1]
-    return shutil.which(name, path=os.pathsep.join(extra + [os.environ["PATH"], "/usr/local/sbin", "/usr/sbin", "/sbin"]))
+    return shutil.which(name,
+                        path=os.pathsep.join(extra + [os.environ["PATH"], "/usr/local/sbin", "/usr/sbin", "/sbin"]))
 
 
 def version_of(command):
@@ -100,7 +102,7 @@ def file_digest(path):
 
 
 def reachable():
-    """From now on the built files are taken from where every user can read them: the build folder may be root's alone."""
+    """From now on the built files are where every user can read them: the build folder may be root's alone."""
     folder = shim.path("built")
     if not os.path.exists(folder):
         os.makedirs(os.path.join(folder, ".libs"))
@@ -180,7 +182,8 @@ class Run:
 
     def curl(self, url, *options, **more):
         """What curl fetches."""
-        return self.call("curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "60", *options, url, text=False, **more)
+        return self.call("curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "60", *options, url, text=False,
+                         **more)
 
     def stop(self, child, number=signal.SIGTERM, status=0, timeout=20):
         """Ends a child as its users do; it must end well (status None: however it likes)."""
@@ -333,7 +336,8 @@ def run_all(names, long):
                  title + ": nothing is left running that plain would not leave")
         tap.note("%.1f s plain, %.1f s under sockwarp" % (plain.seconds, shimmed.seconds))
         rows.append((e, version_of(e.version), plain.error and "**fails**" or "ok",
-                     shimmed.error and "**fails**" or shimmed.result, upgrades if upgrades.good else "**%s**" % upgrades))
+                     shimmed.error and "**fails**" or shimmed.result,
+                     upgrades if upgrades.good else "**%s**" % upgrades))
     return rows
 
 

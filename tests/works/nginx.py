@@ -1,4 +1,4 @@
-"""nginx with two workers: static files in the ways it can send them, and as a proxy that keeps its upstream connections."""
+"""nginx with two workers: static files in the ways it can send them, and as a proxy that keeps upstream connections."""
 
 import collections
 import os
@@ -71,7 +71,8 @@ def fetch_all(run, port):
 
 
 def wrk(run, url):
-    said = run.call("wrk", "-t", "2", "-c", str(WRK_CONNECTIONS), "-d", "10s" if run.long else "1s", "--timeout", "20s", url)
+    said = run.call("wrk", "-t", "2", "-c", str(WRK_CONNECTIONS), "-d", "10s" if run.long else "1s", "--timeout",
+                    "20s", url)
     found = re.search(r"(\d+) requests in", said)
     run.must(found and int(found.group(1)) > 100, "wrk was not served", said)
     run.must("Socket errors" not in said and "Non-2xx" not in said, "wrk saw errors", said)

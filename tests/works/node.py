@@ -5,13 +5,16 @@ from matrix import entry
 
 SERVER = r"""
 const http = require('http'), crypto = require('crypto');
-// GET /N: N octets, of a seed that the client knows; POST: the body comes back while its digest is made, which is the trailer.
+// GET /N: N octets that the client knows; POST: the body comes back while its digest is made, which is the trailer.
 const block = Buffer.alloc(65536, 0).map((_, i) => (i * 131 + (i >> 8) * 17) & 255);
 const server = http.createServer((req, res) => {
     if (req.method === 'POST') {
         const hash = crypto.createHash('sha256');
         res.writeHead(200, { Trailer: 'Digest' });
-        req.on('data', data => { hash.update(data); if (!res.write(data)) { req.pause(); res.once('drain', () => req.resume()); } });
+        req.on('data', data => {
+            hash.update(data);
+            if (!res.write(data)) { req.pause(); res.once('drain', () => req.resume()); }
+        });
         req.on('end', () => { res.addTrailers({ Digest: hash.digest('hex') }); res.end(); });
         return;
     }
@@ -48,7 +51,8 @@ function request(agent, method, path, body) {
             const hash = sha('sha256');
             let count = 0;
             res.on('data', data => { hash.update(data); count += data.length; });
-            res.on('end', () => done({ status: res.statusCode, digest: hash.digest('hex'), count, trailer: res.trailers.digest }));
+            res.on('end', () => done({ status: res.statusCode, digest: hash.digest('hex'), count,
+                                       trailer: res.trailers.digest }));
             res.on('error', fail);
         });
         req.on('error', fail);
@@ -90,6 +94,7 @@ def node_http(run):
     child = run.serve(port, "node", run.write("server.js", SERVER), str(port))
     count, size = (20000, 500_000_000) if run.long else (1000, 50_000_000)
     said = run.call("node", run.write("client.js", CLIENT), str(port), str(count), str(size), timeout=120)
-    run.same(said.split(), [str(count + 20), "true", "true", "true", str(size)], "right answers; 50 MB down, back, digest, size")
+    run.same(said.split(), [str(count + 20), "true", "true", "true", str(size)],
+             "right answers; 50 MB down, back, digest, size")
     run.stop(child)
     return "%d answers and 3 checksums right" % (count + 20)

@@ -34,7 +34,8 @@ class Server:
         return self.run.call(*command, **{**self.more, **more})
 
     def sql(self, text, *options):
-        return self.call("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", *options, "-c", text, "postgres").strip()
+        return self.call("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", *options, "-c", text,
+                         "postgres").strip()
 
     def stop(self):
         self.run.stop(self.child, number=2)
@@ -55,7 +56,8 @@ def postgres_pgbench(run):
         run.must("number of failed transactions: 0 " in said, "transactions failed", said)
         done += 8 * count
     run.same(server.sql("select count(*) from pgbench_history"), str(done), "transactions in the history")
-    run.same(server.sql("select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history)"), "t",
+    run.same(server.sql("select (select sum(abalance) from pgbench_accounts) = "
+                        "(select sum(delta) from pgbench_history)"), "t",
              "the balances are the sums of what was booked")
     server.stop()
     return "%d transactions, none failed, balances right" % done
@@ -73,13 +75,15 @@ def postgres_copy(run):
     server.sql("\\copy (select * from t order by n) to '%s'" % run.path("out"))
     with open(run.path("out"), "rb") as f:
         run.same(digest(f.read()), digest(data), "octets copied out")
-    row = server.sql("select md5(string_agg(v, '')), length(string_agg(v, '')), string_agg(v, '') from t where n < 10000")
+    row = server.sql("select md5(string_agg(v, '')), length(string_agg(v, '')), string_agg(v, '') "
+                     "from t where n < 10000")
     md5, length, text = row.split("|")
     run.same((int(length), len(text), text == line * 10000), (9600000, 9600000, True), "the large row")
     run.must(len(md5) == 32, "md5", md5)
     # psql cancels by a second connection when it is interrupted.
     psql = run.start("psql", "-X", "-c", "select pg_sleep(600)", "postgres", **server.more)
-    asleep = shim.until(lambda: server.sql("select count(*) from pg_stat_activity where wait_event = 'PgSleep'") == "1", 20, 0.1)
+    sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
+    asleep = shim.until(lambda: server.sql(sleeping) == "1", 20, 0.1)
     run.must(asleep, "the query does not run")
     psql.send_signal(2)
     run.same(shim.finish(psql, 20), 1, "status of psql after its query was cancelled")

@@ -98,7 +98,8 @@ def echo(run, source, kind):
     port = shim.free_port()
     child = run.serve(port, sys.executable, "-c", source, kind, str(port))
     count = 200 if run.long else 30
-    run.same(run.call(sys.executable, "-c", CLIENT, str(port), str(count)), "%d\n" % count, "clients that got what they sent")
+    run.same(run.call(sys.executable, "-c", CLIENT, str(port), str(count)), "%d\n" % count,
+             "clients that got what they sent")
     run.stop(child)
     return "%d clients, octets and digests right" % count
 

@@ -9,7 +9,8 @@ VERSION = ["redis-server", "--version"]
 
 
 def server(run, port, *options):
-    return run.serve(port, "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+    return run.serve(port, "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
+                     "no",
                      "--enable-debug-command", "local", "--dir", run.folder,
                      "--dbfilename", "dump-%d.rdb" % port, *options)
 
@@ -18,7 +19,8 @@ def cli(run, port, *words, **more):
     return run.call("redis-cli", "-h", "127.0.0.1", "-p", str(port), *words, **more).strip()
 
 
-@entry("redis", "redis-benchmark, 50 connections, -P 1 and -P 16", needs=["redis-server", "redis-benchmark", "redis-cli"],
+@entry("redis", "redis-benchmark, 50 connections, -P 1 and -P 16",
+       needs=["redis-server", "redis-benchmark", "redis-cli"],
        version=VERSION, at_least=202)
 def redis_benchmark(run):
     port = shim.free_port()
@@ -27,7 +29,8 @@ def redis_benchmark(run):
     total = 0
     for depth in "1", "16":
         cli(run, port, "config", "resetstat")
-        run.call("redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-c", "50", "-n", str(count), "-P", depth, "-r", "1000",
+        run.call("redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-c", "50", "-n", str(count), "-P", depth,
+                 "-r", "1000",
                  "-d", "100", "-t", "set,get", "--csv", "-e", timeout=120)
         stats = cli(run, port, "info", "commandstats")
         for command in "set", "get":
@@ -57,7 +60,8 @@ def redis_replica(run):
                "swapdb" if diskless == "yes" else "disabled")
         if not shim.until(lambda: "master_link_status:up" in cli(run, replicas[-1], "info", "replication"), 30, 0.1):
             raise Wrong("a replica does not come up: " + cli(run, replicas[-1], "info", "replication"))
-    run.call("redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-c", "20", "-n", "20000", "-P", "4", "-r", "5000", "-d",
+    run.call("redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-c", "20", "-n", "20000", "-P", "4", "-r", "5000",
+             "-d",
              "500", "-t", "set,incr,lpush,sadd", "--csv", "-e", timeout=120)
     # The same connection writes and waits.
     said = cli(run, port, input="set last one\nwait 2 20000\n")

@@ -41,7 +41,9 @@ def rsync_daemon(run):
     plant(run.path("source"), 1_000_000_000 if run.long else 100_000_000)
     os.mkdir(run.path("there"))
     owner = "uid = root\ngid = root\n" if os.geteuid() == 0 else ""
-    config = run.write("rsyncd.conf", "use chroot = no\nmunge symlinks = no\nreverse lookup = no\nlog file = %s\n%s[there]\npath = %s\n"
+    config = run.write("rsyncd.conf",
+                       "use chroot = no\nmunge symlinks = no\nreverse lookup = no\nlog file = %s\n%s"
+                       "[there]\npath = %s\n"
                        "read only = no\n" % (run.path("rsyncd.log"), owner, run.path("there")))
     run.logs.append(run.path("rsyncd.log"))
     child = run.serve(port, "rsync", "--daemon", "--no-detach", "--address=127.0.0.1", "--port=%d" % port,

@@ -1,4 +1,4 @@
-"""socat as a server that forks, and executes other programs on the connection in its ways; socat or bash as the client."""
+"""socat as a server that forks, and executes other programs on the connection; socat or bash as the client."""
 
 import shim
 from matrix import blob, digest, entry
@@ -32,7 +32,8 @@ def socat_exec(run):
     return echoes(run, "EXEC:cat")
 
 
-@entry("socat", "TCP-LISTEN,fork EXEC:cat,nofork: cat has the connection itself", needs=["socat"], version=VERSION, at_least=3)
+@entry("socat", "TCP-LISTEN,fork EXEC:cat,nofork: cat has the connection itself", needs=["socat"], version=VERSION,
+       at_least=3)
 def socat_nofork(run):
     return echoes(run, "EXEC:cat,nofork")
 
@@ -42,14 +43,17 @@ def socat_system(run):
     return echoes(run, "SYSTEM:cat | cat")
 
 
-@entry("socat", "TCP-LISTEN,fork EXEC:bash,nofork: a script reads and prints lines on the connection", needs=["socat", "bash"],
+@entry("socat", "TCP-LISTEN,fork EXEC:bash,nofork: a script reads and prints lines on the connection",
+       needs=["socat", "bash"],
        version=VERSION, at_least=21)
 def socat_bash(run):
-    script = run.write("script", 'echo "hello from $0"\nsum=0\nwhile read -r n; do sum=$((sum + n)); echo "$n $sum"; done\n'
+    script = run.write("script",
+                       'echo "hello from $0"\nsum=0\nwhile read -r n; do sum=$((sum + n)); echo "$n $sum"; done\n'
                                  'echo "end $sum"\n')
     port, child = serve(run, "EXEC:bash %s,nofork" % script)
     lines = "".join("%d\n" % n for n in range(2000))
-    want = "hello from %s\n" % script + "".join("%d %d\n" % (n, n * (n + 1) // 2) for n in range(2000)) + "end 1999000\n"
+    want = "hello from %s\n" % script + "".join("%d %d\n" % (n,
+                                                             n * (n + 1) // 2) for n in range(2000)) + "end 1999000\n"
     for _ in range(20):
         run.same(talk(run, port, lines.encode()).decode(), want, "the script's lines")
     # bash as the client: /dev/tcp
