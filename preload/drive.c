@@ -291,8 +291,8 @@ static void changed(struct sock *s)
     ready_told(s);
 }
 
-/* Plain on this connection: octets that came beside the negotiation are the program's. */
-static void stay_plain(struct sock *s, struct conn *c)
+/* Octets that came beside the negotiation are the program's. */
+static void keep_octets(struct conn *c)
 {
     if (c->in_len > 0) {
         size_t n = c->in_len < c->pre_cap - c->pre_len ? c->in_len : c->pre_cap - c->pre_len;
@@ -302,7 +302,22 @@ static void stay_plain(struct sock *s, struct conn *c)
     }
     if (!c->responder)
         c->startup_rx = c->kernel_rx - c->pre_len;
+}
+
+static void stay_plain(struct sock *s, struct conn *c)
+{
+    keep_octets(c);
     conn_go_plain(s, c, c->neg.reason);
+}
+
+/*
+ * The peer's program has closed. What it said is the program's, then comes the end: told by us, since a reset that answers
+ * a frame of ours may still come, and the kernel would tell of that (recvmmsg, SO_ERROR, POLLERR).
+ */
+static void peer_ended(struct sock *s, struct conn *c)
+{
+    keep_octets(c);
+    conn_go_dead(s, c, c->neg.reason, 0);
 }
 
 /* The negotiation is over, one way or the other. */
@@ -324,14 +339,12 @@ static void settle(struct sock *s, struct conn *c, int fd)
         /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
         if (!c->peer_reset)
             atomic_store(&c->so_error, 0);
-        if (c->peer_closed && !c->require) {
-            int err; /* likewise the reset that a Request caused, of which nobody has heard yet */
-            socklen_t len = sizeof(err);
-            REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &len);
-            stay_plain(s, c);
-        } else {
+        if (!c->peer_closed || c->require)
             connect_again(s, c, fd);
-        }
+        else if (c->peer_reset)
+            stay_plain(s, c);
+        else
+            peer_ended(s, c);
         break;
     default:
         conn_go_dead(s, c, c->neg.reason, ECONNRESET);

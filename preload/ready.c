@@ -126,6 +126,11 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
         return got;
     }
     case CONN_DEAD:
+        if (c->peer_closed && !c->peer_reset) {
+            /* The peer's end, and a reset of which the program need not know (unless it waits for nothing else). */
+            short ended = want & (IN_BITS | OUT_BITS | POLLRDHUP);
+            return ended != 0 ? ended : kernel & ALWAYS;
+        }
         return (short)((want & (IN_BITS | OUT_BITS)) | POLLHUP |
                        (atomic_load(&c->so_error) != 0 ? POLLERR : 0));
     default:
