@@ -16,6 +16,7 @@
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/epoll.h"
+#include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -85,10 +86,13 @@ static void note_error(struct conn *c, int err)
 {
     atomic_store(&c->so_error, err);
     /*
-     * A reset by a listener of ours that has not answered means that nobody has accepted it, and nobody will: whoever accepts
-     * takes the Hello off before it closes.
+     * Before the answer it may be the trace of our Hello, which came when the program had closed, or that of a listener that is
+     * gone, with what was in its backlog.
      */
-    c->peer_reset = err == ECONNRESET && (c->neg.state == NEGOTIATE_MPA || c->known_shim);
+    c->peer_reset = err == ECONNRESET &&
+                    (c->neg.state == NEGOTIATE_MPA ||
+                     (c->known_shim &&
+                      local_ask((struct sockaddr *)&c->peer, c->peer_len, true) == LOCAL_ABSENT));
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */

@@ -149,8 +149,9 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
             v = v && !s->conn->nodelay_lent;
         else if (name == SO_RCVLOWAT)
             v = (int)atomic_load(&s->conn->user_lowat);
-        else if (v == EPIPE && conn_state(s->conn) == CONN_FULL && s->conn->st.tx.total == 0 &&
-                 (s->conn->st.rx.end == STREAM_OPEN || !conn_kernel_acked_all(fd)))
+        else if (v == EPIPE && (conn_state(s->conn) == CONN_DEAD ||
+                                (conn_state(s->conn) == CONN_FULL && s->conn->st.tx.total == 0 &&
+                                 (s->conn->st.rx.end == STREAM_OPEN || !conn_kernel_acked_all(fd)))))
             v = 0; /* a frame of ours met a closed socket: the program, which sent nothing, sees the end */
         else if (v == 0)
             v = pending_error(s);
