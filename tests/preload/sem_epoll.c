@@ -41,6 +41,7 @@ static void epoll_ctl_errors(int s)
     say_result("del", epoll_ctl(ep, EPOLL_CTL_DEL, s, NULL));
     say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 1));
     ep_say("empty", ep, 10);
+    one_octet(s);
 }
 
 static void epoll_wait_errors(int s)
@@ -51,6 +52,7 @@ static void epoll_wait_errors(int s)
     volatile int minus = -1, most = INT_MAX; /* (the compiler would see that these are wrong) */
     say_result("empty", epoll_wait(ep, ev, 2, 0));
     ep_add(ep, s, EPOLLOUT, 1);
+    ep_say("out", ep, 1000);
     say_result("zero", epoll_wait(ep, ev, 0, 0));
     say_result("minus", epoll_wait(ep, ev, minus, 0));
     say_result("minus", epoll_pwait(ep, ev, minus, 0, NULL));
@@ -64,6 +66,7 @@ static void epoll_wait_errors(int s)
     close(ep);
     say_result("closed", epoll_wait(ep, ev, 2, 0));
     say_result("closed", ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+    one_octet(s);
 }
 
 static void epoll_exclusive_errors(int s)
@@ -85,6 +88,7 @@ static void epoll_exclusive_errors(int s)
         say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, of, EPOLLIN | EPOLLONESHOT, 1));
     }
     say_result("set", ep_ctl(ep, EPOLL_CTL_ADD, other, EPOLLIN | EPOLLEXCLUSIVE, 1));
+    one_octet(s);
 }
 
 /* ---- events and data ---- */

@@ -48,6 +48,7 @@ static void poll_nval(int s)
     struct pollfd far_away = { .fd = 100000, .events = POLLIN };
     say_result("high", poll(&far_away, 1, 0));
     say(" %s", poll_names(far_away.revents));
+    one_octet(s);
 }
 
 static void poll_negative(int s)
@@ -72,7 +73,6 @@ static void poll_negative(int s)
 
 static void poll_nothing(int s)
 {
-    (void)s;
     say_result("now", poll(NULL, 0, 0));
     uint64_t t = now_ms();
     say_result("short", poll(NULL, 0, 30));
@@ -81,6 +81,7 @@ static void poll_nothing(int s)
     t = now_ms();
     say_result("ppoll", ppoll(NULL, 0, &ts, NULL));
     say_time("after", (unsigned)(now_ms() - t), 18, 2000);
+    one_octet(s);
 }
 
 static void poll_same_twice(int s)
@@ -194,7 +195,7 @@ static void poll_many_entries(int s)
 
 static void poll_far_closes_first(int s)
 {
-    stage("fresh", s);
+    stage_after("fresh", s, POLLOUT);
     far_do(FAR_SEND, 8);
     poll_one(s, POLLIN, 2000);
     stage("data", s);
@@ -604,12 +605,12 @@ static void poll_listener(int s)
 
 static void poll_unconnected(int s)
 {
-    (void)s;
     int fd = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     stage("fresh", fd);
     struct pollfd p[2] = { { .fd = fd, .events = ALL }, { .fd = s, .events = POLLIN } };
     say_result("with", poll(p, 2, 100));
     say(" %s,%s", poll_names(p[0].revents), poll_names(p[1].revents));
+    one_octet(s);
 }
 
 static void poll_connecting(int s)

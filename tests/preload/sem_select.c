@@ -82,6 +82,7 @@ static void select_nothing(int s)
     say_result("negative", select(-1, NULL, NULL, NULL, &tv));
     struct timespec ts = { .tv_nsec = 10000000 };
     say_result("pselect", pselect(0, NULL, NULL, NULL, &ts, NULL));
+    one_octet(s);
 }
 
 static void select_bad(int s)
@@ -105,6 +106,7 @@ static void select_bad(int s)
     say_result("ptime", pselect(s + 1, as_set(&r), NULL, NULL, &ts, NULL));
     ts = (struct timespec){ .tv_sec = -1 };
     say_result("ptime", pselect(s + 1, as_set(&r), NULL, NULL, &ts, NULL));
+    one_octet(s);
 }
 
 static void select_stages(int s)

@@ -64,6 +64,12 @@ int connect_begin_to(int fd, uint16_t port)
     return connect(fd, (struct sockaddr *)&in, sizeof(in));
 }
 
+void one_octet(int s)
+{
+    far_do(FAR_SEND, 1);
+    recv_next(s, 1);
+}
+
 int so_error(int s)
 {
     int err = 0;

@@ -25,6 +25,8 @@ void far_send_on(int i, int len);
 uint16_t dead_port(void);
 /* A non-blocking connect() on fd. */
 int connect_begin_to(int fd, uint16_t port);
+/* An octet comes over s: what a scenario says nothing of comes to its end as well. */
+void one_octet(int s);
 int so_error(int s);
 void set_lowat(int s, int octets);
 
