@@ -372,7 +372,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
 static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
                   const sigset_t *mask)
 {
-    int r = wait_on(set, evs, max, timeout_ns, mask);
+    int r = ready_mask(mask) ? wait_on(set, evs, max, timeout_ns, mask) : -EFAULT;
     epset_put(set);
     if (r >= 0)
         return r;

@@ -157,7 +157,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
     struct entry few_e[STACK_FDS];
     struct polling p = { .fds = fds, .kfds = few_k, .ents = few_e, .n = n, .kick_fd = ready_kick_fd() };
     void *mem = NULL;
-    if (!probe_can_write(fds, n * sizeof(*fds)))
+    if (!probe_can_write(fds, n * sizeof(*fds)) || !ready_mask(mask))
         return -EFAULT;
     if (n > STACK_FDS) {
         if (too_many(n))

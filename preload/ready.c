@@ -12,6 +12,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/hidden.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -156,6 +157,11 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     if (atomic_load(&c->so_error) != 0)
         got |= POLLERR;
     return got;
+}
+
+bool ready_mask(const sigset_t *mask)
+{
+    return mask == NULL || probe_can_read(mask, sizeof(uint64_t)); /* the kernel's is so long */
 }
 
 bool ready_timeout(const struct timespec *ts, int64_t *ns)

@@ -4,6 +4,7 @@
 #ifndef SW_PRELOAD_READY_H
 #define SW_PRELOAD_READY_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -39,6 +40,8 @@ void ready_told(struct sock *s);
  * none, the kernel says so.
  */
 bool ready_timeout(const struct timespec *ts, int64_t *ns);
+/* Can its signal mask be read? (NULL is no mask.) */
+bool ready_mask(const sigset_t *mask);
 
 /* In a thread of a process with more than one: registers it with s; kick_fd -1 (single thread) only counts. */
 void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd);
