@@ -413,17 +413,28 @@ static void on_signal(int number)
     sem_signals++;
 }
 
-void signal_after(unsigned ms, bool restart)
+static void start_timer(void (*handler)(int), bool restart, unsigned ms, unsigned every_ms)
 {
-    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = restart ? SA_RESTART : 0 };
+    struct sigaction sa = { .sa_handler = handler, .sa_flags = restart ? SA_RESTART : 0 };
     must("sigaction", sigaction(SIGUSR1, &sa, NULL));
     struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
     ev._sigev_un._tid = gettid();
     timer_t timer;
     must("timer_create", timer_create(CLOCK_MONOTONIC, &ev, &timer));
     struct itimerspec it = { .it_value = { .tv_sec = ms / 1000,
-                                           .tv_nsec = (long)(ms % 1000) * 1000000 } };
+                                           .tv_nsec = (long)(ms % 1000) * 1000000 },
+                             .it_interval = { .tv_nsec = (long)every_ms * 1000000 } };
     must("timer_settime", timer_settime(timer, 0, &it, NULL));
+}
+
+void signal_after(unsigned ms, bool restart)
+{
+    start_timer(on_signal, restart, ms, 0);
+}
+
+void signals_begin(void (*handler)(int), bool restart)
+{
+    start_timer(handler != NULL ? handler : on_signal, restart, 10, 10);
 }
 
 size_t fill_up(int s)

@@ -97,6 +97,11 @@ const char *poll_names(int revents);
 void set_nonblock(int s, bool on);
 /* SIGUSR1 to this thread after ms; handled with or without SA_RESTART. */
 void signal_after(unsigned ms, bool restart);
+/*
+ * SIGUSR1 to this thread every few milliseconds from now on: on a busy machine a single one might
+ * come before the call has begun to wait. handler NULL: one that counts.
+ */
+void signals_begin(void (*handler)(int), bool restart);
 extern volatile int sem_signals; /* how often it was handled */
 /* Sends octets without blocking until it would block. */
 size_t fill_up(int s);

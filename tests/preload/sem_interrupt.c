@@ -108,27 +108,6 @@ static ssize_t do_call(enum call call, int s)
     }
 }
 
-static void on_signal(int number)
-{
-    (void)number;
-}
-
-/*
- * A signal every few milliseconds from now on: on a busy machine a single one might come before the call has begun to
- * wait.
- */
-static void signals(void (*handler)(int), bool restart)
-{
-    struct sigaction sa = { .sa_handler = handler, .sa_flags = restart ? SA_RESTART : 0 };
-    must("sigaction", sigaction(SIGUSR1, &sa, NULL));
-    struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
-    ev._sigev_un._tid = gettid();
-    timer_t timer;
-    must("timer_create", timer_create(CLOCK_MONOTONIC, &ev, &timer));
-    struct itimerspec it = { .it_value.tv_nsec = 10000000, .it_interval.tv_nsec = 10000000 };
-    must("timer_settime", timer_settime(timer, 0, &it, NULL));
-}
-
 static void setup(void)
 {
     FILE *f = tmpfile();
@@ -143,7 +122,7 @@ static void setup(void)
 static void receives_interrupted(int s)
 {
     setup();
-    signals(on_signal, false);
+    signals_begin(NULL, false);
     for (enum call c = 0; c < RECVS; c++)
         say_result(call_name[c], do_call(c, s));
 }
@@ -151,7 +130,7 @@ static void receives_interrupted(int s)
 static void receives_restarted(int s)
 {
     setup();
-    signals(on_signal, true);
+    signals_begin(NULL, true);
     for (enum call c = 0; c < RECVS; c++) {
         far_begin(FAR_SEND, 1, 40);
         say_result(call_name[c], do_call(c, s));
@@ -167,7 +146,7 @@ static void receives_timed(int s)
     struct timeval tv = { .tv_sec = 10 };
     setup();
     must("SO_RCVTIMEO", setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
-    signals(on_signal, true);
+    signals_begin(NULL, true);
     for (enum call c = 0; c < SPLICE_FROM; c++)
         say_result(call_name[c], do_call(c, s));
 }
@@ -187,7 +166,7 @@ static void sends_interrupted(int s)
 {
     setup();
     fill_up(s);
-    signals(on_signal, false);
+    signals_begin(NULL, false);
     sends(WRITE, CALLS, s);
 }
 
@@ -197,7 +176,7 @@ static void sends_timed(int s)
     setup();
     fill_up(s);
     must("SO_SNDTIMEO", setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)));
-    signals(on_signal, true);
+    signals_begin(NULL, true);
     sends(WRITE, SENDFILE, s);
 }
 
@@ -208,7 +187,7 @@ static void sends_restarted(int s)
     uint8_t c;
     fill(&c, 1, sem_tx);
     struct iovec iov = { &c, 1 };
-    signals(on_signal, true);
+    signals_begin(NULL, true);
     far_begin(FAR_RECV, (int64_t)total + 1, 60);
     say_result("writev", writev(s, &iov, 1));
     sem_tx++;
@@ -231,7 +210,7 @@ static void pipe_interrupted(int s)
     say_time("after", (unsigned)(now_ms() - t), 55, 5000);
     tv.tv_sec = 10;
     must("SO_RCVTIMEO", setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
-    signals(on_signal, false);
+    signals_begin(NULL, false);
     say_result("read", read(a_pipe[0], &c, 1));
     say_result("recv", recv(pair[0], &c, 1, 0));
     say_result("recvmsg",
@@ -243,7 +222,7 @@ static void accept_timed(int s)
     (void)s;
     struct timeval tv = { .tv_sec = 10 };
     must("SO_RCVTIMEO", setsockopt(sem_listener, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
-    signals(on_signal, true);
+    signals_begin(NULL, true);
     say_result("accept", accept(sem_listener, NULL, NULL));
     say_result("accept4", accept4(sem_listener, NULL, NULL, SOCK_CLOEXEC));
 }
@@ -255,7 +234,7 @@ static void waits_interrupted_too(int s)
     fd_set r;
     FD_ZERO(&r);
     FD_SET(s, &r);
-    signals(on_signal, true);
+    signals_begin(NULL, true);
     say_result("poll", poll(&p, 1, -1));
     say_result("ppoll", ppoll(&p, 1, NULL, NULL));
     say_result("select", select(s + 1, &r, NULL, NULL, NULL));
@@ -311,7 +290,7 @@ static void handler_uses_another(int s)
     other = another_connection();
     far_do(FAR_SEND, 4);
     await_octets(other, 4);
-    signals(using_handler, false);
+    signals_begin(using_handler, false);
     say_result("recv", recv(s, buf, sizeof(buf), 0));
     say(" same=%zd again=%d other=%zd sent=%zd", got_same, err_same == EAGAIN, got_other,
         sent_other);
@@ -324,7 +303,7 @@ static void handler_in_poll(int s)
     other = another_connection();
     far_do(FAR_SEND, 4);
     await_octets(other, 4);
-    signals(using_handler, true);
+    signals_begin(using_handler, true);
     struct pollfd p = { .fd = s, .events = POLLIN };
     say_result("poll", poll(&p, 1, 10000));
     say(" same=%zd again=%d other=%zd sent=%zd", got_same, err_same == EAGAIN, got_other,
@@ -338,7 +317,7 @@ static void handler_while_full(int s)
     same = s;
     other = another_connection();
     fill_up(s);
-    signals(using_handler, false);
+    signals_begin(using_handler, false);
     say_result("send", send(s, &c, 1, 0));
     say(" same=%zd again=%d sent=%zd", got_same, err_same == EAGAIN, sent_other);
     far_say("far", far_do(FAR_RECV, 1));

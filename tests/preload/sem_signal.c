@@ -63,13 +63,13 @@ static void send_interrupted(int s)
 {
     uint8_t c = 0;
     fill_up(s);
-    signal_after(40, false);
+    signals_begin(NULL, false);
     ssize_t r;
     do
         r = send(s, &c, 1, 0); /* the kernel may find room for some more */
     while (r == 1);
     say_result("send", r);
-    say(" signals=%d", sem_signals);
+    say(" signals=%d", sem_signals > 0);
 }
 
 static void send_part(int s)
