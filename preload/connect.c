@@ -15,6 +15,7 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "core/negotiate/verdict.h"
+#include "preload/cancel.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/local.h"
@@ -207,6 +208,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     SW_CHECK(r == 0, "fresh turn: %d", r);
     r = turn_take(&c->tx, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
+    struct cancel hold = cancel_hold();
     turn_sleep(&c->rx);
     turn_sleep(&c->tx);
     s->conn = c;
@@ -214,7 +216,9 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     atomic_store(&s->active, true);
     epoll_conn_changed(s);
 
+    struct cancel wait = cancel_allow();
     r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+    cancel_restore(wait);
     bool nonblock = atomic_load(&s->nonblock);
     if (r == 0 && !nonblock) {
         r = finish_blocking(s, c, fd);
@@ -235,6 +239,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     turn_give(&c->tx);
     turn_wake(&c->rx);
     turn_give(&c->rx);
+    cancel_restore(hold);
     return r;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
@@ -259,7 +260,9 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
         unsigned n = drive_fill(fds + 1, socks, 64, NULL);
         fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
         struct timespec ts = to_timespec(left);
+        struct cancel c = cancel_allow();
         int r = REAL(ppoll)(fds, n + 1, until_ns ? &ts : NULL, mask);
+        cancel_restore(c);
         int err = errno;
         drive_filled(fds + 1, socks, n);
         if (r < 0) {
@@ -268,11 +271,12 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
         }
         return (fds[0].revents & POLLIN) && r > 0 ? REAL(epoll_wait)(epfd, kev, max, 0) : 0;
     }
-    if (until_ns == 0)
-        return REAL(epoll_pwait)(epfd, kev, max, -1, mask);
     /* Milliseconds are exact enough: epoll_pwait2 is not everywhere. */
     left = (left + 999999u) / 1000000u;
-    return REAL(epoll_pwait)(epfd, kev, max, left < INT_MAX ? (int)left : INT_MAX, mask);
+    struct cancel c = cancel_allow();
+    int r = REAL(epoll_pwait)(epfd, kev, max, until_ns == 0 ? -1 : left < INT_MAX ? (int)left : INT_MAX, mask);
+    cancel_restore(c);
+    return r;
 }
 
 /* Looks at what the kernel gave. */
@@ -339,11 +343,16 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
 static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
                    const sigset_t *mask)
 {
+    ready_call_begin();
+    struct poller *me = ready_count_begin(&set->waiters);
+    if (me == NULL)
+        return -ENOMEM;
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     struct wait wt = { .set = set, .evs = evs, .max = max };
-    atomic_fetch_add(&set->waiters, 1);
-    if (ready_threads())
+    if (ready_threads()) {
+        ready_kick_fd(); /* its end takes `me` back, if this call is cancelled */
         epset_kick_make(set);
+    }
     int r;
     for (;;) {
         uint64_t until = deadline, due = timeout_ns == 0 ? 0 : drive_deadline();
@@ -364,7 +373,8 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
      * Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no
      * other.
      */
-    if (atomic_fetch_sub(&set->waiters, 1) > 1 && atomic_load(&set->ready_n) > 0)
+    ready_wait_end(me);
+    if (atomic_load(&set->waiters) > 0 && atomic_load(&set->ready_n) > 0)
         epset_kick(set);
     return r;
 }
@@ -372,7 +382,9 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
 static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
                   const sigset_t *mask)
 {
+    struct cancel hold = cancel_hold();
     int r = ready_mask(mask) ? wait_on(set, evs, max, timeout_ns, mask) : -EFAULT;
+    cancel_restore(hold);
     epset_put(set);
     if (r >= 0)
         return r;

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
@@ -29,10 +30,12 @@ void fdops_leaves(int fd)
     struct sock *s = sock_get(fd);
     bool set = epoll_tracks(fd);
     if ((s != NULL || set) && !proc_is_borrowed()) {
+        struct cancel hold = cancel_hold();
         if (s != NULL)
             sock_drop(fd, true);
         if (set)
             epoll_closed(fd);
+        cancel_restore(hold);
     }
     if (s != NULL)
         sock_put(s);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/reason.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/drive.h"
@@ -260,7 +261,10 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
         if (conn < 0)
             return conn;
         int err = errno;
-        if (!adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0))
+        struct cancel hold = cancel_hold();
+        bool ours = adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0);
+        cancel_restore(hold);
+        if (!ours)
             continue;
         errno = err;
         int bad = addr != NULL ? tell_address(addr, addr_len, &peer, peer_len) : 0;

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
@@ -24,7 +25,7 @@
 
 struct entry {
     struct sock *sock; /* with a reference; NULL: the kernel's answer stands */
-    struct poller poller;
+    struct poller *poller;
     nfds_t k;          /* its place among the kernel's */
     bool moved;        /* the number is another file's by now: likewise */
 };
@@ -105,8 +106,10 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         unsigned n_others = drive_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
         struct timespec ts = now ? (struct timespec){ 0, 0 } : left_until(until);
         /* (With something ready no signal is let in.) */
+        struct cancel c = cancel_allow();
         int r = REAL(ppoll)(p->kfds, kn + n_others, now || until != 0 ? &ts : NULL, ready > 0 ? NULL : mask);
         int err = errno;
+        cancel_restore(c);
         drive_filled(p->kfds + kn, others, n_others);
         if (r < 0)
             return ready > 0 && err == EINTR ? ready : -err;
@@ -168,23 +171,31 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
         p.ents = mem;
         p.kfds = (struct pollfd *)(void *)(p.ents + n);
     }
+    ready_call_begin();
+    int r = 0;
     for (nfds_t i = 0; i < n; i++) {
         p.ents[i] = (struct entry){ .sock = sock_get_active(fds[i].fd) };
         if (fds[i].fd < 0)
             continue;
         p.ents[i].k = p.kn;
         p.kfds[p.kn++] = fds[i];
-        if (p.ents[i].sock != NULL)
-            ready_wait_begin(p.ents[i].sock, &p.ents[i].poller, p.kick_fd);
-        else
+        if (p.ents[i].sock == NULL) {
             epoll_nest(fds[i].fd);
-    }
-    int r = rounds(&p, timeout_ns, mask);
-    for (nfds_t i = 0; i < n; i++)
-        if (p.ents[i].sock != NULL) {
-            ready_wait_end(p.ents[i].sock, &p.ents[i].poller);
-            sock_put(p.ents[i].sock);
+            continue;
         }
+        p.ents[i].poller = ready_wait_begin(p.ents[i].sock, p.kick_fd);
+        if (p.ents[i].poller == NULL) {
+            sock_put(p.ents[i].sock);
+            p.ents[i].sock = NULL;
+            r = -ENOMEM;
+        }
+    }
+    struct cancel hold = cancel_hold();
+    if (r == 0)
+        r = rounds(&p, timeout_ns, mask);
+    cancel_restore(hold);
+    for (nfds_t i = 0; i < n; i++)
+        ready_wait_end(p.ents[i].poller);
     free(mem);
     return r;
 }

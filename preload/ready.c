@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/single_threaded.h>
 
@@ -183,9 +185,12 @@ static pthread_key_t kick_end;
 static pthread_once_t kick_end_once = PTHREAD_ONCE_INIT;
 static bool kick_end_made;
 
+static void pollers_end(void);
+
 static void kick_close(void *arg)
 {
     int fd = (int)(intptr_t)arg - 1;
+    pollers_end();
     hidden_close(fd);
     my_kick = -1;
 }
@@ -235,14 +240,58 @@ void ready_after_fork(void)
     my_kick = -1;
 }
 
-void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd)
+/* ---- this thread's pollers ---- */
+
+#define POLLERS_OWN 16u
+
+static __thread struct {
+    struct poller own[POLLERS_OWN];
+    unsigned own_used;
+    struct poller *free, *used; /* by `mine`; used: the newest first */
+    uintptr_t frame;            /* of the call under way */
+} my;
+
+static struct poller *poller_new(void)
 {
+    struct poller *p = my.free;
+    if (p != NULL) {
+        my.free = p->mine;
+    } else if (my.own_used < POLLERS_OWN) {
+        p = &my.own[my.own_used++];
+        p->spare = true;
+    } else {
+        p = calloc(1, sizeof(*p));
+        if (p == NULL)
+            return NULL;
+    }
+    p->frame = my.frame;
+    p->kick_fd = -1;
+    p->sock = NULL;
+    p->pprev = NULL;
+    p->mine = my.used;
+    my.used = p;
+    return p;
+}
+
+struct poller *ready_count_begin(_Atomic uint32_t *waiters)
+{
+    struct poller *p = poller_new();
+    if (p == NULL)
+        return NULL;
+    p->waiters = waiters;
+    atomic_fetch_add(waiters, 1);
+    return p;
+}
+
+struct poller *ready_wait_begin(struct sock *s, int kick_fd)
+{
+    struct poller *p = ready_count_begin(&s->waiters);
+    if (p == NULL)
+        return NULL;
     p->sock = s;
     p->kick_fd = kick_fd;
-    p->pprev = NULL;
-    atomic_fetch_add(&s->waiters, 1);
     if (kick_fd < 0)
-        return;
+        return p;
     pthread_mutex_lock(&s->watch_lock);
     p->next = s->pollers;
     p->pprev = &s->pollers;
@@ -250,18 +299,58 @@ void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd)
         p->next->pprev = &p->next;
     s->pollers = p;
     pthread_mutex_unlock(&s->watch_lock);
+    return p;
 }
 
-void ready_wait_end(struct sock *s, struct poller *p)
+void ready_wait_end(struct poller *p)
 {
-    atomic_fetch_sub(&s->waiters, 1);
-    if (p->pprev == NULL)
+    if (p == NULL)
         return;
-    pthread_mutex_lock(&s->watch_lock);
-    *p->pprev = p->next;
-    if (p->next != NULL)
-        p->next->pprev = p->pprev;
-    pthread_mutex_unlock(&s->watch_lock);
+    struct sock *s = p->sock;
+    atomic_fetch_sub(p->waiters, 1);
+    if (p->pprev != NULL) {
+        pthread_mutex_lock(&s->watch_lock);
+        *p->pprev = p->next;
+        if (p->next != NULL)
+            p->next->pprev = p->pprev;
+        pthread_mutex_unlock(&s->watch_lock);
+    }
+    struct poller **at = &my.used;
+    while (*at != NULL && *at != p) /* mostly among the newest */
+        at = &(*at)->mine;
+    if (*at == p)
+        *at = p->mine;
+    p->mine = my.free;
+    my.free = p;
+    if (s != NULL)
+        sock_put(s);
+}
+
+/* A call under way in this thread is further up the stack than a signal handler's; one that is not is no more. */
+void ready_call_begin(void)
+{
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    my.frame = frame;
+    if (SW_LIKELY(my.used == NULL))
+        return;
+    stack_t now;
+    if (sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK))
+        return;
+    while (my.used != NULL && my.used->frame <= frame)
+        ready_wait_end(my.used);
+}
+
+/* The thread ends. */
+static void pollers_end(void)
+{
+    while (my.used != NULL)
+        ready_wait_end(my.used);
+    for (struct poller *p = my.free, *next; p != NULL; p = next) {
+        next = p->mine;
+        if (!p->spare)
+            free(p);
+    }
+    my.free = NULL;
 }
 
 static void wake_pollers(struct sock *s)

@@ -7,15 +7,23 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdint.h>
 #include <time.h>
 
 #include "preload/sock.h"
 
-/* A thread that sleeps in poll or select while others may use its descriptors. */
+/*
+ * A thread that sleeps in poll, select or epoll_wait while others may use its descriptors. Belongs to the thread and not to
+ * its call, which may be left by siglongjmp or pthread_cancel: the thread's next call, or its end, takes it back then.
+ */
 struct poller {
-    int kick_fd; /* eventfd that wakes it */
-    struct sock *sock;
-    struct poller *next, **pprev;
+    int kick_fd; /* eventfd that wakes it, -1 */
+    struct sock *sock;          /* with a reference; NULL: it waits on a set */
+    _Atomic uint32_t *waiters;  /* where it is counted */
+    uintptr_t frame;            /* the stack of its call */
+    bool spare;                 /* of the thread's own few */
+    struct poller *mine;        /* the thread's, in use or free */
+    struct poller *next, **pprev; /* the sock's */
 };
 
 /*
@@ -43,9 +51,17 @@ bool ready_timeout(const struct timespec *ts, int64_t *ns);
 /* Can its signal mask be read? (NULL is no mask.) */
 bool ready_mask(const sigset_t *mask);
 
-/* In a thread of a process with more than one: registers it with s; kick_fd -1 (single thread) only counts. */
-void ready_wait_begin(struct sock *s, struct poller *p, int kick_fd);
-void ready_wait_end(struct sock *s, struct poller *p);
+/*
+ * Registers this thread with s, whose reference goes over; kick_fd -1 (single thread) only counts. NULL: no memory, the
+ * reference is still the caller's.
+ */
+struct poller *ready_wait_begin(struct sock *s, int kick_fd);
+/* Counts it in *waiters, of what is never unmapped. NULL: no memory. */
+struct poller *ready_count_begin(_Atomic uint32_t *waiters);
+/* Drops the reference. p may be NULL. */
+void ready_wait_end(struct poller *p);
+/* At the beginning of a call that waits: takes back what calls that were left have registered. */
+void ready_call_begin(void);
 /* This thread's eventfd, made at first use; -1 in a single-threaded process or on failure. */
 int ready_kick_fd(void);
 /* Does this process have more than one thread? */
