@@ -2,6 +2,7 @@
 # libsockwarp.so beside the launcher.
 
 preload_sources = \
+    preload/alias.c \
     preload/arena.c \
     preload/arena.h \
     preload/calls.h \
