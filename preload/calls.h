@@ -69,6 +69,8 @@ SW_CALL(int, execveat, (int dirfd, const char *path, char *const argv[], char *c
 SW_CALL(int, posix_spawn, (pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[]), (pid, path, fa, attr, argv, envp))
 SW_CALL(int, posix_spawnp, (pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[]), (pid, file, fa, attr, argv, envp))
 SW_CALL(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t *fa, int fd, int fd2), (fa, fd, fd2))
+SW_CALL(int, system, (const char *command), (command))
+SW_CALL(FILE *, popen, (const char *command, const char *mode), (command, mode))
 SW_CALL(void, _exit, (int status), (status))
 SW_CALL(void, _Exit, (int status), (status))
 SW_CALL(int, sigaction, (int number, const struct sigaction *act, struct sigaction *old), (number, act, old))

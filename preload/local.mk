@@ -56,6 +56,7 @@ preload_sources = \
     preload/sock.h \
     preload/stdio.c \
     preload/stdio.h \
+    preload/system.c \
     preload/transports.h \
     preload/turn.c \
     preload/turn.h

@@ -16,6 +16,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/single_threaded.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -43,6 +45,7 @@ struct stdio_stream {
     struct stdio_stream *next;  /* constant once linked */
     FILE *old; /* the standard stream it has replaced, or NULL */
     int fd;
+    pid_t child; /* popen's, else 0 */
     bool used;         /* octets went through it */
     char *buf;         /* the stream's buffer unless the program gave another one */
     char *ahead;       /* octets the replaced stream had read, and of them the ones not given out yet */
@@ -141,13 +144,21 @@ static int stdio_close(void *cookie)
 {
     struct stdio_stream *st = cookie;
     FILE *file = atomic_load(&st->file);
-    int fd = st->fd;
+    int fd = st->fd, status;
+    pid_t child = st->child;
     /* A standard stream's memory stays when it is closed, and programs close them twice. */
     for (int i = 0; i <= STDIO_STD_MAX; i++)
         if (st->old != NULL && *std_var[i] == file)
             *std_var[i] = st->old;
     stdio_release(st); /* fclose goes on with the FILE, but not with its octets */
-    return close(fd);
+    int r = close(fd);
+    if (child == 0)
+        return r;
+    pid_t got;
+    do
+        got = waitpid(child, &status, 0);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? -1 : status; /* fclose returns it, and pclose is fclose */
 }
 
 /* A cookie stream like `plain`, which fdopen has just made of fd; plain goes. NULL: no memory. */
@@ -174,6 +185,7 @@ static FILE *stdio_over(int fd, FILE *plain, bool append)
     file->_fileno = fd;
     st->old = NULL;
     st->fd = fd;
+    st->child = 0;
     st->used = false;
     st->buf = buf;
     st->ahead_off = st->ahead_len = 0;
@@ -198,6 +210,26 @@ FILE *fdopen(int fd, const char *mode)
     if (plain == NULL || !tracked(fd))
         return plain;
     return stdio_over(fd, plain, mode[0] == 'a');
+}
+
+FILE *stdio_pipe(int fd, const char *mode)
+{
+    FILE *plain = REAL(fdopen)(fd, mode);
+    return plain != NULL ? stdio_over(fd, plain, false) : NULL;
+}
+
+void stdio_pipe_to(FILE *file, pid_t child)
+{
+    stdio_of(file)->child = child;
+}
+
+int stdio_close_pipes(posix_spawn_file_actions_t *fa)
+{
+    int r = 0;
+    for (struct stdio_stream *st = atomic_load(&streams); st != NULL && r == 0; st = st->next)
+        if (atomic_load(&st->file) != NULL && st->child != 0 && !(REAL(fcntl)(st->fd, F_GETFD) & FD_CLOEXEC))
+            r = posix_spawn_file_actions_addclose(fa, st->fd);
+    return r;
 }
 
 /* libc closes or replaces the descriptor by itself, and makes a file stream of a cookie stream. */

@@ -4,6 +4,10 @@
 #ifndef SW_PRELOAD_STDIO_H
 #define SW_PRELOAD_STDIO_H
 
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/types.h>
+
 #include "core/base/must.h"
 
 #define STDIO_STD_MAX 2 /* descriptors 0 to 2 have streams since before the program */
@@ -21,6 +25,14 @@ static inline void stdio_changed(int fd)
 void stdio_start(void);
 /* At exit, while connections still are what they were: octets in the buffers of our streams go out. */
 void stdio_finish(void);
+/*
+ * popen: a stream on fd, mode "r" or "w", NULL: no memory; whose end is waited for when it is closed; and the children's
+ * file actions that close the streams of earlier ones, an error number.
+ */
+FILE *stdio_pipe(int fd, const char *mode);
+void stdio_pipe_to(FILE *file, pid_t child);
+int stdio_close_pipes(posix_spawn_file_actions_t *fa);
+
 /* In the child of a fork. */
 void stdio_after_fork(void);
 

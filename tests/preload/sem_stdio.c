@@ -618,6 +618,28 @@ static void errno_kept(int s)
     waitpid(pid, NULL, 0);
 }
 
+/* Commands that libc starts. */
+static void std_commands(int s)
+{
+    char line[40] = "";
+    fflush(stdout);
+    std_to(s, 1);
+    int status = system("echo of system; exit 5"), shell = system(NULL);
+    FILE *f = popen("cat; exit 3", "w");
+    fputs("to a pipe\n", f);
+    int fd = fileno(f) > 2, writer = pclose(f);
+    f = popen("echo of a pipe; kill -TERM $$", "re");
+    int cloexec = fcntl(fileno(f), F_GETFD);
+    bool got = fgets(line, sizeof(line), f) != NULL;
+    int reader = pclose(f), bad = popen("true", "q") == NULL ? errno : 0;
+    int first = system("exec 2>/dev/null; /nonexistent/program");
+    std_back(1);
+    say(" system=%x shell=%d fd=%d writer=%x got=%d cloexec=%d reader=%x bad=%d none=%x", status,
+        shell != 0, fd, writer, got, cloexec, reader, bad, first);
+    say_octets("line", line, strlen(line));
+    echoed(s, 20);
+}
+
 /* A child's streams, as a forking server has them: its input is what the far end sends back. */
 static void std_child(int s)
 {
@@ -667,6 +689,7 @@ const struct scenario sem_stdio[] = {
     { "std_closed_first", std_closed_first },
     { "std_reopened", std_reopened },
     { "std_fclosed", std_fclosed },
+    { "std_commands", std_commands },
     { "std_child", std_child },
     { "errno_kept", errno_kept },
     { NULL, NULL },
