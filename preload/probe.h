@@ -1,9 +1,11 @@
 /*
- * Is there memory where the program's pointer points? What the kernel answers by EFAULT would be a SIGSEGV in this library.
+ * Is there memory where the program's pointer points? What the kernel answers by EFAULT would be a
+ * SIGSEGV in this library.
  *
- * One octet of each page is touched, by instructions that are known to the handler of SIGSEGV and SIGBUS (preload/segv.c):
- * if they fault, it goes on behind them. Good memory costs no system call. Another thread may unmap it between the look and
- * the use; that is a SIGSEGV still. All are async-signal-safe.
+ * One octet of each page is touched, by instructions that are known to the handler of SIGSEGV and
+ * SIGBUS (preload/segv.c): if they fault, it goes on behind them. Good memory costs no system call.
+ * Another thread may unmap it between the look and the use; that is a SIGSEGV still. All are
+ * async-signal-safe.
  */
 #ifndef SW_PRELOAD_PROBE_H
 #define SW_PRELOAD_PROBE_H

@@ -1,17 +1,19 @@
 /*
- * SIGSEGV and SIGBUS: a fault while we look at the program's memory (preload/probe.c) is ours, every other signal is the
- * program's, as if our handler was not there.
+ * SIGSEGV and SIGBUS: a fault while we look at the program's memory (preload/probe.c) is ours,
+ * every other signal is the program's, as if our handler was not there.
  *
- * The kernel has our handler with the program's mask and flags; what the program set, and sees, is kept here. A change of it
- * puts the program's own in place, lets libc do what it does, and covers it again: so the many calls that set dispositions
- * need no knowledge here of what each of them means.
+ * The kernel has our handler with the program's mask and flags; what the program set, and sees, is
+ * kept here. A change of it puts the program's own in place, lets libc do what it does, and covers
+ * it again: so the many calls that set dispositions need no knowledge here of what each of them
+ * means.
  *
  *   default    our handler makes it the default again and returns: the fault comes again, with the same address, and kills
  *   ignored    so it is in the kernel, too, for exec hands it on; a fault kills then, also one of ours
  *   handler    is called with what the kernel gave us, on the stack and with the mask it asked for
  *
- * A handler that was set by a system call behind our back, such as that of Go's runtime, takes faults of ours to the one it
- * has found: ours. A fault in a thread that has the signal blocked kills, as always; here also one that would be an EFAULT.
+ * A handler that was set by a system call behind our back, such as that of Go's runtime, takes
+ * faults of ours to the one it has found: ours. A fault in a thread that has the signal blocked
+ * kills, as always; here also one that would be an EFAULT.
  */
 #include "preload/segv.h"
 
@@ -119,8 +121,8 @@ static void uncover(int number)
 }
 
 /*
- * A signal's handler may change dispositions, too: none comes in between. `but`: a signal that stays as it is, or 0; *blocked:
- * for lock_give.
+ * A signal's handler may change dispositions, too: none comes in between. `but`: a signal that
+ * stays as it is, or 0; *blocked: for lock_give.
  */
 static void lock_take(uint64_t *blocked, int but)
 {

@@ -1,15 +1,17 @@
 /*
  * stdio: fdopen, freopen, the standard streams, dprintf.
  *
- * glibc's file streams call read and write inside libc, where nobody can step in: raw octets between FPDUs. So a stream on
- * a descriptor that is a TCP socket, connected or not yet, is made by fopencookie, and its functions are our read, write
- * and close. It gets its descriptor's number, for fileno() and whoever else looks, through the member of FILE that
- * <stdio.h> shows, and the buffer that glibc gives a socket. It cannot be wide-oriented: glibc has no such cookie streams.
+ * glibc's file streams call read and write inside libc, where nobody can step in: raw octets
+ * between FPDUs. So a stream on a descriptor that is a TCP socket, connected or not yet, is made by
+ * fopencookie, and its functions are our read, write and close. It gets its descriptor's number,
+ * for fileno() and whoever else looks, through the member of FILE that <stdio.h> shows, and the
+ * buffer that glibc gives a socket. It cannot be wide-oriented: glibc has no such cookie streams.
  *
- * The standard streams exist before any descriptor is ours. When 0, 1 or 2 becomes a socket, a cookie stream takes the
- * place in stdin, stdout or stderr, and what the old stream had buffered goes along. The old one, for whom somebody
- * still points to it, loses its descriptor: its calls fail with EBADF, they cannot damage the connection. The C++ runtime's
- * pointers, in cin and cout, are found and changed. The new stream stays for ever: on a descriptor that is not ours its
+ * The standard streams exist before any descriptor is ours. When 0, 1 or 2 becomes a socket, a
+ * cookie stream takes the place in stdin, stdout or stderr, and what the old stream had buffered
+ * goes along. The old one, for whom somebody still points to it, loses its descriptor: its calls
+ * fail with EBADF, they cannot damage the connection. The C++ runtime's pointers, in cin and cout,
+ * are found and changed. The new stream stays for ever: on a descriptor that is not ours its
  * functions are the plain read and write.
  */
 #include "preload/stdio.h"
@@ -359,8 +361,8 @@ static int cxx_change(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /*
- * The buffers behind cin, cout and their kin keep the FILE they were made with, in the data of the C++ runtime; what is
- * there and equals the old FILE's address is such a pointer.
+ * The buffers behind cin, cout and their kin keep the FILE they were made with, in the data of the
+ * C++ runtime; what is there and equals the old FILE's address is such a pointer.
  */
 static void cxx_follow(FILE *from, FILE *to)
 {

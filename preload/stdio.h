@@ -26,8 +26,8 @@ void stdio_start(void);
 /* At exit, while connections still are what they were: octets in the buffers of our streams go out. */
 void stdio_finish(void);
 /*
- * popen: a stream on fd, mode "r" or "w", NULL: no memory; whose end is waited for when it is closed; and the children's
- * file actions that close the streams of earlier ones, an error number.
+ * popen: a stream on fd, mode "r" or "w", NULL: no memory; whose end is waited for when it is
+ * closed; and the children's file actions that close the streams of earlier ones, an error number.
  */
 FILE *stdio_pipe(int fd, const char *mode);
 void stdio_pipe_to(FILE *file, pid_t child);

@@ -1,6 +1,7 @@
 /*
- * system and popen: libc starts their child by its own posix_spawn, which tells the child nothing of the accelerated
- * connections that it inherits. They are made again of ours while there are any, and else are libc's.
+ * system and popen: libc starts their child by its own posix_spawn, which tells the child nothing
+ * of the accelerated connections that it inherits. They are made again of ours while there are any,
+ * and else are libc's.
  */
 #include <errno.h>
 #include <fcntl.h>

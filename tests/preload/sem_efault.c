@@ -1,6 +1,6 @@
 /*
- * Pointers to nowhere, into pages that may not be read or written, and over the end of good ones: EFAULT or a part, never a
- * signal, and no octet lost or sent twice.
+ * Pointers to nowhere, into pages that may not be read or written, and over the end of good ones:
+ * EFAULT or a part, never a signal, and no octet lost or sent twice.
  */
 #include <errno.h>
 #include <fcntl.h>
