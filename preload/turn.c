@@ -141,6 +141,26 @@ int turn_try(struct turn *t)
     return mine(t) && mine_already(t, frame) == 0 ? 0 : -EBUSY;
 }
 
+/* Until it is ours or its holder sleeps: -EBUSY. */
+static int await_brief(struct turn *t, uintptr_t frame)
+{
+    static const struct timespec look = { .tv_nsec = BRIEF_NS };
+    int r = 0;
+    atomic_fetch_add(&t->brief, 1);
+    for (;;) {
+        uint32_t seen = atomic_load(&t->change);
+        if (taken(t, frame))
+            break;
+        if (atomic_load(&t->asleep)) {
+            r = -EBUSY;
+            break;
+        }
+        futex(&t->change, FUTEX_WAIT, seen, &look);
+    }
+    atomic_fetch_sub(&t->brief, 1);
+    return r;
+}
+
 int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
 {
     uintptr_t frame = FRAME;
@@ -160,8 +180,12 @@ int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
         const struct timespec *timeout = timeout_ns ? &ts : NULL;
         long r = interruptible ? futex_cancellable(word, seen | FUTEX_WAITERS, timeout)
                                : futex(word, FUTEX_WAIT, seen | FUTEX_WAITERS, timeout);
-        if (r == -ETIMEDOUT || (r == -EINTR && interruptible))
+        if (r != -ETIMEDOUT && (r != -EINTR || !interruptible))
+            continue;
+        /* A holder at work is the kernel's lock of a socket, for which neither time nor signals count. */
+        if (await_brief(t, frame) < 0)
             return (int)r;
+        break;
     } while (!taken(t, frame));
     /* Whoever waited once cannot know whether others still do. */
     atomic_fetch_or(word, FUTEX_WAITERS);
@@ -173,23 +197,7 @@ int turn_take_brief(struct turn *t)
     uintptr_t frame = FRAME;
     if (taken(t, frame))
         return 0;
-    if (mine(t))
-        return mine_already(t, frame);
-    static const struct timespec look = { .tv_nsec = BRIEF_NS };
-    int r = 0;
-    atomic_fetch_add(&t->brief, 1);
-    for (;;) {
-        uint32_t seen = atomic_load(&t->change);
-        if (taken(t, frame))
-            break;
-        if (atomic_load(&t->asleep)) {
-            r = -EBUSY;
-            break;
-        }
-        futex(&t->change, FUTEX_WAIT, seen, &look);
-    }
-    atomic_fetch_sub(&t->brief, 1);
-    return r;
+    return mine(t) ? mine_already(t, frame) : await_brief(t, frame);
 }
 
 /* Those who wait briefly look again. */
