@@ -13,10 +13,12 @@ struct conn;
 
 /* ---- fork.c ---- */
 
-/* Before a fork, and before the locks of sock.c and drive.c are taken for it: stops sends, counts the child in. */
+/* Before a fork, and before the locks of sock.c and drive.c are taken for it: stops sends. */
 void exec_before_fork(void);
-/* In the child, whose parent it was. */
-void exec_am_child(pid_t parent);
+/* The same, when they are taken, and nobody enters a descriptor: counts the child in. */
+void exec_count_child(void);
+/* In the child; they are still taken. */
+void exec_am_child(void);
 /* An asynchronous send of this process' ring ends here; what it did not send waits in c. */
 void exec_stop_job(struct conn *c);
 

@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "core/base/rawsys.h"
 #include "preload/conn.h"
 #include "preload/exec.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+
+static __thread int32_t maker; /* the thread that forks; the child's is a copy */
 
 static bool stands_for(const struct sock *s, int fd)
 {
@@ -26,44 +29,64 @@ void exec_stop_job(struct conn *c)
     turn_give(&c->tx);
 }
 
-static void expect(int fd, struct sock *s, void *arg)
+static void stop_job(int fd, struct sock *s, void *arg)
 {
     (void)arg;
-    if (!stands_for(s, fd))
-        return;
-    exec_stop_job(s->conn);
-    holders_expect_child(&s->conn->holders);
+    if (stands_for(s, fd))
+        exec_stop_job(s->conn);
 }
 
 void exec_before_fork(void)
 {
-    sock_each(expect, NULL);
+    sock_each(stop_job, NULL);
+}
+
+static void expect(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    if (atomic_load(&s->fd) != fd)
+        return;
+    s->child_counted = s->conn != NULL;
+    if (s->child_counted)
+        holders_expect_child(&s->conn->holders, maker);
+}
+
+void exec_count_child(void)
+{
+    maker = HOLDERS_FORK + (int32_t)rawsys_gettid();
+    sock_each_locked(expect, NULL);
 }
 
 static void failed(int fd, struct sock *s, void *arg)
 {
     (void)arg;
     if (stands_for(s, fd))
-        holders_no_child(&s->conn->holders);
+        holders_no_child(&s->conn->holders, maker);
 }
 
 static void made(int fd, struct sock *s, void *arg)
 {
     const pid_t *child = arg;
     if (stands_for(s, fd))
-        holders_have_child(&s->conn->holders, *child);
+        holders_have_child(&s->conn->holders, maker, *child);
 }
 
+/*
+ * A connection that another thread of the parent was just making, or taking apart, is not counted as ours. Nobody in this process
+ * knows of it.
+ */
 static void am_child(int fd, struct sock *s, void *arg)
 {
-    const pid_t *parent = arg;
-    if (stands_for(s, fd))
-        holders_am_child(&s->conn->holders, *parent);
+    (void)arg;
+    if (s->conn != NULL && !s->child_counted)
+        sock_forget_locked(fd);
+    else if (stands_for(s, fd))
+        holders_am_child(&s->conn->holders, maker);
 }
 
-void exec_am_child(pid_t parent)
+void exec_am_child(void)
 {
-    sock_each(am_child, &parent);
+    sock_each_locked(am_child, NULL);
 }
 
 /* What was stopped goes on with whatever the program does next. */

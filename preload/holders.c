@@ -83,7 +83,7 @@ static void strike_dead(struct holders *h)
     int err = errno;
     for (unsigned i = 0; i < HOLDERS_MAX; i++) {
         int32_t who = atomic_load(&h->who[i]);
-        pid_t pid = who < 0 ? -who : who & ~HOLDER_EXEC;
+        pid_t pid = who < 0 ? -who & ~HOLDERS_FORK : who & ~HOLDER_EXEC;
         if (pid != 0 && pid != proc.pid && is_dead(pid) && atomic_compare_exchange_strong(&h->who[i], &who, 0))
             atomic_fetch_sub(&h->n, 1);
     }
@@ -104,31 +104,31 @@ bool holders_all_dead(struct holders *h)
     return atomic_load(&h->n) == 0;
 }
 
-void holders_expect_child(struct holders *h)
+void holders_expect_child(struct holders *h, int32_t maker)
 {
     if (atomic_load(&h->pid_ns) == 0)
         atomic_store(&h->pid_ns, my_pid_ns());
     atomic_fetch_add(&h->n, 1);
-    change(h, 0, -proc.pid);
+    change(h, 0, -maker);
 }
 
-void holders_no_child(struct holders *h)
+void holders_no_child(struct holders *h, int32_t maker)
 {
-    change(h, -proc.pid, 0);
-    atomic_fetch_sub(&h->n, 1);
+    if (change(h, -maker, 0)) /* (not one that came after the count) */
+        atomic_fetch_sub(&h->n, 1);
 }
 
-void holders_have_child(struct holders *h, pid_t child)
+void holders_have_child(struct holders *h, int32_t maker, pid_t child)
 {
     if (!has(h, child))
-        change(h, -proc.pid, child);
+        change(h, -maker, child);
 }
 
-void holders_am_child(struct holders *h, pid_t parent)
+void holders_am_child(struct holders *h, int32_t maker)
 {
     note_pid_ns(h);
     if (!has(h, proc.pid))
-        change(h, -parent, proc.pid);
+        change(h, -maker, proc.pid);
 }
 
 void holders_exec(struct holders *h)

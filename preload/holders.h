@@ -22,7 +22,7 @@ struct holders {
     _Atomic uint32_t n;
     _Atomic uint32_t pid_ns; /* the PID namespace the numbers are of; 0: not known */
     _Atomic bool mixed;      /* of more than one: nobody is struck out */
-    _Atomic int32_t who[HOLDERS_MAX]; /* 0: free; pid; pid | HOLDER_EXEC; -pid: a child that this process is making */
+    _Atomic int32_t who[HOLDERS_MAX]; /* 0: free; pid; pid | HOLDER_EXEC; -maker: a child that is being made */
 };
 
 /* Nobody holds it: this process does from now on. False: somebody was quicker, or somebody holds it. */
@@ -34,11 +34,15 @@ bool holders_alone(struct holders *h);
 /* Are all of them dead? Then it is nobody's, and true. */
 bool holders_all_dead(struct holders *h);
 
-/* Before a child is made; when it was not; in the parent after it was; in the child. */
-void holders_expect_child(struct holders *h);
-void holders_no_child(struct holders *h);
-void holders_have_child(struct holders *h, pid_t child);
-void holders_am_child(struct holders *h, pid_t parent);
+/*
+ * Before a child is made; when it was not; in the parent after it was; in the child. maker: who makes it: HOLDERS_FORK + the
+ * thread, since several may fork at a time, or for posix_spawn the process.
+ */
+#define HOLDERS_FORK (1 << 28) /* beyond any process number */
+void holders_expect_child(struct holders *h, int32_t maker);
+void holders_no_child(struct holders *h, int32_t maker);
+void holders_have_child(struct holders *h, int32_t maker, pid_t child);
+void holders_am_child(struct holders *h, int32_t maker);
 
 /* This process goes on as another program, which may or may not take it up. */
 void holders_exec(struct holders *h);

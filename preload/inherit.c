@@ -137,7 +137,7 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
                                (uintmax_t)ino, fd, at.block, at.slot);
     in->handed[in->n++] = c;
     if (in->spawn)
-        holders_expect_child(&c->holders);
+        holders_expect_child(&c->holders, proc.pid);
     if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
         exec_stop_job(c);
     return true;
@@ -170,7 +170,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
         return;
     if (!in->spawn)
         decide(s, c, fd);
-    if (!in->spawn && conn_undecided(c))
+    if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
         atomic_store(&c->recorded, true); /* the next program's */
     if (has_state(c) && !hand_on(w->h, c, ino, w->seen) && !in->spawn)
         end_unread(s, c, fd);
@@ -271,9 +271,9 @@ void inherit_spawned(struct inherit *in, pid_t child)
 {
     for (unsigned i = 0; i < in->n; i++) {
         if (child > 0)
-            holders_have_child(&in->handed[i]->holders, child);
+            holders_have_child(&in->handed[i]->holders, proc.pid, child);
         else
-            holders_no_child(&in->handed[i]->holders);
+            holders_no_child(&in->handed[i]->holders, proc.pid);
     }
     give_back(in);
 }

@@ -160,6 +160,7 @@ static void before_fork(void)
     exec_before_fork();
     drive_before_fork();
     sock_before_fork();
+    exec_count_child();
 }
 
 static void after_fork_parent(void)
@@ -170,10 +171,9 @@ static void after_fork_parent(void)
 
 static void after_fork_child(void)
 {
-    pid_t parent = proc.pid;
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     turn_after_fork();
-    exec_am_child(parent);
+    exec_am_child();
     segv_after_fork();
     stdio_after_fork();
     sock_after_fork(true);

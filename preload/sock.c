@@ -173,6 +173,7 @@ struct sock *sock_new(int fd, int domain)
         s->pollers = NULL;
         s->waiters = 0;
         s->neg_pprev = NULL;
+        s->child_counted = false;
         s->neg_over = false;
         for (int i = 0; i < SOCK_NAMES; i++)
             s->name_fd[i] = -1;
@@ -310,6 +311,24 @@ void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg)
         fn(fd, s, arg);
         sock_put(s);
     }
+}
+
+void sock_each_locked(void (*fn)(int fd, struct sock *s, void *arg), void *arg)
+{
+    int limit = atomic_load(&fd_limit);
+    for (int fd = 0; fd < limit; fd++) {
+        fd_slot *slot = slot_of(fd);
+        struct sock *s = slot ? atomic_load(slot) : NULL;
+        if (slot == NULL)
+            fd |= CHUNK - 1;
+        else if (s != NULL)
+            fn(fd, s, arg);
+    }
+}
+
+void sock_forget_locked(int fd)
+{
+    atomic_store(slot_of(fd), NULL);
 }
 
 int sock_fd_limit(void)

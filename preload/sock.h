@@ -52,6 +52,7 @@ struct sock {
     _Atomic uint32_t waiters;   /* pollers, and threads in epoll_wait on a set that holds it */
 
     struct sock *next_free;
+    bool child_counted;         /* fork.c: its conn counts the child of the last fork */
     struct sock *neg_next, **neg_pprev; /* drive.c: negotiating connections of this process */
     bool neg_over;                      /* drive.c: its last descriptor goes: nobody puts it on the list again */
 };
@@ -85,6 +86,10 @@ int sock_fd_now(struct sock *s, int fd);
 
 /* Calls fn(fd, sock) for every descriptor in the table; for fork, exec and exit. */
 void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
+/* The same between sock_before_fork and sock_after_fork. */
+void sock_each_locked(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
+/* In the child, there: fd is nothing we know. */
+void sock_forget_locked(int fd);
 /* One above the highest descriptor ever entered. */
 int sock_fd_limit(void);
 
