@@ -244,6 +244,8 @@ void conn_rx_lowat(struct conn *c, int fd);
 
 /* As send(2) on an active sock; CONN_ASK_KERNEL likewise. */
 ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
+/* The same on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
+ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);
 /* Sends what is queued: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
 int conn_tx_flush(struct conn *c, int fd, bool block);
 /* Flushes without waiting; what does not go is handed to the transport. As conn_tx_flush. tx held. */
@@ -261,6 +263,13 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
 void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms);
 /* Lets go of connections that were finished that way; wait_ms > 0 (exit): waits for them, at most so long. */
 void conn_tx_finished(uint32_t wait_ms);
+/* fd goes, not as the last one: what the transport still sends by this number goes on by another. tx held. */
+void conn_tx_moved(struct sock *s, int fd);
+/*
+ * A request of this thread's ring is under way. When it ends, it interrupts calls that the kernel never restarts, as if a
+ * handler had run: those on sockets with a time-out. They have to wait in poll instead.
+ */
+bool conn_ring_busy(void);
 /* Hands the queued rest to the transport, so that it goes without us. tx held. */
 void conn_tx_later(struct conn *c, int fd);
 /* The asynchronous send is over or is stopped; what it sent is booked. tx held. */

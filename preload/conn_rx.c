@@ -230,7 +230,8 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
         turn_give(&c->tx);
     }
     sock_sleep(s);
-    if (events != POLLIN || drive_others(s)) {
+    fd = sock_fd_now(s, fd);
+    if (events != POLLIN || drive_others(s) || conn_ring_busy()) {
         uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
         turn_sleep(&c->rx);
         r = drive_wait(fd, events, deadline, s);
@@ -343,6 +344,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
         if (!wait || r == -EDEADLK)
             return -EAGAIN;
         sock_sleep(s);
+        fd = sock_fd_now(s, fd);
         if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s))
             r = await_first(fd);
         else
@@ -384,7 +386,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
-    ssize_t n = recv_full(s, c, fd, it, len, flags);
+    ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags);
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_FULL;

@@ -35,6 +35,13 @@ static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects f
 static struct sock *finishing[FINISHING_MAX];
 static unsigned finishing_n;
 
+static bool is_closed(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state == TCP_CLOSE;
+}
+
 void conn_tx_reap(struct conn *c)
 {
     if (!c->job_runs || !transport_now()->send_over(&c->job, false))
@@ -48,8 +55,11 @@ void conn_tx_reap(struct conn *c)
     if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR &&
              c->job.result != -ECANCELED)
         atomic_store(&c->so_error, (int)-c->job.result);
-    /* It does not end in the middle of its own accord: the error went to the ring, and with it is told but once. */
-    if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len)
+    /*
+     * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and with it is
+     * told but once.
+     */
+    if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len && is_closed(c->job.fd))
         atomic_store(&c->so_error, ECONNRESET);
 }
 
@@ -57,6 +67,12 @@ void conn_tx_reap(struct conn *c)
 static int cut_short(int fd, bool wait)
 {
     return wait && drive_call_deadline(fd, SO_SNDTIMEO) == 0 ? -EINTR : -EAGAIN;
+}
+
+bool conn_ring_busy(void)
+{
+    const struct transport_ops *t = transport_if_any();
+    return t != NULL && t->thread_busy();
 }
 
 void conn_tx_stop(struct conn *c)
@@ -83,7 +99,7 @@ static bool flushed(struct conn *c)
 }
 
 /* One sendmsg of what is queued. 0: all of it went; else -errno (some of it may have gone). */
-static int out_once(struct conn *c, int fd, int flags)
+static int out_some(struct conn *c, int fd, int flags)
 {
     const struct iovec *iov;
     size_t len;
@@ -106,6 +122,39 @@ static int out_once(struct conn *c, int fd, int flags)
     c->kernel_tx += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
     return (size_t)sent == len ? 0 : -EINPROGRESS;
+}
+
+/* The same. Only a sender that finds no room sleeps: others may not take one that has room for a full socket. */
+static int out_once(struct conn *c, int fd, int flags)
+{
+    int r = out_some(c, fd, flags | MSG_DONTWAIT);
+    if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
+        return r;
+    uint64_t end = conn_ring_busy() ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
+    if (end == 0)
+        return out_some(c, fd, flags);
+    while (r == -EAGAIN || r == -EINPROGRESS) {
+        turn_sleep(&c->tx);
+        int ready = drive_wait(fd, POLLOUT, end, NULL);
+        turn_wake(&c->tx);
+        if (ready <= 0)
+            return ready < 0 ? ready : -EAGAIN;
+        r = out_some(c, fd, flags | MSG_DONTWAIT);
+    }
+    return r;
+}
+
+void conn_tx_moved(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    int now = atomic_load(&s->fd);
+    if (!c->job_runs || c->job.fd != fd || now < 0)
+        return;
+    conn_tx_stop(c);
+    if (!c->job_runs) {
+        int r = conn_tx_push(c, now);
+        (void)r; /* what is left goes on as before */
+    }
 }
 
 int conn_tx_flush(struct conn *c, int fd, bool block)
@@ -258,6 +307,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
             if (!wait)
                 return -EAGAIN;
             sock_sleep(s);
+            fd = sock_fd_now(s, fd);
             int r = drive_wait(fd, POLLIN, deadline, s);
             sock_wake(s);
             fd = sock_fd_now(s, fd);
@@ -463,11 +513,26 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
         if (deadline == 0)
             deadline = drive_call_deadline(fd, SO_SNDTIMEO);
         sock_sleep(s);
+        fd = sock_fd_now(s, fd);
         r = drive_wait(fd, events, deadline, s);
         sock_wake(s);
         fd = sock_fd_now(s, fd);
         if (r < 0 || (r == 0 && deadline != 0 && proc_now_ns() >= deadline))
             return *done > 0 ? 0 : r < 0 ? r : -EAGAIN;
+    }
+}
+
+ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns)
+{
+    size_t done = 0;
+    for (;;) {
+        ssize_t n = send_plain(fd, it, len - done, flags | MSG_DONTWAIT);
+        done += n > 0 ? (size_t)n : 0;
+        if (done == len || (n < 0 && n != -EAGAIN))
+            return done > 0 ? (ssize_t)done : n;
+        int r = drive_wait(fd, POLLOUT, deadline_ns, NULL);
+        if (r <= 0)
+            return done > 0 ? (ssize_t)done : r < 0 ? r : -EAGAIN;
     }
 }
 

@@ -73,7 +73,8 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
  */
 static int drive_before(int fd, int flags)
 {
-    if (SW_LIKELY(!drive_others(NULL)) || (flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)) || proc_unwinding)
+    if (SW_LIKELY(!drive_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)) ||
+        proc_unwinding)
         return 0;
     struct sock *s = sock_get(fd);
     bool listener = s != NULL && s->kind == SOCK_LISTENER; /* readable means something else there */
@@ -124,11 +125,31 @@ static bool is_active(int fd)
         IN(fd, iov, n, flags, call);                                                     \
     } while (0)
 
+/* A blocking send with a time-out on a connection of ours that is plain: see conn_ring_busy. */
+static bool ring_would_cut(int fd, int flags)
+{
+    struct sock *s = (flags & (MSG_DONTWAIT | MSG_OOB)) ? NULL : sock_get(fd);
+    bool blocking = s != NULL && s->kind == SOCK_CONN && !atomic_load(&s->nonblock);
+    if (s != NULL)
+        sock_put(s);
+    return blocking && drive_call_deadline(fd, SO_SNDTIMEO) != 0;
+}
+
+static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flags)
+{
+    struct iov_iter it = iov_iter_init(iov, n);
+    ssize_t len = vector_len(iov, n);
+    if (len < 0)
+        return result(len);
+    return result(conn_send_plain(fd, &it, (size_t)len, flags, drive_call_deadline(fd, SO_SNDTIMEO)));
+}
+
 #define OUT(fd, iov, n, flags, call)                                \
     do {                                                            \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
-            return call;                                            \
+            return SW_UNLIKELY(conn_ring_busy()) && ring_would_cut(fd, flags) \
+                ? out_in_pieces(fd, iov, n, flags) : call;          \
         ssize_t r_ = result(out_iov(s_, fd, iov, n, flags));        \
         if (r_ == CONN_ASK_KERNEL) {                                \
             fd = sock_fd_now(s_, fd);                               \

@@ -53,12 +53,13 @@ static bool staging_full(struct conn *c)
 }
 
 /* Readable now? rx is taken briefly. */
-static bool readable(struct conn *c, int fd, short kernel, short *ask)
+static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
 {
     if (turn_take_brief(&c->rx) < 0) {
         *ask |= POLLIN; /* another thread sleeps in recv: it is first in line */
         return false;
     }
+    int fd = atomic_load(&s->fd); /* with the turn: see sock_drop */
     bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
     if (yes && conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && !c->rx_shut &&
         atomic_load(&c->so_error) == 0)
@@ -71,10 +72,10 @@ static bool readable(struct conn *c, int fd, short kernel, short *ask)
     return yes;
 }
 
-static bool writable(struct conn *c, int fd, short kernel, short *ask)
+static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
 {
     if (c->tx_shut && conn_tail_is_ours(c) && (kernel & OUT_BITS) && turn_take_brief(&c->tx) == 0) {
-        int r = conn_tx_push(c, fd);
+        int r = conn_tx_push(c, atomic_load(&s->fd));
         (void)r; /* what is left goes on */
         turn_give(&c->tx);
     }
@@ -94,7 +95,7 @@ static bool writable(struct conn *c, int fd, short kernel, short *ask)
         return false;
     bool yes = true;
     if (c->job_runs || c->tx_rest || c->fin_owed) {
-        yes = conn_tx_push(c, fd) != -EAGAIN;
+        yes = conn_tx_push(c, atomic_load(&s->fd)) != -EAGAIN;
     }
     turn_give(&c->tx);
     return yes;
@@ -144,14 +145,14 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     bool could_send = iwarp_can_send(&c->ep);
     if ((want & IN_BITS) || !could_send) {
         short in_ask = 0;
-        bool in = readable(c, fd, kernel, &in_ask);
+        bool in = readable(s, c, kernel, &in_ask);
         if (in)
             got |= want & IN_BITS;
         else
             *ask |= in_ask;
     }
     if ((want & OUT_BITS) || conn_tail_is_ours(c)) {
-        if (writable(c, fd, kernel, ask))
+        if (writable(s, c, kernel, ask))
             got |= want & OUT_BITS;
         if (!(want & OUT_BITS) && !conn_tail_is_ours(c))
             *ask &= ~POLLOUT; /* it went */

@@ -270,6 +270,23 @@ static bool keep(struct sock *s, int fd)
     return true;
 }
 
+/*
+ * Other threads look after a connection on their own account (poll, epoll, a negotiation), by s->fd as they find it with a
+ * turn in their hands. Those that found the descriptor that goes are waited for: its number may be another file's soon.
+ * (Who sleeps with a turn is a call of the program's on this descriptor.)
+ */
+static void let_out(struct sock *s, int fd)
+{
+    if (s->conn == NULL || !atomic_load(&s->active))
+        return;
+    if (turn_take_brief(&s->conn->rx) == 0)
+        turn_give(&s->conn->rx);
+    if (turn_take_brief(&s->conn->tx) == 0) {
+        conn_tx_moved(s, fd);
+        turn_give(&s->conn->tx);
+    }
+}
+
 void sock_drop(int fd, bool closing)
 {
     fd_slot *slot = slot_of(fd);
@@ -295,6 +312,7 @@ void sock_drop(int fd, bool closing)
         else if (s->conn != NULL)
             conn_last_close(s, closing ? fd : -1);
     }
+    let_out(s, fd);
     sock_put(s);
 }
 

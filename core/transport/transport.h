@@ -48,7 +48,7 @@ struct transport_job {
     enum transport_then then;
     struct iovec *iov;        /* borrowed, unchanged by the transport */
     uint32_t iov_n;
-    _Atomic bool over;
+    _Atomic bool over;        /* fd is not used any more, and free to be closed */
     /* Octets sent, or -errno if none; valid when over. -ECONNABORTED: how many is not known. */
     ssize_t result;
 
@@ -56,6 +56,8 @@ struct transport_job {
     struct msghdr msg;
     void *ring;
     pid_t pid;                /* whose ring it is */
+    uint8_t left;             /* completions still to come */
+    ssize_t sent;
     struct transport_job *next, **pprev;
 };
 

@@ -28,7 +28,8 @@
 #include "core/base/rawsys.h"
 
 #define RING_ENTRIES 16u
-#define NOBODY 1u                /* user data of a close behind a send: nobody waits for it */
+#define NOBODY 1u                /* user data of what was taken back */
+#define BEHIND_BIT 2u            /* beside the job's address: the shutdown or close behind its send */
 #define NAP_NS 1000000l          /* a ring without descriptor can only be looked at */
 #define LOST_CANCEL_NS 1000000000ll
 
@@ -142,13 +143,26 @@ static void job_over(struct ring *r, struct transport_job *job, ssize_t result)
     atomic_store(&job->over, true); /* from here on the owner may do with it as he likes */
 }
 
+/*
+ * A linked request looks its descriptor up when it is its turn, by the number, and interrupts its
+ * thread's waits as well: a job is over when that is done, too.
+ */
+static void completed(struct ring *r, struct transport_job *job, bool behind, int result)
+{
+    if (!behind)
+        job->sent = result;
+    if (--job->left == 0)
+        job_over(r, job, job->sent);
+}
+
 /* The lock is held, nobody is waiting. */
 static void reap(struct ring *r)
 {
     struct io_uring_cqe *cqe;
     while (io_uring_peek_cqe(&r->io, &cqe) == 0 && cqe != NULL) {
         if (cqe->user_data != NOBODY)
-            job_over(r, (struct transport_job *)(uintptr_t)cqe->user_data, cqe->res);
+            completed(r, (struct transport_job *)(uintptr_t)(cqe->user_data & ~(uint64_t)BEHIND_BIT),
+                      cqe->user_data & BEHIND_BIT, cqe->res);
         io_uring_cqe_seen(&r->io, cqe);
     }
     if (r->orphan && r->jobs == NULL)
@@ -332,7 +346,7 @@ static void take_back(struct io_uring_sqe *sqe)
 /* The lock is held. */
 static int submit(struct ring *r, struct transport_job *job)
 {
-    struct io_uring_sqe *send, *shut = NULL;
+    struct io_uring_sqe *send, *behind = NULL;
     if (!r->waiting)
         reap(r);
     if (io_uring_sq_space_left(&r->io) < 2)
@@ -340,22 +354,25 @@ static int submit(struct ring *r, struct transport_job *job)
     send = io_uring_get_sqe(&r->io);
     io_uring_prep_sendmsg(send, job->fd, &job->msg, MSG_NOSIGNAL | MSG_WAITALL);
     send->user_data = (uint64_t)(uintptr_t)job;
+    job->left = 1;
     if (job->then == TRANSPORT_THEN_CLOSE) {
         send->flags |= IOSQE_IO_HARDLINK; /* also when sending fails */
-        shut = io_uring_get_sqe(&r->io);
-        io_uring_prep_close(shut, job->fd);
-        shut->user_data = NOBODY;
+        behind = io_uring_get_sqe(&r->io);
+        io_uring_prep_close(behind, job->fd);
     } else if (job->then == TRANSPORT_THEN_SHUT_WR) {
         send->flags |= IOSQE_IO_LINK; /* a send that is cancelled or short takes it along */
-        shut = io_uring_get_sqe(&r->io);
-        io_uring_prep_shutdown(shut, job->fd, SHUT_WR);
-        shut->user_data = NOBODY;
+        behind = io_uring_get_sqe(&r->io);
+        io_uring_prep_shutdown(behind, job->fd, SHUT_WR);
+    }
+    if (behind != NULL) {
+        behind->user_data = (uint64_t)(uintptr_t)job | BEHIND_BIT;
+        job->left = 2;
     }
     int e = io_uring_submit(&r->io);
     if (e <= 0) {
         take_back(send);
-        if (shut != NULL)
-            take_back(shut);
+        if (behind != NULL)
+            take_back(behind);
         if (is_lost(e))
             r->lost = true;
         return e < 0 ? e : -EAGAIN;
