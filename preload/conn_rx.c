@@ -64,6 +64,7 @@ static void decode(struct conn *c, int fd)
     if (could_send || !iwarp_can_send(&c->ep))
         return;
     turn_event_signal(&c->rx_left);
+    drive_tell(c);
     if (c->neg.mpa.res.rtr == MPA_RTR_READ) {
         /* Answering the RTR has put the kernel back into its request-and-response mode (see conn_go_full). */
         int quick = 1;
@@ -368,7 +369,9 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         return (flags & MSG_ERRQUEUE) ? -EAGAIN : -EINVAL; /* as TCP without errors queued, or without urgent data */
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        const struct conn *before = drive_watch(c);
         ssize_t r = recv_negotiating(s, c, fd, flags);
+        drive_unwatch(before);
         if (r < 0)
             return r;
         fd = sock_fd_now(s, fd);

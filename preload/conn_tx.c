@@ -566,7 +566,9 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     }
     if (!iwarp_can_send(&c->ep)) {
         turn_give(&c->tx); /* rx comes before tx */
+        const struct conn *before = drive_watch(c);
         r = await_rtr(s, c, fd, wait, deadline);
+        drive_unwatch(before);
         if (r < 0)
             return r == -EPIPE ? broken_pipe(flags) : r;
         r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
@@ -600,7 +602,9 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         turn_give(&c->rx);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        const struct conn *before = drive_watch(c);
         ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
+        drive_unwatch(before);
         if (r < 0)
             return r;
         st = conn_state(c);
@@ -634,26 +638,37 @@ ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
     return n;
 }
 
+/* Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. */
+static int decide(struct sock *s, struct conn *c, int fd)
+{
+    for (;;) {
+        int r = drive_hurry(s);
+        if (r == -EBUSY)
+            r = drive_sock(s, false);
+        if (conn_state(c) != CONN_NEGOTIATING || conn_speaks_plain(c))
+            return 0;
+        r = drive_wait(fd, (short)c->kernel_wants, 0, s);
+        if (r < 0 && r != -EINTR)
+            return r;
+    }
+}
+
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        /* Decide first, if it is under way; a plain client's fate does not depend on it. */
-        int r = drive_sock(s, false);
-        (void)r;
-        if (conn_speaks_plain(c) || conn_state(c) == CONN_CONNECTING) {
+        const struct conn *before = drive_watch(c);
+        int r = decide(s, c, fd);
+        drive_unwatch(before);
+        if (r != 0)
+            return r;
+        st = conn_state(c);
+        if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
             r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
             epoll_out_blocked(s); /* an edge: a send fails at once now */
             return r;
         }
-        while (conn_state(c) == CONN_NEGOTIATING) {
-            r = drive_wait(fd, (short)c->kernel_wants, 0, s);
-            if (r < 0 && r != -EINTR)
-                return r;
-            r = drive_sock(s, false);
-        }
-        st = conn_state(c);
     }
     if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
         return REAL(shutdown)(fd, how) < 0 ? -errno : 0;

@@ -239,6 +239,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     turn_give(&c->tx);
     turn_wake(&c->rx);
     turn_give(&c->rx);
+    drive_tell(c);
     cancel_restore(hold);
     return r;
 }

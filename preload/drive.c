@@ -31,6 +31,82 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sock *list;
 static _Atomic unsigned count;
 
+/*
+ * A thread that waits here, from its first wait in a process with several to its end. In its own memory: a call that is
+ * left by cancellation or siglongjmp leaves at most a wake-up too many.
+ */
+struct waiting {
+    int kick_fd;
+    _Atomic(const struct conn *) conn; /* it wants to know of changes of this one */
+    _Atomic bool holds;                /* it waits with other threads' descriptors in its hand */
+    bool kicked;
+    struct waiting *next, **pprev;     /* the list below; its lock */
+};
+
+static struct waiting *waiting_list;
+static __thread struct waiting me = { .kick_fd = -1 };
+
+void drive_thread_begin(int kick_fd)
+{
+    pthread_mutex_lock(&lock);
+    me.kick_fd = kick_fd;
+    me.next = waiting_list;
+    me.pprev = &waiting_list;
+    if (me.next != NULL)
+        me.next->pprev = &me.next;
+    waiting_list = &me;
+    pthread_mutex_unlock(&lock);
+}
+
+void drive_thread_end(void)
+{
+    pthread_mutex_lock(&lock);
+    *me.pprev = me.next;
+    if (me.next != NULL)
+        me.next->pprev = me.pprev;
+    me.kick_fd = -1;
+    pthread_mutex_unlock(&lock);
+}
+
+/* In a child: those of its parent's threads, which may sleep for what it takes. */
+#define PARENTS_MAX 64u
+static int parents_kick[PARENTS_MAX];
+static unsigned parents_n;
+
+static void kick(int fd)
+{
+    uint64_t one = 1;
+    if (REAL(write)(fd, &one, sizeof(one)) < 0)
+        return; /* full: it is awake anyway */
+}
+
+const struct conn *drive_watch(const struct conn *c)
+{
+    const struct conn *before = atomic_load(&me.conn);
+    if (ready_kick_fd() >= 0)
+        atomic_store(&me.conn, c);
+    return before;
+}
+
+void drive_unwatch(const struct conn *before)
+{
+    atomic_store(&me.conn, before);
+    if (before != NULL) /* the call that a signal handler has interrupted; what was for it may have been taken */
+        kick(me.kick_fd);
+}
+
+void drive_tell(const struct conn *c)
+{
+    if (SW_UNLIKELY(parents_n > 0) && atomic_load(&c->holders.n) > 1)
+        for (unsigned i = 0; i < parents_n; i++)
+            kick(parents_kick[i]);
+    pthread_mutex_lock(&lock);
+    for (const struct waiting *w = waiting_list; w != NULL; w = w->next)
+        if (w != &me && atomic_load(&w->conn) == c)
+            kick(w->kick_fd);
+    pthread_mutex_unlock(&lock);
+}
+
 void drive_add(struct sock *s)
 {
     pthread_mutex_lock(&lock);
@@ -68,6 +144,10 @@ void drive_leave(struct sock *s)
     pthread_mutex_lock(&lock);
     if (s->neg_pprev != NULL)
         unlist(s);
+    /* The kernel ends a connection when the last wait for it has ended, not before. */
+    for (const struct waiting *w = s->neg_held > 0 ? waiting_list : NULL; w != NULL; w = w->next)
+        if (w != &me && atomic_load(&w->holds))
+            kick(w->kick_fd);
     s->neg_over = true;
     pthread_mutex_unlock(&lock);
 }
@@ -293,6 +373,7 @@ static void changed(struct sock *s)
 {
     epoll_conn_changed(s);
     ready_told(s);
+    drive_tell(s->conn);
 }
 
 /* Octets that came beside the negotiation are the program's. */
@@ -421,10 +502,10 @@ int drive_hurry(struct sock *s)
 int drive_sock(struct sock *s, bool brief)
 {
     struct conn *c = s->conn;
-    int r = brief ? turn_try(&c->rx) : turn_take(&c->rx, 0, false);
+    int r = brief ? turn_try(&c->rx) : turn_take_brief(&c->rx);
     if (r < 0)
         return r;
-    r = brief ? turn_try(&c->tx) : turn_take(&c->tx, 0, false);
+    r = brief ? turn_try(&c->tx) : turn_take_brief(&c->tx);
     if (r == 0) {
         drive_step(s);
         turn_give(&c->tx);
@@ -433,11 +514,25 @@ int drive_sock(struct sock *s, bool brief)
     return r;
 }
 
+/*
+ * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what we would take.
+ * (Here, only calls on it drive it.)
+ */
+bool drive_is_parents(struct sock *s)
+{
+    return s->neg_inherited && atomic_load(&s->conn->holders.n) > 1;
+}
+
 unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
 {
+    unsigned n = 0, kick_n = 0;
+    if (me.kick_fd >= 0 && (atomic_load_explicit(&count, memory_order_relaxed) > 0 || atomic_load(&me.conn) != NULL)) {
+        fds[n] = (struct pollfd){ .fd = me.kick_fd, .events = POLLIN };
+        socks[n++] = NULL;
+        kick_n = n;
+    }
     if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
-        return 0;
-    unsigned n = 0;
+        return n;
     uint64_t now = proc_now_ns();
     pthread_mutex_lock(&lock);
     struct sock *next;
@@ -448,7 +543,7 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
             unlist(s);
             continue;
         }
-        if (s == self || fd < 0 || atomic_load(&s->waiters) > 0 || epoll_awaits(s))
+        if (s == self || fd < 0 || drive_is_parents(s) || atomic_load(&s->waiters) > 0 || epoll_awaits(s))
             continue;
         if (conn_undecided(s->conn) && s->conn->neg.deadline_ns == 0 &&
             now - s->conn->born_ns > YOUNG_NS) {
@@ -456,12 +551,15 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
             continue;
         }
         atomic_fetch_add(&s->refs, 1);
+        s->neg_held++;
         socks[n] = s;
         fds[n].fd = fd;
         fds[n].events = conn_state(s->conn) == CONN_FULL ? POLLOUT : (short)s->conn->kernel_wants;
         fds[n].revents = 0;
         n++;
     }
+    if (n > kick_n)
+        atomic_store(&me.holds, true);
     pthread_mutex_unlock(&lock);
     return n;
 }
@@ -511,10 +609,28 @@ static void drive_other(struct sock *s)
     turn_give(&c->rx);
 }
 
+static void let_go(struct sock **socks, unsigned n)
+{
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < n; i++)
+        if (socks[i] != NULL)
+            socks[i]->neg_held--;
+    atomic_store(&me.holds, false);
+    pthread_mutex_unlock(&lock);
+}
+
 void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n)
 {
     uint64_t now = n > 0 ? proc_now_ns() : 0;
+    if (n > 0)
+        let_go(socks, n);
     for (unsigned i = 0; i < n; i++) {
+        if (socks[i] == NULL) {
+            me.kicked = fds[i].revents != 0;
+            if (me.kicked)
+                ready_kick_drain(fds[i].fd);
+            continue;
+        }
         uint64_t due = socks[i]->conn->neg.deadline_ns;
         if (fds[i].revents != 0 || (due != 0 && due <= now))
             drive_other(socks[i]);
@@ -530,7 +646,7 @@ void drive_due(void)
     pthread_mutex_lock(&lock);
     for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->neg_next) {
         uint64_t at = s->conn->neg.deadline_ns;
-        if (at != 0 && at <= now) {
+        if (at != 0 && at <= now && !drive_is_parents(s)) {
             atomic_fetch_add(&s->refs, 1);
             due[n++] = s;
         }
@@ -551,7 +667,7 @@ uint64_t drive_deadline(void)
     pthread_mutex_lock(&lock);
     for (struct sock *s = list; s != NULL; s = s->neg_next) {
         uint64_t due = s->conn->neg.deadline_ns;
-        if (due != 0 && (min == 0 || due < min))
+        if (due != 0 && (min == 0 || due < min) && !drive_is_parents(s))
             min = due;
     }
     pthread_mutex_unlock(&lock);
@@ -598,6 +714,7 @@ int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
         uint64_t left = until > now ? until - now : 0;
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         fds[0] = (struct pollfd){ .fd = fd, .events = events };
+        me.kicked = false;
         struct cancel c = cancel_allow();
         int r = REAL(ppoll)(fds, n + 1, until ? &ts : NULL, NULL);
         int err = errno;
@@ -609,10 +726,12 @@ int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
         if (r > 0 && fds[0].revents != 0)
             return fds[0].revents;
         if (self != NULL && self->conn != NULL) {
-            /* Another thread may have finished it meanwhile, or its time has come. */
+            /* Its time has come, or another thread has changed it meanwhile. */
             uint64_t due = self->conn->neg.deadline_ns;
             enum conn_state st = conn_state(self->conn);
             if ((st == CONN_NEGOTIATING || st == CONN_CONNECTING) && due != 0 && due <= proc_now_ns())
+                return 0;
+            if (me.kicked && atomic_load(&me.conn) == self->conn)
                 return 0;
         }
         if (deadline_ns != 0 && proc_now_ns() >= deadline_ns)
@@ -628,4 +747,17 @@ void drive_before_fork(void)
 void drive_after_fork(void)
 {
     pthread_mutex_unlock(&lock);
+}
+
+void drive_after_fork_child(void)
+{
+    for (const struct waiting *w = waiting_list; w != NULL && parents_n < PARENTS_MAX; w = w->next)
+        if (w != &me)
+            parents_kick[parents_n++] = w->kick_fd;
+    waiting_list = NULL; /* (its own kick fd is another one in the child: ready_after_fork) */
+    me = (struct waiting){ .kick_fd = -1 };
+    for (struct sock *s = list; s != NULL; s = s->neg_next) {
+        s->neg_held = 0;
+        s->neg_inherited = true;
+    }
 }

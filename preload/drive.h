@@ -23,7 +23,8 @@ void drive_leave(struct sock *s);
  */
 void drive_step(struct sock *s);
 /*
- * The same, taking the turns: `brief` skips it if somebody else is at it. 0, or -EBUSY / -EDEADLK if it was skipped.
+ * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of another
+ * thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
  */
 int drive_sock(struct sock *s, bool brief);
 /*
@@ -35,6 +36,9 @@ int drive_hurry(struct sock *s);
 /* Has the peer ended its side, with no reset so far? A system call. */
 bool drive_peer_closed(int fd);
 
+/* Was s negotiating when this process was forked, and does the parent still have it? */
+bool drive_is_parents(struct sock *s);
+
 /* Are there negotiating connections besides self (may be NULL)? */
 bool drive_others(const struct sock *self);
 
@@ -45,6 +49,18 @@ bool drive_others(const struct sock *self);
  * self's own negotiation deadline also ends the wait (returns 0): the caller steps it then.
  */
 int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self) SW_MUST;
+
+/*
+ * From before it looks at c until its call is over, a thread that may wait in drive_wait for c says so: when another thread
+ * changes it meanwhile (drive_tell), that wait returns 0. drive_unwatch gets what drive_watch returned. Async-signal-safe.
+ */
+const struct conn *drive_watch(const struct conn *c) SW_MUST;
+void drive_unwatch(const struct conn *before);
+void drive_tell(const struct conn *c);
+
+/* A thread's first wait in a process with several, and its end: others wake it by this eventfd. */
+void drive_thread_begin(int kick_fd);
+void drive_thread_end(void);
 
 /* For poll and select: the descriptors of the others to wait for. Returns how many were put into fds (at most max). */
 unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
@@ -63,5 +79,6 @@ bool drive_restarts(void);
 
 void drive_before_fork(void);
 void drive_after_fork(void);
+void drive_after_fork_child(void);
 
 #endif

@@ -73,7 +73,8 @@ static ino_t inode_of(int fd)
 /* A startup that has begun comes to its end here: the answer to a Hello is a matter of one round trip. */
 static void decide(struct sock *s, struct conn *c, int fd)
 {
-    if (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c)) {
+    /* (What the parent is connecting is not meant for the next program.) */
+    if (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c) && (c->responder || !drive_is_parents(s))) {
         uint64_t end = proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u;
         do {
             int r = drive_sock(s, false);

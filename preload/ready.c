@@ -192,6 +192,7 @@ static void kick_close(void *arg)
 {
     int fd = (int)(intptr_t)arg - 1;
     pollers_end();
+    drive_thread_end();
     hidden_close(fd);
     my_kick = -1;
 }
@@ -221,6 +222,7 @@ int ready_kick_fd(void)
             return -1;
         }
         my_kick = fd;
+        drive_thread_begin(fd);
     }
     return my_kick;
 }
@@ -234,6 +236,7 @@ void ready_kick_drain(int kick_fd)
 
 void ready_after_fork(void)
 {
+    drive_after_fork_child();
     if (my_kick >= 0) {
         hidden_close(my_kick); /* shared with the parent otherwise */
         pthread_setspecific(kick_end, NULL);

@@ -173,7 +173,9 @@ struct sock *sock_new(int fd, int domain)
         s->pollers = NULL;
         s->waiters = 0;
         s->neg_pprev = NULL;
+        s->neg_held = 0;
         s->child_counted = false;
+        s->neg_inherited = false;
         s->neg_over = false;
         for (int i = 0; i < SOCK_NAMES; i++)
             s->name_fd[i] = -1;

@@ -53,6 +53,8 @@ struct sock {
 
     struct sock *next_free;
     bool child_counted;         /* fork.c: its conn counts the child of the last fork */
+    bool neg_inherited;         /* drive.c: it was on the list when this process was forked */
+    uint32_t neg_held;          /* drive.c: threads whose wait has its descriptor among others' */
     struct sock *neg_next, **neg_pprev; /* drive.c: negotiating connections of this process */
     bool neg_over;                      /* drive.c: its last descriptor goes: nobody puts it on the list again */
 };
