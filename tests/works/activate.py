@@ -25,7 +25,8 @@ def check(run, port, child, count=3):
        version=VERSION, at_least=3)
 def activate_inetd(run):
     port = shim.free_port()
-    return check(run, port, run.serve(port, "systemd-socket-activate", "-l", "127.0.0.1:%d" % port, "-a", "--inetd", "cat"))
+    return check(run, port, run.serve(port, "systemd-socket-activate", "-l", "127.0.0.1:%d" % port, "-a", "--inetd",
+                                      "cat"))
 
 
 @entry("systemd-socket-activate", "--accept: the connection as descriptor 3 of a Python program", needs=NEEDS,
@@ -58,4 +59,5 @@ while True:
         conn.sendall(data)
     conn.close()
 """)
-    return check(run, port, run.serve(port, "systemd-socket-activate", "-l", "127.0.0.1:%d" % port, sys.executable, script))
+    return check(run, port, run.serve(port, "systemd-socket-activate", "-l", "127.0.0.1:%d" % port, sys.executable,
+                                      script))

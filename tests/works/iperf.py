@@ -52,8 +52,8 @@ def iperf_parallel(run):
     return "both ends count the same"
 
 
-# The client sends nothing before all are connected, the server accepts nothing before the first has sent something: with
-# plain TCP the kernel connects without the server. Three of four go on plain.
+# The client sends nothing before all are connected, the server accepts nothing before the first has sent something: TCP
+# connects without the server. Those that it does not accept soon do without the upgrade.
 @entry("iperf", "-P 4: connects all before it sends", needs=["iperf"], version=VERSION, at_least=1,
        stays_plain={"withdrawn": 6})
 def iperf_barrier(run):

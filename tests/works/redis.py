@@ -70,4 +70,4 @@ def redis_replica(run):
     run.must(len(digests) == 1 and "0" * 40 not in digests, "the databases differ", *digests)
     for child in run.running[::-1]:
         run.stop(child)
-    return "%d MB and 80001 writes, the same digest on all three" % (len(first) >> 20)
+    return "%d MB and 80001 writes, the same digest on all three" % (len(first) // 1_000_000)
