@@ -24,7 +24,7 @@ LIMIT_S = 1200
 SOCKET_MODULES = """socket select selectors poll epoll asyncore asynchat httplib httpservers urllib2_localnet ftplib
     smtplib smtpd poplib imaplib telnetlib nntplib xmlrpc docxmlrpc logging wsgiref signal os eintr ssl asyncio subprocess
     multiprocessing_fork multiprocessing_spawn multiprocessing_forkserver threading io file""".split()
-TWISTED = "internet web protocols names mail words conch spread test".split()
+TWISTED = "internet web names mail words conch spread test".split()
 
 # Tests whose outcome differs, and why: patterns of names.
 KNOWN = {
@@ -33,8 +33,6 @@ KNOWN = {
     "*test_multiprocessing_*.test_pickling": "an upgraded connection is not passed over AF_UNIX",
     "*test_newtls.*.test_startTLSAfterRegisterProducer*":
         "both ends in one thread: connect() is seen to succeed after the other end was accepted, and it has reset by then",
-    "test_stop_in_callback (tornado.*":
-        "a listener that closes with a connection in its backlog is seen as an end, not as a reset",
 }
 
 
