@@ -526,6 +526,8 @@ bool drive_is_parents(struct sock *s)
 unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
 {
     unsigned n = 0, kick_n = 0;
+    if (me.kick_fd < 0 && atomic_load_explicit(&count, memory_order_relaxed) > 0)
+        ready_kick_fd(); /* who closes one of them has to be able to wake us: drive_leave */
     if (me.kick_fd >= 0 && (atomic_load_explicit(&count, memory_order_relaxed) > 0 || atomic_load(&me.conn) != NULL)) {
         fds[n] = (struct pollfd){ .fd = me.kick_fd, .events = POLLIN };
         socks[n++] = NULL;
