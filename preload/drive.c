@@ -171,8 +171,7 @@ static void note_error(struct conn *c, int err)
      */
     c->peer_reset = err == ECONNRESET &&
                     (c->neg.state == NEGOTIATE_MPA ||
-                     (c->known_shim &&
-                      local_ask((struct sockaddr *)&c->peer, c->peer_len, true) == LOCAL_ABSENT));
+                     (c->known_shim && !local_listens((struct sockaddr *)&c->peer)));
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */

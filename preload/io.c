@@ -7,8 +7,10 @@
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/reason.h"
+#include "core/base/trace.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
@@ -45,13 +47,36 @@ static ssize_t vector_len(const struct iovec *iov, size_t n)
     return (ssize_t)sum;
 }
 
+/*
+ * The program has closed fd where we cannot see it, by a system call of its own, and the number is something else by now, or
+ * nothing: what we know of it ends here.
+ */
+static bool reused(struct sock *s, int fd)
+{
+    struct stat st;
+    struct sock *now = sock_get(fd);
+    if (now != NULL)
+        sock_put(now);
+    if (now != s || (fstat(fd, &st) == 0 && st.st_ino == s->conn->ino))
+        return false;
+    trace_info("fd %d was closed behind our back", fd);
+    atomic_store(&s->unseen, true);
+    sock_drop(fd, false);
+    return true;
+}
+
+static ssize_t checked(struct sock *s, int fd, ssize_t r)
+{
+    return SW_UNLIKELY(r == -ENOTSOCK || r == -EBADF) && reused(s, fd) ? CONN_ASK_KERNEL : r;
+}
+
 /* (errno stays what it was when a call succeeds, as the kernel leaves it.) */
 static ssize_t in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
 {
     int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
     ssize_t len = vector_len(iov, n);
-    ssize_t r = len < 0 ? len : conn_recv(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT);
+    ssize_t r = len < 0 ? len : checked(s, fd, conn_recv(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT));
     errno = err;
     return r;
 }
@@ -61,7 +86,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
     int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
     ssize_t len = vector_len(iov, n);
-    ssize_t r = len < 0 ? len : conn_send(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT);
+    ssize_t r = len < 0 ? len : checked(s, fd, conn_send(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT));
     errno = err;
     return r;
 }

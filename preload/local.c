@@ -213,6 +213,14 @@ static int name_ask(const struct key *k, struct ucred *cred)
     return r;
 }
 
+bool local_listens(const struct sockaddr *addr)
+{
+    struct key k;
+    struct inet_diag_msg diag = { .idiag_state = 1 };
+    enum { LISTENING = 10 }; /* TCP_LISTEN; <netinet/tcp.h> does not go with the kernel's headers */
+    return !key_of(addr, &k) || (find_listener(&k, &diag) ? diag.idiag_state == LISTENING : diag.idiag_state != 0);
+}
+
 enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool self_ok)
 {
     (void)len;

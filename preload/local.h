@@ -21,6 +21,9 @@ enum local_answer {
     LOCAL_SELF,    /* it is this process */
 };
 
+/* Does anybody listen there on this host? (Where that cannot be found out: yes.) */
+bool local_listens(const struct sockaddr *addr);
+
 /* self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. */
 enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool self_ok);
 

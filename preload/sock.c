@@ -164,6 +164,7 @@ struct sock *sock_new(int fd, int domain)
             s->sleepers[i] = 0;
         s->kept = -1;
         s->domain = domain;
+        s->unseen = false;
         s->stay_plain = false;
         s->plain_reason = 0;
         s->port_known = false;
@@ -256,7 +257,7 @@ static bool others_sleep(struct sock *s)
 int sock_fd_now(struct sock *s, int fd)
 {
     fd_slot *slot = slot_of(fd);
-    return slot != NULL && atomic_load(slot) == s ? fd : atomic_load(&s->fd);
+    return (slot != NULL && atomic_load(slot) == s) || atomic_load(&s->unseen) ? fd : atomic_load(&s->fd);
 }
 
 /* The last descriptor goes while calls wait: one that only they know. */

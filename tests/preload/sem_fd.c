@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -414,6 +415,44 @@ static void busy_server(int s)
     say(" recv=%zu", recv_next(c, 5));
 }
 
+/* close(2) where no library sees it. */
+static void close_unseen(int fd)
+{
+#if defined(__x86_64__)
+    long r;
+    __asm__ volatile("syscall" : "=a"(r) : "a"(3L), "D"((long)fd) : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+    register long x0 __asm__("x0") = fd, x8 __asm__("x8") = 57;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8) : "memory");
+#else
+    close(fd);
+#endif
+}
+
+/* The number is a file's, or a pipe's, next. */
+static void number_reused_unseen(int s)
+{
+    char buf[16];
+    send_next(s, 10);
+    far_say("far", far_do(FAR_RECV, 10));
+    close_unseen(s);
+    int file = open("/tmp", O_TMPFILE | O_RDWR, 0600);
+    if (file < 0)
+        file = (int)must("memfd", memfd_create("file", 0));
+    say(" same=%d", file == s);
+    say_result("write", write(file, "text", 4));
+    say_result("pread", pread(file, buf, sizeof(buf), 0));
+    say_result("lseek", lseek(file, 1, SEEK_SET));
+    say_result("read", read(file, buf, sizeof(buf)));
+    close_unseen(file);
+    int ends[2];
+    must("pipe", pipe(ends));
+    say_result("pipe", write(ends[1], "octets", 6));
+    say_result("read", read(ends[0], buf, sizeof(buf)));
+    close(ends[0]);
+    say_result("closed", read(ends[0], buf, sizeof(buf)));
+}
+
 const struct scenario sem_fd[] = {
     { "dup_close", dup_close },
     { "dup2_over", dup2_over },
@@ -435,5 +474,6 @@ const struct scenario sem_fd[] = {
     { "before_accept", before_accept },
     { "before_accept_polled", before_accept_polled },
     { "busy_server", busy_server },
+    { "number_reused_unseen", number_reused_unseen },
     { NULL, NULL },
 };
