@@ -352,7 +352,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
         return;
     if (conn_undecided(c))
         last_words(s, c, fd);
-    int r = drive_sock(s, true); /* a Hello that waits */
+    int r = drive_sock(s, false); /* a Hello that waits; another thread may just be at it */
     if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || linger_s(fd) == 0)
         return;
     REAL(shutdown)(fd, SHUT_WR);
