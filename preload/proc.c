@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,6 +80,15 @@ bool proc_is_borrowed(void)
     return proc_ready == 2 && rawsys4(__NR_getpid, 0, 0, 0, 0) != proc.pid;
 }
 
+/* May the file not grow that far? (The kernel would answer by SIGXFSZ.) */
+static bool beyond_limit(int fd, size_t len)
+{
+    struct rlimit lim;
+    struct stat st;
+    return getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY && fstat(fd, &st) == 0 &&
+           S_ISREG(st.st_mode) && (rlim_t)st.st_size + len > lim.rlim_cur;
+}
+
 void proc_stats_write(const char *line, size_t len)
 {
     int err = errno;
@@ -85,7 +96,7 @@ void proc_stats_write(const char *line, size_t len)
     if (fd < 0) {
         trace_error("%s: cannot be opened: errno %d", proc.set.stats_file, -fd);
     } else {
-        if (rawsys_write(fd, line, len) != (ssize_t)len)
+        if (beyond_limit(fd, len) || rawsys_write(fd, line, len) != (ssize_t)len)
             trace_error("%s: a statistics line could not be written", proc.set.stats_file);
         rawsys4(__NR_close, fd, 0, 0, 0);
     }
@@ -133,7 +144,8 @@ static void log_to_file(void *arg, const char *line, size_t len)
     int fd = rawsys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return;
-    rawsys_write(fd, line, len);
+    if (!beyond_limit(fd, len))
+        rawsys_write(fd, line, len);
     rawsys4(__NR_close, fd, 0, 0, 0);
 }
 

@@ -57,6 +57,7 @@ preload_tests += tests/preload/hostile.test
 preload_tests += tests/preload/kill.test
 preload_tests += tests/preload/early.test
 preload_tests += tests/preload/exec.test
+preload_tests += tests/preload/startup.test
 preload_tests += tests/preload/asyncio.test
 preload_tests += tests/preload/http.test
 preload_tests += tests/preload/iperf3.test
@@ -89,6 +90,12 @@ tests_preload_p2p_SOURCES = tests/preload/p2p.c
 tests_preload_p2p_CFLAGS = $(preload_program_cflags)
 tests_preload_p2p_LDFLAGS = $(program_ldflags)
 tests_preload_p2p_LDADD =
+
+preload_programs += tests/preload/startup
+tests_preload_startup_SOURCES = tests/preload/startup.c
+tests_preload_startup_CFLAGS = $(preload_program_cflags)
+tests_preload_startup_LDFLAGS = $(program_ldflags)
+tests_preload_startup_LDADD =
 
 preload_programs += tests/preload/sem
 tests_preload_sem_SOURCES = \
