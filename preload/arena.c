@@ -215,6 +215,14 @@ static struct arena *arena_given(int fd)
     return &arenas[arenas_n++];
 }
 
+void arena_learn(int fd)
+{
+    pthread_mutex_lock(&lock);
+    if (arena_given(fd) == NULL)
+        trace_error("fd %d: not an arena of a library like this one", fd);
+    pthread_mutex_unlock(&lock);
+}
+
 int arena_attach(int fd, void *p, size_t len)
 {
     len = whole_pages(len);

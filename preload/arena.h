@@ -32,6 +32,8 @@ int arena_fd(const void *p);
  * before). -EINVAL: fd is no arena of a library like this one; -EEXIST: the place is taken; -ENOMEM.
  */
 int arena_attach(int fd, void *p, size_t len) SW_MUST;
+/* Another program's arena, from which something will be mapped: our own, if there is none yet, keeps out of its range. */
+void arena_learn(int fd);
 
 void arena_after_fork(void);
 

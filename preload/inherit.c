@@ -24,6 +24,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/arena.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
@@ -134,8 +135,8 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
     int fd = arena_for_next(in, at.arena_fd, seen);
     if (fd < 0)
         return false;
-    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u", in->n > 0 ? ";" : "",
-                               (uintmax_t)ino, fd, at.block, at.slot);
+    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u", in->n > 0 ? ";" : "",
+                               (uintmax_t)ino, fd, at.block, at.slot, !in->spawn && holders_alone(&c->holders) ? 0u : 1u);
     in->handed[in->n++] = c;
     if (in->spawn)
         holders_expect_child(&c->holders, proc.pid);
@@ -308,6 +309,7 @@ void inherit_failed(struct inherit *in)
 struct given {
     ino_t ino;
     struct conn_place at;
+    unsigned shared; /* others had it as well */
     int fd; /* where it was found, -1 */
 };
 
@@ -319,7 +321,8 @@ static unsigned parse(const char *text, struct given **out)
         uintmax_t ino;
         struct given g = { .fd = -1 };
         int used = 0;
-        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u%n", &ino, &g.at.arena_fd, &g.at.block, &g.at.slot, &used) != 4 || used == 0)
+        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u%n", &ino, &g.at.arena_fd, &g.at.block, &g.at.slot, &g.shared, &used) != 5 ||
+            used == 0)
             break;
         if (n == cap) {
             cap = cap ? 2 * cap : 16;
@@ -347,8 +350,9 @@ static void take_up_given(int fd, int domain, struct given *g)
     struct conn *c = conn_take_up(&g->at);
     struct sock *s = c != NULL ? sock_new(fd, domain) : NULL;
     if (s == NULL) {
-        trace_error("fd %d: an accelerated connection of the former program cannot be taken over; it is ended", fd);
-        REAL(shutdown)(fd, SHUT_RDWR);
+        trace_error("fd %d: an accelerated connection of the former program cannot be taken over", fd);
+        if (!g->shared) /* what the others have goes on */
+            REAL(shutdown)(fd, SHUT_RDWR);
         if (c != NULL)
             conn_release(c);
         return;
@@ -529,6 +533,8 @@ void inherit_start(void)
     struct taking t = { 0 };
     const char *text = secure_getenv(INHERIT_VAR);
     t.given_n = parse(text, &t.given);
+    for (unsigned i = 0; i < t.given_n; i++)
+        arena_learn(t.given[i].at.arena_fd);
     DIR *dir = opendir("/proc/self/fd");
     if (dir != NULL) {
         for (struct dirent *e; (e = readdir(dir)) != NULL;) {
