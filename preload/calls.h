@@ -106,5 +106,7 @@ SW_CALL(int, __fcntl, (int fd, int cmd, ...), (fd, cmd))
 SW_CALL(int, __poll, (struct pollfd *fds, nfds_t n, int timeout_ms), (fds, n, timeout_ms))
 SW_CALL(int, __select, (int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout), (n, r, w, e, timeout))
 SW_CALL(pid_t, __fork, (void), ())
+SW_CALL(int, io_uring_queue_init, (unsigned entries, struct io_uring *ring, unsigned flags), (entries, ring, flags))
+SW_CALL(int, io_uring_queue_init_params, (unsigned entries, struct io_uring *ring, struct io_uring_params *params), (entries, ring, params))
 SW_CALL(long, syscall, (long number, ...), (number))
 /* clang-format on */

@@ -183,6 +183,14 @@ int conn_tx_flush(struct conn *c, int fd, bool block)
     return 0;
 }
 
+static bool start_job(struct conn *c)
+{
+    proc_making_ring = true;
+    int r = transport_now()->send_start(&c->job);
+    proc_making_ring = false;
+    return r == 0;
+}
+
 void conn_tx_later(struct conn *c, int fd)
 {
     const struct iovec *iov;
@@ -196,7 +204,7 @@ void conn_tx_later(struct conn *c, int fd)
     c->job.iov = (struct iovec *)(uintptr_t)iov;
     c->job.iov_n = (uint32_t)n;
     c->job_len = len;
-    c->job_runs = transport_now()->send_start(&c->job) == 0;
+    c->job_runs = start_job(c);
 }
 
 int conn_tx_push(struct conn *c, int fd)
@@ -243,7 +251,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
         c->job_len = len;
         pthread_mutex_lock(&finishing_lock);
         bool room = finishing_n < FINISHING_MAX;
-        if (room && transport_now()->send_start(&c->job) == 0) {
+        if (room && start_job(c)) {
             c->job_runs = true;
             atomic_fetch_add(&s->refs, 1);
             finishing[finishing_n++] = s;

@@ -44,6 +44,7 @@ static pthread_mutex_t transport_lock = PTHREAD_MUTEX_INITIALIZER; /* protects t
 _Atomic int proc_ready;
 
 __thread bool proc_unwinding;
+__thread bool proc_making_ring;
 
 /* ---- small services ---- */
 
@@ -294,7 +295,9 @@ const struct transport_ops *transport_now(void)
     if (t == NULL) {
         const char *why = "";
         int want = proc.set.io == SETTINGS_IO_URING ? 1 : proc.set.io == SETTINGS_IO_SYSCALL ? 0 : -1;
+        proc_making_ring = true;
         t = transport_choose(want, &env, &why);
+        proc_making_ring = false;
         trace_info("transport %s: %s", t->name, why);
         atomic_store(&transport, t);
     }

@@ -19,6 +19,26 @@
 #include "preload/sandbox.h"
 #include "preload/segv.h"
 
+/* liburing makes its system calls by itself. A program's ring may wait for sockets, and move their octets, unseen. */
+static int ring_made(int r)
+{
+    if (r >= 0 && !proc_making_ring)
+        atomic_store(&proc.own_uring, true);
+    return r;
+}
+
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+{
+    return ring_made(REAL(io_uring_queue_init)(entries, ring, flags));
+}
+
+int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params);
+int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params)
+{
+    return ring_made(REAL(io_uring_queue_init_params)(entries, ring, params));
+}
+
 void _exit(int status)
 {
     proc_finish();

@@ -21,6 +21,9 @@
 #include <sys/uio.h>
 #include <time.h>
 
+struct io_uring;
+struct io_uring_params;
+
 struct real_calls {
 #define SW_CALL(ret, name, params, args) ret(*name) params;
 #include "preload/calls.h"
