@@ -58,6 +58,7 @@ preload_tests += tests/preload/kill.test
 preload_tests += tests/preload/early.test
 preload_tests += tests/preload/exec.test
 preload_tests += tests/preload/startup.test
+preload_tests += tests/preload/storm.test
 preload_tests += tests/preload/asyncio.test
 preload_tests += tests/preload/http.test
 preload_tests += tests/preload/iperf3.test
@@ -96,6 +97,17 @@ tests_preload_startup_SOURCES = tests/preload/startup.c
 tests_preload_startup_CFLAGS = $(preload_program_cflags)
 tests_preload_startup_LDFLAGS = $(program_ldflags)
 tests_preload_startup_LDADD =
+
+preload_programs += tests/preload/storm
+tests_preload_storm_SOURCES = \
+    tests/preload/storm.c \
+    tests/preload/storm.h \
+    tests/preload/storm_conns.c \
+    tests/preload/storm_ops.c \
+    tests/preload/storm_stream.c
+tests_preload_storm_CFLAGS = $(preload_program_cflags)
+tests_preload_storm_LDFLAGS = $(program_ldflags)
+tests_preload_storm_LDADD =
 
 preload_programs += tests/preload/sem
 tests_preload_sem_SOURCES = \
