@@ -185,8 +185,9 @@ int conn_tx_flush(struct conn *c, int fd, bool block)
 
 static bool start_job(struct conn *c)
 {
+    const struct transport_ops *t = transport_now();
     proc_making_ring = true;
-    int r = transport_now()->send_start(&c->job);
+    int r = t->send_start(&c->job);
     proc_making_ring = false;
     return r == 0;
 }
