@@ -346,7 +346,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
             return -EAGAIN;
         sock_sleep(s);
         fd = sock_fd_now(s, fd);
-        if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s))
+        if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s) && !conn_ring_busy())
             r = await_first(fd);
         else
             r = drive_wait(fd, (short)c->kernel_wants, deadline, s);

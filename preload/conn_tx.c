@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
@@ -130,9 +131,10 @@ static int out_once(struct conn *c, int fd, int flags)
     int r = out_some(c, fd, flags | MSG_DONTWAIT);
     if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
         return r;
-    uint64_t end = conn_ring_busy() ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
-    if (end == 0)
+    if (!conn_ring_busy())
         return out_some(c, fd, flags);
+    /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
+    uint64_t end = drive_call_deadline(fd, SO_SNDTIMEO);
     while (r == -EAGAIN || r == -EINPROGRESS) {
         turn_sleep(&c->tx);
         int ready = drive_wait(fd, POLLOUT, end, NULL);
@@ -197,6 +199,10 @@ void conn_tx_later(struct conn *c, int fd)
     const struct iovec *iov;
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);
+    if (n > 1) {
+        iwarp_out_join(&c->ep);
+        n = iwarp_out(&c->ep, &iov, &len);
+    }
     /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
     if (n == 0 || c->job_runs || atomic_load(&c->holders.n) != 1 || sandbox_on())
         return;
@@ -244,7 +250,17 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     const struct iovec *iov;
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);
+    if (n > 1) {
+        iwarp_out_join(&c->ep);
+        n = iwarp_out(&c->ep, &iov, &len);
+    }
     if (own >= 0 && n > 0) {
+        /*
+         * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send: the
+         * program's time-out would end it, and the close would follow.
+         */
+        const struct timeval never = { 0 };
+        REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
         c->job.fd = own;
         c->job.then = TRANSPORT_THEN_CLOSE;
         c->job.iov = (struct iovec *)(uintptr_t)iov;

@@ -172,6 +172,12 @@ void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
 struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep);
 
 /*
+ * Makes one iovec of what is queued, by copying it to out_buf, if that has room. For a batch without posted memory, such as
+ * out_detach leaves; another one is not touched.
+ */
+void iwarp_out_join(struct iwarp_ep *ep);
+
+/*
  * How many octets of posted memory iwarp_out_detach would copy: 0 if the batch can be cut without looking at it.
  */
 size_t iwarp_out_borrowed(const struct iwarp_ep *ep);

@@ -286,3 +286,32 @@ struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
     ep->tx.out_end = ep->tx.out_used > 0 ? ep->tx.queued : 0;
     return cut;
 }
+
+void iwarp_out_join(struct iwarp_ep *ep)
+{
+    struct iovec *first = &ep->tx.iov[ep->tx.iov_first];
+    uint8_t *end = ep->cfg.out_buf + ep->tx.out_used;
+    size_t len = ep->tx.queued - ep->tx.sent, copied = 0;
+    uint32_t i = ep->tx.iov_first;
+
+    if (iwarp_batch_empty(ep) || ep->tx.iov_n - ep->tx.iov_first < 2)
+        return;
+    for (uint32_t k = i; k < ep->tx.iov_n; k++)
+        if (borrowed(ep, &ep->tx.iov[k]))
+            return;
+    /* The first one often is the copy that the rest can be put behind. */
+    if (within(first->iov_base, ep->cfg.out_buf, ep->cfg.out_cap) &&
+        (uint8_t *)first->iov_base + first->iov_len == end)
+        i++;
+    if (len - (i > ep->tx.iov_first ? first->iov_len : 0) > ep->cfg.out_cap - ep->tx.out_used)
+        return;
+    uint8_t *base = i > ep->tx.iov_first ? first->iov_base : end;
+    for (; i < ep->tx.iov_n; i++) {
+        memcpy(end + copied, ep->tx.iov[i].iov_base, ep->tx.iov[i].iov_len);
+        copied += ep->tx.iov[i].iov_len;
+    }
+    *first = (struct iovec){ .iov_base = base, .iov_len = len };
+    ep->tx.iov_n = ep->tx.iov_first + 1;
+    ep->tx.out_used += copied;
+    ep->tx.out_end = ep->tx.queued;
+}

@@ -76,7 +76,7 @@ struct transport_ops {
     bool (*send_over)(struct transport_job *job, bool wait);
     /* Stops it: over afterwards, result = what went before. Does nothing in another process. */
     void (*send_cancel)(struct transport_job *job);
-    /* Requests of this thread are under way: their completion may interrupt a wait with EINTR. */
+    /* Requests of this thread are under way, or just were: their end may interrupt a wait with EINTR. */
     bool (*thread_busy)(void);
     /*
      * In the parent, before a fork: stops this process' jobs but those with THEN_CLOSE, so that both

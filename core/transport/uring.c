@@ -32,6 +32,12 @@
 #define BEHIND_BIT 2u            /* beside the job's address: the shutdown or close behind its send */
 #define NAP_NS 1000000l          /* a ring without descriptor can only be looked at */
 #define LOST_CANCEL_NS 1000000000ll
+/*
+ * When the kernel has handed a request to a worker of its own, which it does with one that found room too little too often,
+ * the worker lets go of it only after the completion is visible, and that interrupts the thread as well. How much later nobody
+ * tells: as long as it has the processor to wait for.
+ */
+#define LET_GO_NS 1000000000ull
 
 struct ring {
     struct io_uring io;
@@ -44,6 +50,7 @@ struct ring {
     bool orphan;   /* lost, and its thread has another one: goes with its last job */
     _Atomic bool used;
     _Atomic int running;
+    _Atomic uint64_t over_ns; /* when the last one was over, 0: long ago */
     /* All rings ever made; never freed, since a late thread may be about to look at one. */
     struct ring *next;
 };
@@ -139,6 +146,7 @@ static void job_over(struct ring *r, struct transport_job *job, ssize_t result)
     if (job->next != NULL)
         job->next->pprev = job->pprev;
     job->result = result;
+    atomic_store(&r->over_ns, now_ns());
     atomic_fetch_sub(&r->running, 1);
     atomic_store(&job->over, true); /* from here on the owner may do with it as he likes */
 }
@@ -328,6 +336,7 @@ static struct ring *ring_get(void)
         return NULL;
     }
     r->open = true;
+    atomic_store(&r->over_ns, 0);
     pthread_once(&thread_end_once, thread_end_make);
     pthread_setspecific(thread_end, r);
     my_ring = r;
@@ -352,7 +361,14 @@ static int submit(struct ring *r, struct transport_job *job)
     if (io_uring_sq_space_left(&r->io) < 2)
         return -EAGAIN;
     send = io_uring_get_sqe(&r->io);
-    io_uring_prep_sendmsg(send, job->fd, &job->msg, MSG_NOSIGNAL | MSG_WAITALL);
+    /*
+     * One that has found too little room too often is given to a worker, which is to sleep in the socket's send. With
+     * sendmsg it would not on a socket that does not block, but give up.
+     */
+    if (job->iov_n == 1)
+        io_uring_prep_send(send, job->fd, job->iov->iov_base, job->iov->iov_len, MSG_NOSIGNAL | MSG_WAITALL);
+    else
+        io_uring_prep_sendmsg(send, job->fd, &job->msg, MSG_NOSIGNAL | MSG_WAITALL);
     send->user_data = (uint64_t)(uintptr_t)job;
     job->left = 1;
     if (job->then == TRANSPORT_THEN_CLOSE) {
@@ -444,7 +460,18 @@ static void send_cancel(struct transport_job *job)
 
 static bool thread_busy(void)
 {
-    return my_ring != NULL && atomic_load(&my_ring->running) > 0;
+    struct ring *r = my_ring;
+    if (r == NULL)
+        return false;
+    if (atomic_load(&r->running) > 0)
+        return true;
+    uint64_t over = atomic_load(&r->over_ns);
+    if (over == 0)
+        return false;
+    if (now_ns() < over + LET_GO_NS)
+        return true;
+    atomic_compare_exchange_strong(&r->over_ns, &over, 0);
+    return false;
 }
 
 static void before_fork(void)

@@ -827,10 +827,10 @@ static int post_kth(int k, uint32_t stag, uint8_t *mem)
 }
 
 /*
- * Sends n octets, detaches, spoils the memory, posts again what was dropped, and sees that all
+ * Sends n octets, detaches, joins what is left or not, spoils the memory, posts again what was dropped, and sees that all
  * arrives. False if the batch has no more than n octets.
  */
-static bool detach_at(size_t n, uint8_t rtr)
+static bool detach_at(size_t n, uint8_t rtr, bool join)
 {
     static uint8_t mem[512];
     struct endpoint_event ev;
@@ -864,6 +864,15 @@ static bool detach_at(size_t n, uint8_t rtr)
     cut = iwarp_out_detach(&p.a.ep);
     cr_assert_leq(cut.frames, 4u);
     memset(mem, 0xee, sizeof(mem));
+    if (join) {
+        size_t before;
+
+        iwarp_out(&p.a.ep, &iov, &before);
+        iwarp_out_join(&p.a.ep);
+        cr_assert_leq(iwarp_out(&p.a.ep, &iov, &len), 1u, "at %zu", n);
+        cr_assert_eq(len, before, "at %zu", n);
+        iwarp_out_join(&p.a.ep); /* twice is as good as once */
+    }
     iovs = iwarp_out(&p.a.ep, &iov, &len);
     for (size_t i = 0; i < iovs; i++)
         cr_assert((uint8_t *)iov[i].iov_base < mem ||
@@ -899,12 +908,27 @@ Test(iwarp, a_batch_detached_at_any_octet_goes_on_with_nothing_lost_or_repeated)
     static const uint8_t kinds[] = { 0, MPA_RTR_SEND, MPA_RTR_WRITE, MPA_RTR_READ };
 
     for (size_t k = 0; k < sizeof(kinds); k++) {
-        size_t n = 0;
+        for (unsigned join = 0; join < 2; join++) {
+            size_t n = 0;
 
-        while (detach_at(n, kinds[k]))
-            n++;
-        cr_expect_gt(n, 500u);
+            while (detach_at(n, kinds[k], join))
+                n++;
+            cr_expect_gt(n, 500u);
+        }
     }
+}
+
+Test(iwarp, a_batch_with_posted_memory_is_not_joined)
+{
+    const struct iovec *iov;
+    size_t len;
+
+    setup(0);
+    cr_assert_eq(side_send(&p.a, "H", 1, data, 100), 0);
+    cr_assert_gt(iwarp_out(&p.a.ep, &iov, &len), 1u);
+    iwarp_out_join(&p.a.ep);
+    cr_expect_gt(iwarp_out(&p.a.ep, &iov, &len), 1u);
+    pair_fini(&p);
 }
 
 Test(iwarp, detach_of_an_unsent_batch_drops_all_but_the_rtr)

@@ -357,6 +357,8 @@ static uint64_t run(void)
         switch (rnd(12)) {
         case 0:
             detach(d);
+            if (rnd(2))
+                iwarp_out_join(&d->from->ep);
             break;
         case 1:
         case 2:
