@@ -163,6 +163,12 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
     return known_plain(peer) ? REASON_CACHED_PLAIN : REASON_NONE;
 }
 
+/* The kernel's connect was up: a peer that reset it since is told by the next call. 0 or -errno. */
+static int told_by_connect(struct conn *c)
+{
+    return c->peer_closed || atomic_load(&c->so_error) == ECONNRESET ? 0 : -atomic_exchange(&c->so_error, 0);
+}
+
 /* Blocking: until it is decided. Both turns held. */
 static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
@@ -191,8 +197,7 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
         if (r < 0 && r != -EINTR)
             break;
     }
-    /* (A peer that reset after it had answered is told by the first read.) */
-    return c->peer_closed ? 0 : -atomic_exchange(&c->so_error, 0);
+    return told_by_connect(c);
 }
 
 static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
@@ -228,7 +233,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     } else if (r == 0) {
         drive_add(s);
         drive_step(s);
-        r = conn_state(c) == CONN_NEGOTIATING ? -EINPROGRESS : -atomic_exchange(&c->so_error, 0);
+        r = conn_state(c) == CONN_NEGOTIATING ? -EINPROGRESS : told_by_connect(c);
     } else if (r == -EINPROGRESS || r == -EINTR) {
         drive_add(s);
     } else {
