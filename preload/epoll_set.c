@@ -126,7 +126,7 @@ int epoll_created(int epfd)
 {
     if (epfd < 0 || !proc_on() || proc_is_borrowed())
         return epfd;
-    sock_drop(epfd, false);
+    sock_drop(epfd);
     epoll_closed(epfd);
     shared_make();
     struct epset *set = set_make(epfd);

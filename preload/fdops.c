@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "preload/cancel.h"
@@ -23,16 +24,16 @@
 #include "preload/real.h"
 #include "preload/stdio.h"
 
-/* fd is about to go (closed or replaced). A vfork child's descriptors are its own, our tables its parent's. */
-void fdops_leaves(int fd)
+/* A vfork child's descriptors are its own, our tables its parent's. */
+struct sock *fdops_leaves(int fd, bool replaced)
 {
     int err = errno;
-    struct sock *s = sock_get(fd);
+    struct sock *s = sock_get(fd), *left = NULL;
     bool set = epoll_tracks(fd);
     if ((s != NULL || set) && !proc_is_borrowed()) {
         struct cancel hold = cancel_hold();
         if (s != NULL)
-            sock_drop(fd, true);
+            left = sock_leave(fd, replaced);
         if (set)
             epoll_closed(fd);
         cancel_restore(hold);
@@ -40,38 +41,73 @@ void fdops_leaves(int fd)
     if (s != NULL)
         sock_put(s);
     errno = err; /* the call itself says what there is to say */
+    return left;
+}
+
+void fdops_left(int fd, struct sock *s)
+{
+    if (s == NULL)
+        return;
+    int err = errno;
+    struct cancel hold = cancel_hold();
+    sock_left(fd, s);
+    cancel_restore(hold);
+    errno = err;
 }
 
 int close(int fd)
 {
-    if (proc_on()) {
-        if (SW_UNLIKELY(hidden_is(fd))) {
-            errno = EBADF; /* as far as the program knows, it is not open */
-            return -1;
-        }
-        fdops_leaves(fd);
+    if (!proc_on())
+        return REAL(close)(fd);
+    if (SW_UNLIKELY(hidden_is(fd)) || sock_is_leaving(fd)) {
+        errno = EBADF; /* as far as the program knows, it is not open */
+        return -1;
     }
-    return REAL(close)(fd);
+    struct sock *s = fdops_leaves(fd, false);
+    int r = REAL(close)(fd);
+    fdops_left(fd, s);
+    return r;
 }
 
-static void leave_range(unsigned first, unsigned last)
+/* The real call, around descriptors of ours. */
+static int close_but_ours(unsigned first, unsigned last, int flags)
 {
-    unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit();
-    for (unsigned fd = first; fd <= last && (fd < socks || fd < sets); fd++)
-        fdops_leaves((int)fd);
-}
-
-int close_range(unsigned first, unsigned last, int flags)
-{
-    if (proc_on() && first <= last && !(flags & (int)CLOSE_RANGE_CLOEXEC) && !proc_is_borrowed())
-        leave_range(first, last);
-    if (first > last || !proc_on())
-        return REAL(close_range)(first, last, flags);
     int r = 0;
     for (int ours; r == 0 && (ours = hidden_next(first, last)) >= 0; first = (unsigned)ours + 1)
         if ((unsigned)ours > first)
             r = REAL(close_range)(first, (unsigned)ours - 1, flags);
     return r < 0 || first > last ? r : REAL(close_range)(first, last, flags);
+}
+
+#define AT_A_TIME 64u
+
+int close_range(unsigned first, unsigned last, int flags)
+{
+    if (first > last || !proc_on())
+        return REAL(close_range)(first, last, flags);
+    if ((flags & (int)CLOSE_RANGE_CLOEXEC) || proc_is_borrowed())
+        return close_but_ours(first, last, flags);
+    unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit();
+    unsigned limit = socks > sets ? socks : sets, fd = first;
+    int r;
+    do {
+        struct {
+            int fd;
+            struct sock *left;
+        } known[AT_A_TIME];
+        unsigned n = 0;
+        for (; fd <= last && fd < limit && n < AT_A_TIME; fd++)
+            if ((known[n].left = fdops_leaves((int)fd, false)) != NULL)
+                known[n++].fd = (int)fd;
+        bool end = fd > last || fd >= limit;
+        r = close_but_ours(first, end ? last : fd - 1, flags);
+        for (unsigned i = 0; i < n; i++)
+            fdops_left(known[i].fd, known[i].left);
+        first = fd;
+        if (end)
+            break;
+    } while (r == 0);
+    return r;
 }
 
 void closefrom(int lowfd)
@@ -80,70 +116,103 @@ void closefrom(int lowfd)
         REAL(closefrom)(lowfd); /* a kernel before 5.9 */
 }
 
-static void follow(int fd, int fd2)
+/* Does fd name the open file of s, which has a connection? */
+static bool names(int fd, const struct sock *s)
 {
-    struct sock *s = sock_get(fd), *old = sock_get(fd2);
-    bool set = epoll_tracks(fd) || epoll_tracks(fd2);
-    if (old != NULL)
-        sock_put(old);
-    if ((s == NULL && old == NULL && !set) || proc_is_borrowed()) {
-        if (s != NULL)
-            sock_put(s);
-        return;
-    }
-    if (s != NULL) {
-        sock_dup(s, fd2);
-        sock_put(s);
-    } else {
-        sock_drop(fd2, false);
-    }
-    if (set)
-        epoll_duped(fd, fd2);
+    struct stat st;
+    return s->conn == NULL || s->conn->ino == 0 || (fstat(fd, &st) == 0 && st.st_ino == s->conn->ino);
 }
 
-/* fd2 is a new name for what fd names. */
-static int duped(int fd, int fd2)
+/* fd2 is a new name for what fd, s before the call, named. False: another thread has closed that meanwhile. */
+static bool follow(int fd, struct sock *s, int fd2)
+{
+    bool set = epoll_tracks(fd) || epoll_tracks(fd2), done = true;
+    if (s != NULL && names(fd2, s))
+        done = sock_dup(s, fd2);
+    else
+        sock_drop(fd2);
+    if (set && done)
+        epoll_duped(fd, fd2);
+    return done;
+}
+
+/* The end of a call that makes fd2 a new name for what fd, s before the call, names. Takes the reference. */
+static int duped(int fd, struct sock *s, int fd2)
 {
     if (fd2 >= 0 && proc_on()) {
-        follow(fd, fd2);
-        stdio_changed(fd2);
+        int err = errno;
+        if (!proc_is_borrowed() && !follow(fd, s, fd2)) {
+            REAL(close)(fd2);
+            err = EBADF;
+            fd2 = -1;
+        } else {
+            stdio_changed(fd2);
+        }
+        errno = err;
     }
+    if (s != NULL)
+        sock_put(s);
     return fd2;
+}
+
+/* What fd names, before the call. False: another thread is closing it. */
+static bool to_dup(int fd, struct sock **s)
+{
+    *s = proc_on() ? sock_get(fd) : NULL;
+    if (*s != NULL || !sock_is_leaving(fd))
+        return true;
+    errno = EBADF;
+    return false;
 }
 
 int dup(int fd)
 {
-    return duped(fd, REAL(dup)(fd));
+    struct sock *s;
+    return to_dup(fd, &s) ? duped(fd, s, REAL(dup)(fd)) : -1;
 }
 
-static void replaced(int fd, int fd2)
+static struct sock *replaced(int fd, int fd2)
 {
     /* Only if the call will succeed: fd must be open. */
-    if (proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0)
-        fdops_leaves(fd2);
+    return proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0 ? fdops_leaves(fd2, true) : NULL;
 }
 
 int dup2(int fd, int fd2)
 {
-    replaced(fd, fd2);
+    struct sock *s;
+    if (!to_dup(fd, &s))
+        return -1;
+    struct sock *old = replaced(fd, fd2);
     int r = REAL(dup2)(fd, fd2);
-    return fd == fd2 ? r : duped(fd, r);
+    if (fd != fd2)
+        r = duped(fd, s, r);
+    else if (s != NULL)
+        sock_put(s);
+    fdops_left(fd2, old);
+    return r;
 }
 
 int dup3(int fd, int fd2, int flags)
 {
+    struct sock *s, *old = NULL;
+    if (!to_dup(fd, &s))
+        return -1;
     if ((flags & ~O_CLOEXEC) == 0)
-        replaced(fd, fd2);
-    return duped(fd, REAL(dup3)(fd, fd2, flags));
+        old = replaced(fd, fd2);
+    int r = duped(fd, s, REAL(dup3)(fd, fd2, flags));
+    fdops_left(fd2, old);
+    return r;
 }
 
 static int fcntl_arg(int fd, int cmd, void *arg)
 {
+    if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) {
+        struct sock *s;
+        return to_dup(fd, &s) ? duped(fd, s, REAL(fcntl)(fd, cmd, arg)) : -1;
+    }
     int r = REAL(fcntl)(fd, cmd, arg);
     if (r < 0 || !proc_on())
         return r;
-    if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
-        return duped(fd, r);
     if (cmd == F_SETFL) {
         struct sock *s = sock_get(fd);
         if (s != NULL) {

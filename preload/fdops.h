@@ -4,7 +4,15 @@
 #ifndef SW_PRELOAD_FDOPS_H
 #define SW_PRELOAD_FDOPS_H
 
-/* fd is about to be closed or replaced: as close() does before the real call. */
-void fdops_leaves(int fd);
+#include <stdbool.h>
+
+struct sock;
+
+/*
+ * fd is about to be closed or replaced: as close() does before the real call, and after it. What the first gives is for the
+ * second (sock_left).
+ */
+struct sock *fdops_leaves(int fd, bool replaced);
+void fdops_left(int fd, struct sock *s);
 
 #endif

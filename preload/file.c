@@ -67,6 +67,10 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
 ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
     struct sock *s = sock_get_active(out);
+    if (s == NULL && sock_is_leaving(out)) {
+        errno = EBADF;
+        return -1;
+    }
     if (s == NULL)
         return REAL(sendfile64)(out, in, off, len);
     ssize_t r = file_to_conn(s, out, in, off, len);
@@ -148,7 +152,9 @@ ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, u
 {
     struct sock *from = sock_get_active(in), *to = sock_get_active(out);
     ssize_t r = CONN_ASK_KERNEL;
-    if (from != NULL && to == NULL && in_off == NULL)
+    if ((from == NULL && sock_is_leaving(in)) || (to == NULL && sock_is_leaving(out)))
+        r = -EBADF;
+    else if (from != NULL && to == NULL && in_off == NULL)
         r = conn_to_pipe(from, in, out, len, flags);
     else if (to != NULL && from == NULL && out_off == NULL && in_off == NULL)
         r = pipe_to_conn(to, in, out, len, flags);

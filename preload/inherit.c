@@ -462,7 +462,7 @@ void inherit_passed(int fd)
     struct sockaddr_storage local;
     socklen_t len = sizeof(local);
     struct same w = { .ino = inode_of(fd) };
-    sock_drop(fd, false);
+    sock_drop(fd);
     if (w.ino != 0 && is_tcp(fd, &domain, &listens) && listens &&
         REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0) {
         sock_each(find_same, &w); /* it may have come from this very process */

@@ -61,7 +61,7 @@ static bool reused(struct sock *s, int fd)
         return false;
     trace_info("fd %d was closed behind our back", fd);
     atomic_store(&s->unseen, true);
-    sock_drop(fd, false);
+    sock_drop(fd);
     return true;
 }
 
@@ -115,6 +115,15 @@ static int drive_before(int fd, int flags)
     return r == 0 || r == -EINTR ? -1 : 0;
 }
 
+/* Another thread is closing fd: the number is no good, and the kernel's socket, which is open still, not for the program. */
+static bool leaving(int fd)
+{
+    if (SW_LIKELY(!sock_is_leaving(fd)))
+        return false;
+    errno = EBADF;
+    return true;
+}
+
 /*
  * IN(fd, iov, n, flags, real call): the real call for descriptors that are not ours, and for those that turned out plain
  * during the call (when `fd` may be another name of it: another thread may have closed the first).
@@ -123,7 +132,7 @@ static int drive_before(int fd, int flags)
     do {                                                            \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
-            return drive_before(fd, flags) < 0 ? -1 : call;         \
+            return leaving(fd) || drive_before(fd, flags) < 0 ? -1 : call; \
         ssize_t r_ = result(in_iov(s_, fd, iov, n, flags));         \
         if (r_ == CONN_ASK_KERNEL) {                                \
             fd = sock_fd_now(s_, fd);                               \
@@ -173,8 +182,9 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
     do {                                                            \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
-            return SW_UNLIKELY(conn_ring_busy()) && ring_would_cut(fd, flags) \
-                ? out_in_pieces(fd, iov, n, flags) : call;          \
+            return leaving(fd) ? -1                                 \
+                   : SW_UNLIKELY(conn_ring_busy()) && ring_would_cut(fd, flags) \
+                       ? out_in_pieces(fd, iov, n, flags) : call;   \
         ssize_t r_ = result(out_iov(s_, fd, iov, n, flags));        \
         if (r_ == CONN_ASK_KERNEL) {                                \
             fd = sock_fd_now(s_, fd);                               \
@@ -250,7 +260,7 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     struct iovec v = one(buf, cut(len));
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
-        return drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+        return leaving(fd) || drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     ssize_t r = in_iov(s, fd, &v, 1, flags);
     if (r >= 0 && from != NULL)
         r = no_address(r, from_len);
@@ -311,7 +321,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     if (s == NULL || msg == NULL) {
         if (s != NULL)
             sock_put(s);
-        else if (drive_before(fd, flags) < 0)
+        else if (leaving(fd) || drive_before(fd, flags) < 0)
             return -1;
         ssize_t r = REAL(recvmsg)(fd, msg, flags);
         if (r >= 0 && msg->msg_controllen > 0 && proc_on())
@@ -377,7 +387,7 @@ int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec
 {
     struct sock *s = sock_get_active(fd);
     if (s == NULL) {
-        int r = drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+        int r = leaving(fd) || drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
         for (int i = 0; i < r && proc_on(); i++)
             passed(&vec[i].msg_hdr);
         return r;
@@ -507,6 +517,8 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
     struct sock *s = sock_get_active(fd);
+    if (s == NULL && leaving(fd))
+        return -1;
     if (s == NULL && passes_any(msg) && passing(msg) < 0) {
         errno = EOPNOTSUPP;
         return -1;
@@ -548,7 +560,7 @@ int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
-        return REAL(sendmmsg)(fd, vec, n, flags);
+        return leaving(fd) ? -1 : REAL(sendmmsg)(fd, vec, n, flags);
     ssize_t r = flags & MSG_COMPAT ? -EINVAL : out_msgs(s, fd, vec, n, flags);
     sock_put(s);
     return (int)result(r);

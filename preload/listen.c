@@ -41,7 +41,7 @@ int socket(int domain, int type, int protocol)
             stdio_changed(fd);
         }
     } else {
-        sock_drop(fd, false); /* the number may have been one of ours, closed behind our back */
+        sock_drop(fd); /* the number may have been one of ours, closed behind our back */
     }
     return fd;
 }
@@ -181,7 +181,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
         rule = policy_match(&proc.set.policy, POLICY_ACCEPT, (struct sockaddr *)&local, len);
     struct sock *s = rule != NULL ? sock_new(fd, listener->domain) : NULL;
     if (s == NULL) {
-        sock_drop(fd, false);
+        sock_drop(fd);
         return true;
     }
     atomic_store(&s->nonblock, nonblock);
@@ -216,8 +216,10 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     /* A program that saw the listener readable must not be kept waiting for the next one. */
     if (abandoned(c, fd) && another_waits(listener, listener_fd)) {
         atomic_store(&c->recorded, true); /* the program never had it */
-        sock_drop(fd, true);
+        struct sock *left = sock_leave(fd, false);
         REAL(close)(fd);
+        if (left != NULL)
+            sock_left(fd, left);
         sock_put(s);
         return false;
     }
@@ -281,11 +283,15 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
         (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
-        if (s != NULL)
+        if (s != NULL) {
             sock_put(s);
+        } else if (sock_is_leaving(fd)) {
+            errno = EBADF;
+            return -1;
+        }
         int conn = REAL(accept4)(fd, addr, len, flags);
         if (conn >= 0 && proc_on())
-            sock_drop(conn, false);
+            sock_drop(conn);
         return conn;
     }
     int conn = accept_sock(s, fd, addr, len, flags);

@@ -7,9 +7,12 @@
 #include "preload/sock.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/rawsys.h"
@@ -25,6 +28,29 @@
 #define CHUNKS 1024
 
 typedef _Atomic(struct sock *) fd_slot; /* an atomic pointer type needs a name to make arrays of */
+
+/* Beside the pointer, between sock_leave and sock_left. The slot has no reference then, the thread has one. */
+#define LEAVING 1u
+#define REPLACED 2u
+#define MARKS ((uintptr_t)(LEAVING | REPLACED))
+
+_Atomic unsigned sock_leaving_n;
+static __thread int my_leaving = -1; /* the number that this thread is about to replace */
+
+static inline bool is_marked(const struct sock *s)
+{
+    return ((uintptr_t)s & MARKS) != 0;
+}
+
+static struct sock *marked(struct sock *s, bool replaced)
+{
+    return (struct sock *)((uintptr_t)s | (replaced ? REPLACED : LEAVING));
+}
+
+static struct sock *unmarked(struct sock *s)
+{
+    return (struct sock *)((uintptr_t)s & ~MARKS);
+}
 
 static _Atomic(fd_slot *) table[CHUNKS];
 static _Atomic int fd_limit;
@@ -48,7 +74,7 @@ struct sock *sock_get(int fd)
         return NULL;
     for (;;) {
         struct sock *s = atomic_load(slot);
-        if (s == NULL)
+        if (s == NULL || is_marked(s))
             return NULL;
         atomic_fetch_add(&s->refs, 1);
         if (atomic_load(slot) == s)
@@ -63,9 +89,45 @@ struct sock *sock_get_active(int fd)
     if (slot == NULL)
         return NULL;
     struct sock *s = atomic_load_explicit(slot, memory_order_acquire);
-    if (s == NULL || !atomic_load_explicit(&s->active, memory_order_acquire))
+    if (s == NULL || is_marked(s) || !atomic_load_explicit(&s->active, memory_order_acquire))
         return NULL;
     return sock_get(fd);
+}
+
+/* Is it still the one that is being closed? (The number is known to be another's only by asking.) */
+static bool is_still(int fd, const struct sock *s)
+{
+    struct stat st;
+    if (s->kind == SOCK_LISTENER)
+        return true;
+    if (s->conn == NULL || !atomic_load(&s->active))
+        return false;
+    return s->conn->ino == 0 || (fstat(fd, &st) == 0 && st.st_ino == s->conn->ino);
+}
+
+bool sock_look_leaving(int fd)
+{
+    fd_slot *slot = slot_of(fd);
+    for (unsigned turns = 0; slot != NULL; turns++) {
+        struct sock *m = atomic_load(slot);
+        if (m == NULL || !is_marked(m))
+            return false;
+        struct sock *s = unmarked(m);
+        atomic_fetch_add(&s->refs, 1);
+        bool still = atomic_load(slot) == m && is_still(fd, s);
+        sock_put(s);
+        if (still)
+            return true;
+        /* A handler that interrupts the very call finds the new one, or nothing. */
+        if (!((uintptr_t)m & REPLACED) || my_leaving == fd)
+            return false;
+        static const struct timespec moment = { .tv_nsec = 20000 };
+        if (turns < 100)
+            sched_yield();
+        else
+            nanosleep(&moment, NULL); /* its thread may have a lower priority */
+    }
+    return false;
 }
 
 static void sock_free(struct sock *s)
@@ -150,7 +212,7 @@ static void note_limit(int fd)
 
 struct sock *sock_new(int fd, int domain)
 {
-    sock_drop(fd, false);
+    sock_drop(fd);
     pthread_mutex_lock(&lock);
     fd_slot *slot = slot_make(fd);
     struct sock *s = slot ? sock_alloc() : NULL;
@@ -189,11 +251,12 @@ struct sock *sock_new(int fd, int domain)
     return s;
 }
 
-void sock_dup(struct sock *s, int fd2)
+bool sock_dup(struct sock *s, int fd2)
 {
-    sock_drop(fd2, false);
+    sock_drop(fd2);
     pthread_mutex_lock(&lock);
-    fd_slot *slot = slot_make(fd2);
+    bool open = s->names > 0;
+    fd_slot *slot = open ? slot_make(fd2) : NULL;
     if (slot != NULL) {
         atomic_fetch_add(&s->refs, 1);
         s->names++;
@@ -201,6 +264,7 @@ void sock_dup(struct sock *s, int fd2)
         note_limit(fd2);
     }
     pthread_mutex_unlock(&lock);
+    return open;
 }
 
 /* Another descriptor of s in this process, or -1. The lock is held. */
@@ -290,22 +354,43 @@ static void let_out(struct sock *s, int fd)
     }
 }
 
-void sock_drop(int fd, bool closing)
+/* Takes fd out of the table; mark: what stands there instead. NULL: it was not in it. */
+static struct sock *take_out(int fd, bool closing, bool replaced, bool *last)
 {
     fd_slot *slot = slot_of(fd);
-    if (slot == NULL || atomic_load(slot) == NULL)
-        return;
+    struct sock *s = slot != NULL ? atomic_load(slot) : NULL;
+    if (s == NULL)
+        return NULL;
     pthread_mutex_lock(&lock);
-    struct sock *s = atomic_exchange(slot, NULL);
-    bool last = false;
+    s = atomic_load(slot);
+    if (s != NULL && is_marked(s)) {
+        /* Another thread's close frees the number, and this is the next that has it. (It keeps the reference.) */
+        if (!closing)
+            atomic_store(slot, NULL);
+        s = NULL;
+    }
     if (s != NULL) {
-        last = --s->names == 0;
+        atomic_store(slot, closing ? marked(s, replaced) : NULL);
+        *last = --s->names == 0;
         if (atomic_load(&s->fd) == fd)
-            atomic_store(&s->fd, last ? -1 : other_fd(s));
+            atomic_store(&s->fd, *last ? -1 : other_fd(s));
     }
     pthread_mutex_unlock(&lock);
+    return s;
+}
+
+static struct sock *leave(int fd, bool closing, bool replaced)
+{
+    bool last = false;
+    if (closing)
+        atomic_fetch_add(&sock_leaving_n, 1);
+    if (replaced)
+        my_leaving = fd;
+    struct sock *s = take_out(fd, closing, replaced, &last);
+    if (s == NULL && closing)
+        atomic_fetch_sub(&sock_leaving_n, 1);
     if (s == NULL)
-        return;
+        return NULL;
     epoll_forget_fd(s, fd, last);
     if (last) {
         drive_leave(s);
@@ -316,6 +401,30 @@ void sock_drop(int fd, bool closing)
             conn_last_close(s, closing ? fd : -1);
     }
     let_out(s, fd);
+    return s;
+}
+
+void sock_drop(int fd)
+{
+    struct sock *s = leave(fd, false, false);
+    if (s != NULL)
+        sock_put(s);
+}
+
+struct sock *sock_leave(int fd, bool replaced)
+{
+    return leave(fd, true, replaced);
+}
+
+void sock_left(int fd, struct sock *s)
+{
+    fd_slot *slot = slot_of(fd);
+    struct sock *closed = marked(s, false), *replaced = marked(s, true);
+    /* (If neither stands there, the number has been given out again.) */
+    if (!atomic_compare_exchange_strong(slot, &closed, NULL))
+        atomic_compare_exchange_strong(slot, &replaced, NULL);
+    my_leaving = -1;
+    atomic_fetch_sub(&sock_leaving_n, 1);
     sock_put(s);
 }
 
@@ -342,7 +451,7 @@ void sock_each_locked(void (*fn)(int fd, struct sock *s, void *arg), void *arg)
         struct sock *s = slot ? atomic_load(slot) : NULL;
         if (slot == NULL)
             fd |= CHUNK - 1;
-        else if (s != NULL)
+        else if (s != NULL && !is_marked(s))
             fn(fd, s, arg);
     }
 }
@@ -364,8 +473,10 @@ void sock_before_fork(void)
 
 void sock_after_fork(bool child)
 {
-    if (child)
+    if (child) {
         my_tid = 0;
+        atomic_store(&sock_leaving_n, 0);
+    }
     pthread_mutex_unlock(&lock);
     int limit = child ? atomic_load(&fd_limit) : 0;
     for (int fd = 0; fd < limit; fd++) {
@@ -373,7 +484,9 @@ void sock_after_fork(bool child)
         struct sock *s = slot ? atomic_load(slot) : NULL;
         if (slot == NULL)
             fd |= CHUNK - 1;
+        else if (s != NULL && is_marked(s))
+            atomic_store(slot, NULL); /* the thread that closes it is not here */
         else if (s != NULL)
-            pthread_mutex_init(&s->watch_lock, NULL); /* a thread that is not here may have held it */
+            pthread_mutex_init(&s->watch_lock, NULL); /* nor is one that may have held it */
     }
 }

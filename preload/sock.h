@@ -70,13 +70,32 @@ void sock_put(struct sock *s);
 
 /* A fresh sock entered at fd (refs 2: the table's and the caller's), what stood there dropped. NULL: no memory. */
 struct sock *sock_new(int fd, int domain);
-/* fd2 becomes another name of s's description. */
-void sock_dup(struct sock *s, int fd2);
+/* fd2 becomes another name of s's description. False: that was closed meanwhile. */
+bool sock_dup(struct sock *s, int fd2);
+/* fd was reused behind our back, or is nothing of ours any more: takes it out of the table. */
+void sock_drop(int fd);
+
 /*
- * fd is about to be closed, or was reused behind our back: takes it out of the table. With `closing`, the connection's
- * unsent rest is seen to if this was the last descriptor of this process. Call before the real close.
+ * A close takes two steps. sock_leave, before the real call: as sock_drop, and the connection's unsent rest is seen to if this
+ * was the last descriptor of this process. From then on the number is marked until sock_left, after the real call: another
+ * thread that uses it in between would reach the kernel's socket, and get frames. `replaced`: by dup2, so that the number
+ * never is free. What sock_leave gives, if anything, is to be handed to sock_left.
  */
-void sock_drop(int fd, bool closing);
+struct sock *sock_leave(int fd, bool replaced);
+void sock_left(int fd, struct sock *s);
+
+/* So many closes are between the two. */
+extern _Atomic unsigned sock_leaving_n;
+bool sock_look_leaving(int fd);
+
+/*
+ * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: EBADF is the
+ * answer. Waits for one that is being replaced.
+ */
+static inline bool sock_is_leaving(int fd)
+{
+    return SW_UNLIKELY(atomic_load_explicit(&sock_leaving_n, memory_order_acquire) > 0) && sock_look_leaving(fd);
+}
 
 /*
  * A call that began on fd goes to wait, and is back: as in the kernel, a close of the last descriptor meanwhile takes

@@ -248,11 +248,13 @@ static FILE *reopened(const char *path, const char *mode, FILE *file, bool large
         fclose(file);
         return NULL;
     }
+    struct sock *left = NULL;
     if (tracked(fd)) {
         fflush(file);
-        fdops_leaves(fd);
+        left = fdops_leaves(fd, false);
     }
     FILE *f = large ? REAL(freopen64)(path, mode, file) : REAL(freopen)(path, mode, file);
+    fdops_left(fd, left);
     if (st != NULL)
         stdio_release(st);
     return f;
