@@ -551,7 +551,10 @@ static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n,
             r = -EFAULT;
         if (r < 0)
             break;
+        struct iov_iter whole = iov_iter_init(vec[done].msg_hdr.msg_iov, vec[done].msg_hdr.msg_iovlen);
         vec[done++].msg_len = (unsigned)r;
+        if ((size_t)r < cut(iov_iter_left(&whole)))
+            break; /* of this one a part only: what is behind it may not come before its rest */
     }
     return done > 0 ? (ssize_t)done : r;
 }

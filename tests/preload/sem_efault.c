@@ -271,6 +271,24 @@ static void efault_send_part(int s)
     still_good(s);
 }
 
+/* Of the first message only a part can be sent: nothing of the second may follow it. */
+static void efault_sendmmsg_part(int s)
+{
+    size_t len = 64 * PAGE;
+    uint8_t *page = pages(64), last[4] = "last";
+    struct iovec iov[2] = { { page, len + 1 }, { last, sizeof(last) } };
+    struct mmsghdr mm[2] = { { .msg_hdr = { .msg_iov = &iov[0], .msg_iovlen = 1 } },
+                             { .msg_hdr = { .msg_iov = &iov[1], .msg_iovlen = 1 } } };
+    fill(page, len, sem_tx);
+    say_result("sendmmsg", sendmmsg(s, mm, 2, 0));
+    size_t sent = mm[0].msg_len;
+    say(" part=%d second=%u", sent > 0 && sent <= len, mm[1].msg_len);
+    sem_tx += sent;
+    struct far_result far = far_do(FAR_RECV, (int64_t)sent);
+    say(" far=%d bad=%d", (size_t)far.r == sent, far.bad);
+    still_good(s);
+}
+
 /* The bad page comes to be good while the call is repeated, as collectors and just-in-time compilers have it. */
 static uint8_t *handler_page;
 static volatile int handler_faults;
@@ -630,6 +648,7 @@ const struct scenario sem_efault[] = {
     { "efault_send", efault_send },
     { "efault_writev", efault_writev },
     { "efault_send_part", efault_send_part },
+    { "efault_sendmmsg_part", efault_sendmmsg_part },
     { "efault_handled", efault_handled },
     { "efault_actions", efault_actions },
     { "efault_children", efault_children },
