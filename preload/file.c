@@ -1,20 +1,28 @@
 /*
  * Octets between an active connection and files and pipes: sendfile, splice.
+ *
+ * What has nothing to do with the connection the kernel decides: which files can be sent from, what a pipe takes, and all
+ * that it refuses.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "preload/conn.h"
+#include "preload/drive.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
 #define PIECE_LEN 65536u
 #define SEND_MAX_LEN 0x7ffff000u /* the kernel's limit for one call */
+#define SPLICE_FLAGS (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
 
 static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, int flags)
 {
@@ -23,64 +31,245 @@ static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, i
     return conn_send(s, fd, &it, len, flags);
 }
 
+/* ---- sendfile ---- */
+
+/* What sendfile reads from. */
+struct source {
+    int fd;
+    int copy;      /* a file of our own that the kernel sends it to, -1: pread does as well */
+    bool own;      /* it is read at its own position, not at an offset of the program's */
+    off64_t at;
+    size_t len;    /* asked for in all */
+};
+
 /*
- * The file is read at its offset and the offset moved by what was sent, so that a short send loses nothing. The last piece
- * is not known to be the last: only pieces that are followed by more of the asked-for length say MSG_MORE.
+ * A file with blocks is one that can be sent from. Devices, files that are made up as they are read, and all the rest only
+ * the kernel knows, and so it does where the offsets end.
+ */
+static bool reads_as_sent(const struct source *src)
+{
+    struct stat st;
+    return src->at >= 0 && src->len <= (uint64_t)(INT64_MAX - src->at) && fstat(src->fd, &st) == 0 &&
+           S_ISREG(st.st_mode) && st.st_blocks > 0;
+}
+
+static bool source_copied(struct source *src)
+{
+    if (src->copy < 0)
+        src->copy = memfd_create("sockwarp", MFD_CLOEXEC);
+    return src->copy >= 0;
+}
+
+static ssize_t source_read(struct source *src, uint8_t *buf, size_t most)
+{
+    size_t want = src->len < most ? src->len : most;
+    ssize_t n;
+    if (src->copy < 0) {
+        n = pread64(src->fd, buf, want, src->at);
+        return n < 0 ? -errno : n;
+    }
+    if (src->at >= 0 && src->len > (uint64_t)(INT64_MAX - src->at))
+        want = src->len; /* refused as a whole */
+    off64_t at = src->at;
+    lseek64(src->copy, 0, SEEK_SET);
+    n = REAL(sendfile64)(src->copy, src->fd, src->own ? NULL : &at, want);
+    if (n < 0)
+        return -errno;
+    n = pread64(src->copy, buf, (size_t)n < most ? (size_t)n : most, 0);
+    return n < 0 ? -errno : n;
+}
+
+/*
+ * The file's position, or the offset, is moved by what was sent, so that a short send loses nothing. The last piece is not
+ * known to be the last: none says MSG_MORE.
  */
 static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_t len)
 {
     uint8_t buf[PIECE_LEN];
-    if (off != NULL && !probe_can_write(off, sizeof(*off)))
+    if (off != NULL && !probe_can_read(off, sizeof(*off)))
         return -EFAULT;
-    off64_t at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
-    if (at < 0)
-        return off != NULL || errno == ESPIPE ? -EINVAL : -errno;
-    if (len > SEND_MAX_LEN)
-        len = SEND_MAX_LEN;
+    struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
+    src.at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
+    off64_t position = src.at; /* as the kernel has left it */
+    if (!reads_as_sent(&src) && !source_copied(&src))
+        return -ENOMEM;
     size_t done = 0;
     ssize_t r = 0;
-    while (done < len) {
-        size_t want = len - done < sizeof(buf) ? len - done : sizeof(buf);
-        r = pread64(in, buf, want, at);
-        if (r < 0)
-            r = errno == ESPIPE ? -EINVAL : -errno;
-        if (r <= 0)
+    while (src.len > 0) {
+        ssize_t n = source_read(&src, buf, sizeof(buf));
+        if (n == 0 && done == 0 && src.copy < 0 && source_copied(&src))
+            continue; /* is the end all there is to say? */
+        if (n <= 0) {
+            r = n;
             break;
-        size_t got = (size_t)r;
-        r = send_piece(s, out, buf, got, 0);
+        }
+        if (src.copy >= 0)
+            position += n;
+        r = send_piece(s, out, buf, (size_t)n, 0);
         if (r <= 0)
             break;
         done += (size_t)r;
-        at += r;
-        if ((size_t)r < got)
+        src.at += r;
+        src.len -= (size_t)r;
+        if (r < n)
             break;
     }
-    if (done == 0)
-        return r;
-    if (off != NULL)
-        *off = at;
-    else if (lseek64(in, at, SEEK_SET) < 0)
+    if (src.copy >= 0)
+        REAL(close)(src.copy);
+    if (src.own && src.at >= 0 && src.at != position && lseek64(in, src.at, SEEK_SET) < 0 && done == 0)
         return -errno;
-    return (ssize_t)done;
+    if (done == 0 && r == CONN_ASK_KERNEL)
+        return r;
+    if (off != NULL && !probe_can_write(off, sizeof(*off)))
+        return -EFAULT;
+    if (off != NULL)
+        *off = src.at;
+    return done > 0 ? (ssize_t)done : r;
 }
 
-ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
+/* ---- pipes ---- */
+
+/* Is it a pipe, open for this (O_RDONLY, O_WRONLY)? *wait: it may be waited for. */
+static bool is_pipe(int fd, int access, bool *wait)
 {
-    struct sock *s = sock_get_active(out);
-    if (s == NULL && sock_is_leaving(out)) {
-        errno = EBADF;
-        return -1;
+    struct stat st;
+    int fl = REAL(fcntl)(fd, F_GETFL);
+    if (fl < 0 || (fl & O_PATH) || ((fl & O_ACCMODE) != access && (fl & O_ACCMODE) != O_RDWR))
+        return false;
+    *wait = *wait && !(fl & O_NONBLOCK);
+    return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+/* There has to be room in the pipe, and a reader, before the connection is looked at. */
+static int await_pipe(int fd, bool wait)
+{
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    int events = REAL(poll)(&p, 1, 0) < 0 ? -errno : p.revents;
+    if (events == 0 && wait)
+        events = drive_wait(fd, POLLOUT, 0, NULL);
+    if (events > 0 && (events & POLLERR)) {
+        raise(SIGPIPE);
+        return -EPIPE;
     }
-    if (s == NULL)
-        return REAL(sendfile64)(out, in, off, len);
-    ssize_t r = file_to_conn(s, out, in, off, len);
-    sock_put(s);
-    if (r == CONN_ASK_KERNEL)
-        return REAL(sendfile64)(out, in, off, len);
+    return events < 0 ? events : (events & POLLOUT) ? 0 : -EAGAIN;
+}
+
+/*
+ * As much as there is room for, without waiting, whatever the pipe's flags say: another pipe's octets can be moved that
+ * way.
+ */
+static ssize_t put(int fd, const uint8_t *buf, size_t len)
+{
+    int own[2];
+    if (pipe2(own, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -ENOMEM;
+    ssize_t n = REAL(write)(own[1], buf, len);
+    if (n > 0)
+        n = REAL(splice)(own[0], NULL, fd, NULL, (size_t)n, SPLICE_F_NONBLOCK);
+    if (n < 0)
+        n = -errno;
+    REAL(close)(own[0]);
+    REAL(close)(own[1]);
+    return n;
+}
+
+/* Looks at the octets, gives the pipe what it takes, and only then takes them off the stream. */
+static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wait)
+{
+    uint8_t buf[PIECE_LEN];
+    for (;;) {
+        ssize_t n = await_pipe(out, wait);
+        if (n < 0)
+            return n;
+        struct iovec v = { .iov_base = buf, .iov_len = len < sizeof(buf) ? len : sizeof(buf) };
+        struct iov_iter it = iov_iter_init(&v, 1);
+        n = conn_recv(s, in, &it, v.iov_len, MSG_PEEK);
+        if (n <= 0)
+            return n;
+        n = put(out, buf, (size_t)n);
+        if (n == -EAGAIN && wait)
+            continue; /* somebody else has filled it */
+        if (n <= 0)
+            return n;
+        it = iov_iter_init(&v, 1);
+        ssize_t r = conn_recv(s, in, &it, (size_t)n, MSG_TRUNC);
+        return r < 0 ? r : n;
+    }
+}
+
+/*
+ * A pipe cannot be looked into; tee(2) copies without taking, and waits as splice would. What was sent is then moved, not
+ * read: of octets that were written together a read drops the rest.
+ */
+static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned flags, bool *all)
+{
+    uint8_t buf[PIECE_LEN];
+    int copy[2];
+    if (pipe2(copy, O_CLOEXEC) < 0)
+        return -ENOMEM;
+    ssize_t n = tee(in, copy[1], len < sizeof(buf) ? len : sizeof(buf), flags & SPLICE_F_NONBLOCK);
+    if (n < 0)
+        n = -errno;
+    for (ssize_t got = 0, r; got < n; got += r) {
+        r = REAL(read)(copy[0], buf + got, (size_t)(n - got));
+        if (r <= 0)
+            n = got;
+    }
+    ssize_t sent = n <= 0 ? n : send_piece(s, out, buf, (size_t)n, (flags & SPLICE_F_MORE) ? MSG_MORE : 0);
+    for (ssize_t left = sent, r; left > 0; left -= r) {
+        r = REAL(splice)(in, NULL, copy[1], NULL, (size_t)left, SPLICE_F_NONBLOCK);
+        if (r <= 0)
+            break;
+    }
+    REAL(close)(copy[0]);
+    REAL(close)(copy[1]);
+    *all = sent > 0 && sent == n;
+    return sent;
+}
+
+/* All that is there, up to len; waits only for the first octets. */
+static ssize_t pipe_to_conn(struct sock *s, int in, int out, size_t len, unsigned flags)
+{
+    size_t done = 0;
+    ssize_t r = 0;
+    bool all = true;
+    if (!(flags & SPLICE_F_NONBLOCK) && drive_others(s) && (r = drive_wait(in, POLLIN, 0, s)) < 0)
+        return r;
+    while (done < len && all) {
+        r = pipe_piece(s, in, out, len - done, done > 0 ? flags | SPLICE_F_NONBLOCK : flags, &all);
+        done += r > 0 ? (size_t)r : 0;
+    }
+    return done > 0 ? (ssize_t)done : r;
+}
+
+/* ---- the calls ---- */
+
+static ssize_t result(ssize_t r)
+{
     if (r >= 0)
         return r;
     errno = (int)-r;
     return -1;
+}
+
+ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
+{
+    struct sock *s = sock_get_active(out), *from = s == NULL ? sock_get_active(in) : NULL;
+    ssize_t r = CONN_ASK_KERNEL;
+    bool wait = true;
+    if (s == NULL && (sock_is_leaving(out) || (from == NULL && sock_is_leaving(in))))
+        r = -EBADF;
+    else if (len > 0 && len <= SSIZE_MAX) { /* (else it refuses, or sends nothing) */
+        if (s != NULL)
+            r = file_to_conn(s, out, in, off, len);
+        else if (from != NULL && off == NULL && is_pipe(out, O_WRONLY, &wait))
+            r = conn_to_pipe(from, in, out, len, wait);
+    }
+    if (s != NULL)
+        sock_put(s);
+    if (from != NULL)
+        sock_put(from);
+    return r == CONN_ASK_KERNEL ? REAL(sendfile64)(out, in, off, len) : result(r);
 }
 
 ssize_t sendfile(int out, int in, off_t *off, size_t len)
@@ -89,83 +278,24 @@ ssize_t sendfile(int out, int in, off_t *off, size_t len)
     return sendfile64(out, in, off, len);
 }
 
-/* Looks at the octets, gives the pipe what it takes, and only then takes them off the stream. */
-static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, unsigned flags)
-{
-    uint8_t buf[PIECE_LEN];
-    struct iovec v = { .iov_base = buf, .iov_len = len < sizeof(buf) ? len : sizeof(buf) };
-    struct iov_iter it = iov_iter_init(&v, 1);
-    ssize_t n = conn_recv(s, in, &it, v.iov_len, MSG_PEEK | ((flags & SPLICE_F_NONBLOCK) ? MSG_DONTWAIT : 0));
-    if (n <= 0)
-        return n;
-    ssize_t put;
-    if (flags & SPLICE_F_NONBLOCK) {
-        /* The flag is about the pipe; its descriptor may be a blocking one. */
-        v.iov_len = (size_t)n;
-        struct iovec piece = v;
-        int fl = REAL(fcntl)(out, F_GETFL);
-        bool set = fl >= 0 && !(fl & O_NONBLOCK) && REAL(fcntl)(out, F_SETFL, fl | O_NONBLOCK) == 0;
-        put = REAL(writev)(out, &piece, 1);
-        int err = errno;
-        if (set)
-            REAL(fcntl)(out, F_SETFL, fl);
-        errno = err;
-    } else {
-        put = REAL(write)(out, buf, (size_t)n);
-    }
-    if (put < 0)
-        return -errno;
-    it = iov_iter_init(&v, 1);
-    n = conn_recv(s, in, &it, (size_t)put, MSG_TRUNC);
-    return n < 0 ? n : put;
-}
-
-/* A pipe cannot be looked into; tee(2) copies without taking. */
-static ssize_t pipe_to_conn(struct sock *s, int in, int out, size_t len, unsigned flags)
-{
-    uint8_t buf[PIECE_LEN];
-    int copy[2];
-    if (pipe2(copy, O_CLOEXEC) < 0)
-        return -errno;
-    size_t want = len < sizeof(buf) ? len : sizeof(buf);
-    ssize_t n = tee(in, copy[1], want, flags & SPLICE_F_NONBLOCK);
-    if (n < 0)
-        n = -errno;
-    if (n > 0)
-        n = REAL(read)(copy[0], buf, (size_t)n);
-    REAL(close)(copy[0]);
-    REAL(close)(copy[1]);
-    if (n <= 0)
-        return n;
-    n = send_piece(s, out, buf, (size_t)n,
-                   ((flags & SPLICE_F_NONBLOCK) ? MSG_DONTWAIT : 0) | ((flags & SPLICE_F_MORE) ? MSG_MORE : 0));
-    for (size_t left = n > 0 ? (size_t)n : 0; left > 0;) {
-        ssize_t r = REAL(read)(in, buf, left);
-        if (r <= 0)
-            break;
-        left -= (size_t)r;
-    }
-    return n;
-}
-
+/* (What is neither from a pipe to a connection nor the other way the kernel refuses.) */
 ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
 {
     struct sock *from = sock_get_active(in), *to = sock_get_active(out);
     ssize_t r = CONN_ASK_KERNEL;
+    bool wait = !(flags & SPLICE_F_NONBLOCK);
     if ((from == NULL && sock_is_leaving(in)) || (to == NULL && sock_is_leaving(out)))
         r = -EBADF;
-    else if (from != NULL && to == NULL && in_off == NULL)
-        r = conn_to_pipe(from, in, out, len, flags);
-    else if (to != NULL && from == NULL && out_off == NULL && in_off == NULL)
-        r = pipe_to_conn(to, in, out, len, flags);
+    else if ((from == NULL) != (to == NULL) && in_off == NULL && out_off == NULL && len > 0 && len <= SSIZE_MAX &&
+        !(flags & ~SPLICE_FLAGS)) {
+        if (from != NULL && is_pipe(out, O_WRONLY, &wait))
+            r = conn_to_pipe(from, in, out, len, wait);
+        else if (to != NULL && is_pipe(in, O_RDONLY, &wait))
+            r = pipe_to_conn(to, in, out, len, wait ? flags : flags | SPLICE_F_NONBLOCK);
+    }
     if (from != NULL)
         sock_put(from);
     if (to != NULL)
         sock_put(to);
-    if (r == CONN_ASK_KERNEL)
-        return REAL(splice)(in, in_off, out, out_off, len, flags);
-    if (r >= 0)
-        return r;
-    errno = (int)-r;
-    return -1;
+    return r == CONN_ASK_KERNEL ? REAL(splice)(in, in_off, out, out_off, len, flags) : result(r);
 }

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -364,6 +366,133 @@ static void copy_range(int s)
     far_say("far", far_do(FAR_RECV, 1));
 }
 
+/* To a pipe it takes from what cannot be sought in, too. */
+static void sendfile_to_pipe(int s)
+{
+    int p[2], fd = file_of(10);
+    uint8_t buf[20];
+    off_t off = 0;
+    must("pipe", pipe(p));
+    say_result("file", sendfile(p[1], fd, NULL, 10));
+    must("read", read(p[0], buf, sizeof(buf)));
+    far_do(FAR_SEND, 20);
+    await_octets(s, 20);
+    say_result("offset", sendfile(p[1], s, &off, 10));
+    say_result("wrong_end", sendfile(p[0], s, NULL, 10));
+    ssize_t r = sendfile(p[1], s, NULL, 20);
+    say_result("connection", r);
+    if (r > 0)
+        check(buf, (size_t)must("read", read(p[0], buf, sizeof(buf))));
+    set_nonblock(s, true);
+    say_result("none", sendfile(p[1], s, NULL, 20));
+}
+
+/* The offset is read before, and written when all is done. */
+static void sendfile_offset_fault(int s)
+{
+    int fd = file_of(100);
+    off_t *off = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *off = 10;
+    must("mprotect", mprotect(off, 4096, PROT_READ));
+    say_result("read_only", sendfile(s, fd, off, 50));
+    say_result("read_only_bad_fd", sendfile(s, 9999, off, 50));
+    must("mprotect", mprotect(off, 4096, PROT_NONE));
+    say_result("none", sendfile(s, fd, off, 50));
+    say_result("none_bad_fd", sendfile(s, 9999, off, 50));
+    must("mprotect", mprotect(off, 4096, PROT_READ | PROT_WRITE));
+    say(" off=%lld", (long long)*off);
+    *off = -1;
+    say_result("negative", sendfile(s, fd, off, 50));
+    *off = INT64_MAX - 10;
+    say_result("beyond_all", sendfile(s, fd, off, 50));
+    say_result("at_the_limit", sendfile(s, fd, off, 5));
+    must("shutdown", shutdown(s, SHUT_WR));
+    far_say("far", far_do(FAR_DRAIN, 0xfb));
+}
+
+/* Before it looks at the connection it wants room in the pipe, and somebody to read it. */
+static void splice_pipe_first(int s)
+{
+    int p[2];
+    static uint8_t buf[70000];
+    count_pipes();
+    must("pipe", pipe(p));
+    must("F_SETFL", fcntl(p[1], F_SETFL, O_NONBLOCK));
+    while (write(p[1], buf, 4096) > 0)
+        ;
+    say_result("full", splice(s, NULL, p[1], NULL, 10, 0));
+    must("F_SETFL", fcntl(p[1], F_SETFL, 0));
+    say_result("full_flag", splice(s, NULL, p[1], NULL, 10, SPLICE_F_NONBLOCK));
+    close(p[0]);
+    say_result("closed", splice(s, NULL, p[1], NULL, 10, 0));
+    say(" pipes=%d", (int)pipes);
+}
+
+/* Of much it takes what there is room for, and does not wait until the pipe is read. */
+static void splice_some_room(int s)
+{
+    int p[2];
+    static uint8_t buf[70000];
+    must("pipe", pipe(p));
+    must("F_SETFL", fcntl(p[1], F_SETFL, O_NONBLOCK));
+    while (write(p[1], buf, 4096) > 0)
+        ;
+    must("F_SETFL", fcntl(p[1], F_SETFL, 0));
+    int before = 0, after = 0;
+    must("read", read(p[0], buf, 8192));
+    must("FIONREAD", ioctl(p[0], FIONREAD, &before));
+    far_do(FAR_SEND, 100000);
+    await_octets(s, 60000);
+    ssize_t r = splice(s, NULL, p[1], NULL, 60000, 0);
+    must("FIONREAD", ioctl(p[0], FIONREAD, &after));
+    say(" some=%d counted=%d", r > 0, after - before == r);
+    if (r <= 0)
+        return;
+    for (ssize_t n; before > 0; before -= (int)n)
+        n = must("read", read(p[0], buf, (size_t)before < sizeof(buf) ? (size_t)before : sizeof(buf)));
+    for (ssize_t n; r > 0; r -= n) {
+        n = must("read", read(p[0], buf, sizeof(buf)));
+        check(buf, (size_t)n);
+    }
+    recv_next(s, 100000 - (size_t)sem_rx);
+    say(" all=%lld", (long long)sem_rx);
+}
+
+/* A pipe that keeps what was written in one call together loses nothing of it. */
+static void splice_packets(int s)
+{
+    int p[2];
+    uint8_t buf[300];
+    must("pipe", pipe2(p, O_DIRECT));
+    fill(buf, 300, sem_tx);
+    must("write", write(p[1], buf, 100));
+    must("write", write(p[1], buf + 100, 200));
+    far_begin(FAR_RECV, 300, 0);
+    ssize_t done = 0;
+    while (done < 300)
+        done += must("splice", splice(p[0], NULL, s, NULL, 60, 0));
+    far_say("far", far_end());
+}
+
+/* Of a pipe's octets it takes all that are there, be it less than was asked for. */
+static void splice_all_there(int s)
+{
+    int p[2];
+    uint8_t buf[10];
+    pipe_of(p, 10);
+    must("F_SETFL", fcntl(p[0], F_SETFL, O_NONBLOCK));
+    say_result("some", splice(p[0], NULL, s, NULL, 100, 0));
+    say_result("empty", splice(p[0], NULL, s, NULL, 100, 0));
+    must("F_SETFL", fcntl(p[0], F_SETFL, 0));
+    say_result("empty_flag", splice(p[0], NULL, s, NULL, 100, SPLICE_F_NONBLOCK));
+    fill(buf, 10, sem_tx + 10);
+    must("write", write(p[1], buf, 10));
+    say_result("again", splice(p[0], NULL, s, NULL, 100, 0));
+    close(p[1]);
+    say_result("end", splice(p[0], NULL, s, NULL, 100, 0));
+    far_say("far", far_do(FAR_RECV, 20));
+}
+
 const struct scenario sem_move[] = {
     { "sendfile_edges", sendfile_edges },
     { "sendfile_bad", sendfile_bad },
@@ -372,12 +501,18 @@ const struct scenario sem_move[] = {
     { "sendfile_parts", sendfile_parts },
     { "sendfile_blocking", sendfile_blocking },
     { "sendfile_shut", sendfile_shut },
+    { "sendfile_to_pipe", sendfile_to_pipe },
+    { "sendfile_offset_fault", sendfile_offset_fault },
     { "splice_bad", splice_bad },
     { "splice_blocks", splice_blocks },
     { "splice_pipe_full", splice_pipe_full },
     { "splice_pipe_closed", splice_pipe_closed },
     { "splice_shut", splice_shut },
     { "splice_full", splice_full },
+    { "splice_pipe_first", splice_pipe_first },
+    { "splice_some_room", splice_some_room },
+    { "splice_packets", splice_packets },
+    { "splice_all_there", splice_all_there },
     { "splice_through", splice_through },
     { "tee_and_vmsplice", tee_and_vmsplice },
     { "copy_range", copy_range },
