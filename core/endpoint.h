@@ -59,6 +59,12 @@ struct endpoint_ops {
 
     /* All event data up to and including the octet before `upto` has been used. */
     void (*release)(struct endpoint *ep, const uint8_t *upto);
+
+    /*
+     * All event data not released was in_place, and its holder has moved it together: the len octets (> 0) at *p. To make
+     * room for more it is moved to *p. False: not worth it, nothing has changed. NULL: it does no such thing.
+     */
+    bool (*pack)(struct endpoint *ep, const uint8_t **p, size_t len);
 };
 
 /*

@@ -128,7 +128,6 @@ int conn_go_full(struct sock *s, struct conn *c)
         .in_cap = CONN_IN_LEN,
         .out_buf = c->out,
         .out_cap = CONN_OUT_LEN,
-        .msg_buf = c->msg,
         .random32 = proc_random32,
     };
     int r = iwarp_init(&c->ep, &ic);

@@ -69,7 +69,7 @@ struct conn {
 
     /* memory (preload/arena.h): constant from conn_buffers to conn_release */
     uint8_t *mem;
-    uint8_t *in, *out, *pre, *msg;
+    uint8_t *in, *out, *pre;
 
     /* rx */
     size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in `pre` */
@@ -211,8 +211,8 @@ static inline void conn_tx_whole(struct conn *c, int fd)
 }
 
 /*
- * Whole frames are staged and wait until something before them has been read: for a slice, or for the place where messages
- * of several frames are put together. rx held, and decoded.
+ * Whole frames are staged and wait until something before them has been read: there are no slices left. rx held, and
+ * decoded.
  */
 static inline bool conn_rx_held(const struct conn *c)
 {

@@ -8,8 +8,8 @@
 #include "preload/arena.h"
 #include "preload/conn.h"
 
-/* Untouched pages cost nothing: `pre` and `msg` are rarely used, `out` seldom. */
-#define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN + STREAM_HDR_LEN + CONN_EAGER_MAX)
+/* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
+#define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN)
 
 /* Blocks are never unmapped: a child may hold a slot that the parent gave back. */
 #define BLOCK_SLOTS 16u
@@ -95,7 +95,6 @@ int conn_buffers(struct conn *c)
     c->in = mem;
     c->out = mem + CONN_IN_LEN;
     c->pre = c->out + CONN_OUT_LEN;
-    c->msg = c->pre + CONN_PRE_LEN;
     c->pre_cap = CONN_PRE_LEN;
     return 0;
 }

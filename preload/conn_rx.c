@@ -80,6 +80,8 @@ static ssize_t fill(struct conn *c, int fd, int flags)
 {
     uint8_t *p;
     size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
+    if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
+        room = iwarp_in_space(&c->ep, &p);
     if (room == 0)
         return -ENOBUFS;
     ssize_t n;
@@ -293,9 +295,9 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         if (done >= target && done > 0) {
             /*
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
-             * not hold octets whose edge was told already.
+             * not hold octets whose edge was told already. A look leaves what it saw: all there is has to be seen.
              */
-            if (!c->rx_more || fill(c, fd, MSG_DONTWAIT) <= 0)
+            if ((!c->rx_more && !(flags & MSG_PEEK)) || fill(c, fd, MSG_DONTWAIT) <= 0)
                 return (ssize_t)done;
             continue;
         }

@@ -19,6 +19,7 @@ const struct endpoint_ops iwarp_endpoint_ops = {
     .post_send = iwarp_post_send,
     .poll = iwarp_poll,
     .release = iwarp_release,
+    .pack = iwarp_pack,
 };
 
 int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)

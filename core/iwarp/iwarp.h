@@ -47,12 +47,11 @@ struct iwarp_cfg {
     size_t mulpdu;       /* largest ULPDU to send, MPA_MULPDU_MIN..MPA_MULPDU_MAX */
     size_t send_max;     /* largest Send message, both ways (header included) */
     uint8_t *in_buf;     /* staging for received octets; in_cap at least MPA_FPDU_MAX */
-    size_t in_cap;
+    size_t in_cap;       /* with send_max more Sends of several segments are taken; without they are
+                            refused with Terminate DDP untagged "no buffer" */
     uint8_t *out_buf;    /* rest of a message cut by a full pipe, gathering of many small pieces,
                             Read Responses */
     size_t out_cap;      /* at least MPA_FPDU_MAX + 512; bounds write_max and send_max */
-    uint8_t *msg_buf;    /* reassembly of Sends of several segments: send_max octets; may be NULL:
-                            such Sends are then refused with Terminate DDP untagged "no buffer" */
     uint32_t (*random32)(void *arg); /* unpredictable */
     void *random_arg;
 };
@@ -89,9 +88,9 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg) SW_MUST;
 /* ---- receive side ---- */
 
 /*
- * Where to put received octets: *p and how many fit (0: the ULP has to use up what is there first).
- * Staged octets may be moved to the buffer's start here, but never while any event's data is
- * unreleased.
+ * Where to put received octets: *p and how many fit (0: the ULP has to use up what is there first,
+ * or hold it together: iwarp_pack). Staged octets may be moved to the buffer's start here, but never
+ * while any event's data is unreleased.
  */
 size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p);
 void iwarp_in_fed(struct iwarp_ep *ep, size_t n);
@@ -108,7 +107,7 @@ size_t iwarp_in_need(const struct iwarp_ep *ep);
 bool iwarp_in_eof(const struct iwarp_ep *ep);
 
 /*
- * endpoint_ops.poll, release of this endpoint. Frames are decoded one by one as they are asked for;
+ * endpoint_ops.poll, release, pack of this endpoint. Frames are decoded one by one as they are asked for;
  * zero-length Writes and the first FPDU as RTR are absorbed. Writes to ordinary regions are placed
  * (after the CRC) and make no event; Writes to a deferred region become ENDPOINT_WRITE; Read
  * Requests are queued for answer; Read Responses are placed and counted. An error queues one
@@ -117,11 +116,12 @@ bool iwarp_in_eof(const struct iwarp_ep *ep);
  * 7.1.2 rule 4 lets it send no FPDU.) A Terminate from the peer is the event ENDPOINT_TERMINATED
  * once, then -EPROTO.
  *
- * A Send of several segments is put together in msg_buf, which holds one: poll returns 0 at the
- * next such Send until the former's data is released.
+ * A Send of several segments is put together where its first one lies: over the headers between
+ * them.
  */
 int iwarp_poll(struct endpoint *e, struct endpoint_event *ev) SW_MUST;
 void iwarp_release(struct endpoint *e, const uint8_t *upto);
+bool iwarp_pack(struct endpoint *e, const uint8_t **p, size_t len);
 
 /* The ULP found the peer at fault (say, a stream header that makes no sense): as poll's errors. */
 void iwarp_fail(struct iwarp_ep *ep, struct term_code code);
@@ -223,10 +223,8 @@ struct iwarp_ep {
         size_t tail;     /* first free octet */
         size_t hold;     /* octets below are released; hold < head: some event's data is not */
         size_t last_end; /* end of the last event's data: released up to here means up to head */
-        size_t msg_head; /* head when msg_buf was handed up, */
-        size_t msg_end;  /* and how many octets of it */
-        bool msg_held;   /* msg_buf is handed up and not released */
         bool in_message; /* a message of several segments is unfinished: */
+        size_t part_at;  /* untagged: where its octets are so far, joined; 0: nowhere */
         uint8_t msg_opcode;
         uint32_t msg_stag;  /* tagged */
         uint64_t msg_to;    /* tagged: what the next segment must have */

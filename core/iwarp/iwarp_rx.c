@@ -20,7 +20,6 @@
 enum rx_result {
     RX_DONE,   /* absorbed, placed or queued */
     RX_EVENT,  /* *ev is filled in */
-    RX_HOLD,   /* cannot be taken now: the frame stays */
     RX_FAILED, /* the error has been recorded */
 };
 
@@ -30,22 +29,74 @@ enum rx_result {
 /* With less room than this behind tail it is worth moving a partial frame to the front. */
 #define IN_ROOM_WANTED 65536u
 
+/* Of a Send of several segments, the octets that are joined already. */
+static size_t part_len(const struct iwarp_ep *ep)
+{
+    return ep->rx.part_at > 0 ? (size_t)ep->rx.msg_len : 0;
+}
+
+/* Nothing that was handed up is left. (A part of a message was not.) */
+static size_t nothing_held(const struct iwarp_ep *ep)
+{
+    return ep->rx.part_at > 0 ? ep->rx.part_at : ep->rx.head;
+}
+
+/*
+ * Moves what is there to the front: octets handed up (already at `used` - their number), the part
+ * of a message, frames to decode. (part_at is never 0: an FPDU's headers lie before its first
+ * octet, and here is room for them.)
+ */
+static void move_down(struct iwarp_ep *ep, size_t used)
+{
+    uint8_t *in = ep->cfg.in_buf;
+    size_t part = part_len(ep), staged = ep->rx.tail - ep->rx.head;
+
+    if (part > 0) {
+        used += MPA_HDR_LEN;
+        memmove(in + used, in + ep->rx.part_at, part);
+        ep->rx.part_at = used;
+        used += part;
+    }
+    memmove(in + used, in + ep->rx.head, staged);
+    ep->rx.head = used;
+    ep->rx.tail = used + staged;
+}
+
 size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p)
 {
     size_t cap = ep->cfg.in_cap, staged = ep->rx.tail - ep->rx.head, room = cap - ep->rx.tail;
+    size_t part = part_len(ep);
 
     /*
      * With nothing of ours handed up, what is staged may move; else the ULP's pointers forbid it.
      */
-    if (ep->rx.hold == ep->rx.head && ep->rx.head > 0 &&
-        (staged == 0 || room == 0 || (room < IN_ROOM_WANTED && staged <= ep->rx.head))) {
-        if (staged)
-            memmove(ep->cfg.in_buf, ep->cfg.in_buf + ep->rx.head, staged);
-        ep->rx.head = ep->rx.hold = ep->rx.last_end = ep->rx.msg_head = 0;
-        ep->rx.tail = staged;
+    if (ep->rx.hold == nothing_held(ep) && ep->rx.head > part + MPA_HDR_LEN &&
+        ((staged == 0 && part == 0) || room == 0 ||
+         (room < IN_ROOM_WANTED && staged + part <= ep->rx.head))) {
+        move_down(ep, 0);
+        ep->rx.last_end = 0;
+        ep->rx.hold = nothing_held(ep);
     }
     *p = ep->cfg.in_buf + ep->rx.tail;
     return cap - ep->rx.tail;
+}
+
+#define PACK_WORTH 4096u /* octets to be won */
+
+bool iwarp_pack(struct endpoint *e, const uint8_t **p, size_t len)
+{
+    struct iwarp_ep *ep = iwarp_of(e);
+
+    SW_CHECK(*p >= ep->cfg.in_buf && (size_t)(*p - ep->cfg.in_buf) + len <= ep->rx.head && len > 0,
+             "pack of %zu", len);
+    if (ep->rx.head < len + part_len(ep) + MPA_HDR_LEN + PACK_WORTH)
+        return false;
+    memmove(ep->cfg.in_buf, *p, len);
+    *p = ep->cfg.in_buf;
+    move_down(ep, len);
+    ep->rx.hold = 0;
+    ep->rx.last_end = len;
+    return true;
 }
 
 void iwarp_in_fed(struct iwarp_ep *ep, size_t n)
@@ -71,29 +122,13 @@ bool iwarp_in_eof(const struct iwarp_ep *ep)
     return ep->rx.tail == ep->rx.head && !ep->rx.in_message;
 }
 
-static bool in_msg_buf(const struct iwarp_ep *ep, const uint8_t *upto)
-{
-    return ep->cfg.msg_buf && upto > ep->cfg.msg_buf && upto <= ep->cfg.msg_buf + ep->cfg.send_max;
-}
-
 void iwarp_release(struct endpoint *e, const uint8_t *upto)
 {
     struct iwarp_ep *ep = iwarp_of(e);
-    size_t off;
+    size_t off = (size_t)(upto - ep->cfg.in_buf);
 
-    if (in_msg_buf(ep, upto)) {
-        if (!ep->rx.msg_held)
-            return;
-        if (upto >= ep->cfg.msg_buf + ep->rx.msg_end)
-            ep->rx.msg_held = false;
-        off = ep->rx.msg_head; /* all that was handed up before it */
-    } else {
-        off = (size_t)(upto - ep->cfg.in_buf);
-        SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off,
-                 ep->rx.head);
-        if (off > ep->rx.msg_head)
-            ep->rx.msg_held = false;
-    }
+    SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off,
+             ep->rx.head);
     if (off > ep->rx.hold)
         ep->rx.hold = off;
     /*
@@ -101,7 +136,7 @@ void iwarp_release(struct endpoint *e, const uint8_t *upto)
      * absorbed since.
      */
     if (ep->rx.hold >= ep->rx.last_end)
-        ep->rx.hold = ep->rx.head;
+        ep->rx.hold = nothing_held(ep);
 }
 
 /* ---- rules common to all messages ---- */
@@ -359,23 +394,23 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
 {
     bool inv = s->opcode == RDMAP_SEND_INV || s->opcode == RDMAP_SEND_SE_INV;
     bool whole = s->ddp.last && !ep->rx.in_message;
+    const uint8_t *data = s->payload;
 
     if (check_untagged(ep, s) != RX_DONE)
         return RX_FAILED;
     if ((uint64_t)s->ddp.mo + s->len > ep->cfg.send_max)
         return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG);
-    if (!whole) {
-        if (!ep->cfg.msg_buf)
-            return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
-        if (ep->rx.msg_held)
-            return RX_HOLD;
-    }
+    if (!whole && ep->cfg.in_cap < MPA_FPDU_MAX + MPA_HDR_LEN + ep->cfg.send_max)
+        return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
     if (inv && s->ddp.last && !invalidate(ep, s->ddp.ulp_word))
         return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE);
 
-    if (!whole && s->len > 0)
-        memcpy(ep->cfg.msg_buf + s->ddp.mo, s->payload, s->len);
+    if (ep->rx.in_message) {
+        memmove(ep->cfg.in_buf + ep->rx.part_at + ep->rx.msg_len, s->payload, s->len);
+        data = ep->cfg.in_buf + ep->rx.part_at;
+    }
     message_goes_on(ep, s);
+    ep->rx.part_at = s->ddp.last ? 0 : (size_t)(data - ep->cfg.in_buf);
     if (!s->ddp.last)
         return RX_DONE;
     /*
@@ -387,7 +422,7 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     ep->stats.rx_sends++;
     *ev = (struct endpoint_event){
         .type = ENDPOINT_SEND,
-        .data = whole ? s->payload : ep->cfg.msg_buf,
+        .data = data,
         .len = (size_t)ep->rx.msg_len,
     };
     return RX_EVENT;
@@ -466,7 +501,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         struct mpa_fpdu f;
         size_t need;
         uint8_t state = iwarp_state_load(ep);
-        bool nothing_held = ep->rx.hold == ep->rx.head;
+        bool none = ep->rx.hold == nothing_held(ep);
         enum rx_result r;
         ssize_t n;
 
@@ -481,8 +516,6 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
             return -EPROTO;
         }
         r = rx_segment(ep, &f, ev);
-        if (r == RX_HOLD)
-            return 0;
         if (r == RX_FAILED)
             return -EPROTO;
 
@@ -491,17 +524,11 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         if (SW_UNLIKELY(state == IWARP_WAIT_RTR && iwarp_state_load(ep) == IWARP_WAIT_RTR))
             atomic_store_explicit(&ep->state, IWARP_FULL, memory_order_release);
 
-        if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED && ev->data != ep->cfg.msg_buf) {
+        if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED) {
             ep->rx.last_end = (size_t)(ev->data - ep->cfg.in_buf) + ev->len;
             ev->in_place = true;
-        } else {
-            if (nothing_held)
-                ep->rx.hold = ep->rx.head;
-            if (r == RX_EVENT && ev->type == ENDPOINT_SEND) {
-                ep->rx.msg_held = true;
-                ep->rx.msg_head = ep->rx.head;
-                ep->rx.msg_end = ev->len;
-            }
+        } else if (none) {
+            ep->rx.hold = nothing_held(ep);
         }
         if (r == RX_EVENT)
             return 1;

@@ -157,6 +157,11 @@ static inline bool stream_paused(const struct stream *st)
 {
     return st->rx.n + 3 > STREAM_SLICES; /* what one message may make: see stream_poll */
 }
+/*
+ * The endpoint has no room for more while so much waits to be read: joins it and makes room. False: that
+ * is not possible.
+ */
+bool stream_pack(struct stream *st);
 /* Octets that stream_read would give now. */
 static inline uint64_t stream_avail(const struct stream *st)
 {

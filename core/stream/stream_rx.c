@@ -65,6 +65,20 @@ static void join_slices(struct stream *st)
     st->rx.n = n;
 }
 
+bool stream_pack(struct stream *st)
+{
+    const struct endpoint_ops *ops = endpoint_ops(st->cfg.ep);
+    struct stream_slice *s = slice_at(st, 0);
+
+    if (st->rx.n == 0 || ops->pack == NULL)
+        return false;
+    join_slices(st);
+    if (st->rx.n != 1 || !s->in_place || !ops->pack(st->cfg.ep, &s->p, s->len))
+        return false;
+    s->upto = s->p + s->len;
+    return true;
+}
+
 /* An event without octets for the program: given back behind what waits before it. */
 static void release_behind(struct stream *st, const uint8_t *upto)
 {

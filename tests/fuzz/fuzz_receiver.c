@@ -39,7 +39,7 @@ struct run {
 };
 
 static struct run runs[2];
-static uint8_t in_buf[2 * MPA_FPDU_MAX], out_buf[OUT_CAP], msg_buf[SEND_MAX];
+static uint8_t in_buf[2 * MPA_FPDU_MAX], out_buf[OUT_CAP];
 static uint8_t ring[GUARD + RING_LEN + GUARD];
 static uint64_t prng;
 
@@ -108,7 +108,6 @@ static void go_full(struct run *r)
         .in_cap = sizeof(in_buf),
         .out_buf = out_buf,
         .out_cap = sizeof(out_buf),
-        .msg_buf = msg_buf,
         .random32 = random32,
     };
     struct stream_cfg sc = { .ep = &r->ep.base, .local = r->n.cfg.params, .peer = r->n.peer };

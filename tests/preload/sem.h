@@ -23,7 +23,7 @@ extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem
     sem_fd[], sem_backlog[], sem_close[], sem_efault[], sem_epoll[], sem_epoll_life[],
     sem_epoll_sets[], sem_flags[],
     sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[], sem_poll[], sem_raw[],
-    sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[];
+    sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[];
 
 /* ---- the outcome ---- */
 

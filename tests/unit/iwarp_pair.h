@@ -24,10 +24,11 @@ static inline uint32_t prng32(void *arg)
 
 #define SIDE_OUT_CAP (MPA_FPDU_MAX + 512u)
 #define SIDE_SEND_MAX 8192u
+#define SIDE_IN_CAP (MPA_FPDU_MAX + MPA_HDR_LEN + SIDE_SEND_MAX)
 
 struct side {
     struct iwarp_ep ep;
-    uint8_t *in_buf, *out_buf, *msg_buf;
+    uint8_t *in_buf, *out_buf;
     uint64_t prng;
 };
 
@@ -49,10 +50,9 @@ static inline struct iwarp_cfg side_cfg(struct side *s, bool initiator, uint8_t 
         .mulpdu = 1024,
         .send_max = SIDE_SEND_MAX,
         .in_buf = s->in_buf,
-        .in_cap = MPA_FPDU_MAX,
+        .in_cap = SIDE_IN_CAP,
         .out_buf = s->out_buf,
         .out_cap = SIDE_OUT_CAP,
-        .msg_buf = s->msg_buf,
         .random32 = prng32,
         .random_arg = &s->prng,
     };
@@ -61,9 +61,8 @@ static inline struct iwarp_cfg side_cfg(struct side *s, bool initiator, uint8_t 
 static inline void side_alloc(struct side *s, uint64_t seed)
 {
     memset(s, 0, sizeof(*s));
-    s->in_buf = malloc(MPA_FPDU_MAX);
+    s->in_buf = malloc(SIDE_IN_CAP);
     s->out_buf = malloc(SIDE_OUT_CAP);
-    s->msg_buf = malloc(SIDE_SEND_MAX);
     s->prng = seed * 2654435761u + 88172645463325252u;
 }
 
@@ -71,7 +70,6 @@ static inline void side_free(struct side *s)
 {
     free(s->in_buf);
     free(s->out_buf);
-    free(s->msg_buf);
 }
 
 /* Both ends with the defaults of side_cfg and this RTR. */

@@ -672,7 +672,7 @@ Test(iwarp, staged_octets_never_move_while_an_events_data_is_held)
     iwarp_release(&p.b.ep.base, ev[held - 1].data + ev[held - 1].len - 1);
     cr_expect_lt(iwarp_in_space(&p.b.ep, &to), 3000u);
     iwarp_release(&p.b.ep.base, ev[held - 1].data + ev[held - 1].len);
-    cr_expect_eq(iwarp_in_space(&p.b.ep, &to), MPA_FPDU_MAX, "all released: from the start");
+    cr_expect_eq(iwarp_in_space(&p.b.ep, &to), SIDE_IN_CAP, "all released: from the start");
     cr_expect_eq(to, p.b.in_buf);
     pair_fini(&p);
 }
@@ -688,7 +688,7 @@ Test(iwarp, a_full_staging_buffer_with_all_held_has_no_space)
     setup(0);
     c = side_cfg(&p.b, false, 0);
     c.send_max = MPA_ULPDU_MAX;
-    c.msg_buf = NULL;
+    c.in_cap = MPA_FPDU_MAX;
     cr_assert_eq(iwarp_init(&p.b.ep, &c), 0);
     n = fb_send(frame, 1, data, 65535 - 18);
     cr_assert_leq(n, MPA_FPDU_MAX);
@@ -701,7 +701,8 @@ Test(iwarp, a_full_staging_buffer_with_all_held_has_no_space)
     pair_fini(&p);
 }
 
-Test(iwarp, a_second_message_of_several_segments_waits_for_the_first_ones_release)
+/* RFC 5041 5.3: a message is delivered when all of its segments are there, and in order. */
+Test(iwarp, messages_of_several_segments_are_all_handed_up)
 {
     struct endpoint_event first, ev;
 
@@ -712,12 +713,13 @@ Test(iwarp, a_second_message_of_several_segments_waits_for_the_first_ones_releas
     cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &first), 1);
     cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
     cr_expect_eq(ev.len, 101);
-    cr_expect_eq(iwarp_poll(&p.b.ep.base, &(struct endpoint_event){ 0 }), 0);
-    cr_expect_eq(iwarp_in_need(&p.b.ep), 0);
     cr_expect_arr_eq(first.data + 1, data, 3000);
     cr_expect_arr_eq(ev.data + 1, data + 1, 100);
-    iwarp_release(&p.b.ep.base, ev.data + ev.len); /* and with it the first */
-    cr_assert_eq(iwarp_poll(&p.b.ep.base, &ev), 1);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+    cr_expect_eq(ev.len, 3001);
+    cr_expect(ev.in_place);
+    cr_expect_arr_eq(ev.data + 1, data + 2, 3000);
+    iwarp_release(&p.b.ep.base, first.data + first.len);
     cr_expect_arr_eq(ev.data + 1, data + 2, 3000);
     iwarp_release(&p.b.ep.base, ev.data + ev.len);
     cr_expect(p.b.ep.rx.hold == p.b.ep.rx.head);
@@ -734,15 +736,89 @@ Test(iwarp, release_of_a_message_of_several_segments_releases_what_came_before_i
     cr_assert_eq(side_send(&p.a, "2", 1, data, 3000), 0);
     cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
     cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
-    cr_assert_eq(ev.data, p.b.msg_buf);
-    cr_expect_lt(iwarp_in_space(&p.b.ep, &to), MPA_FPDU_MAX);
+    cr_expect_lt(iwarp_in_space(&p.b.ep, &to), SIDE_IN_CAP);
     iwarp_release(&p.b.ep.base, ev.data + 1);
-    cr_assert_eq(side_send(&p.a, "3", 1, data, 3000), 0);
-    cr_expect_eq(next_at(&p.b, &p.a, &p.ab, &ev), 0, "msg_buf is still held");
-    iwarp_release(&p.b.ep.base, p.b.msg_buf + 3001);
-    cr_expect_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
-    iwarp_release(&p.b.ep.base, p.b.msg_buf + 3001);
-    cr_expect_eq(iwarp_in_space(&p.b.ep, &to), MPA_FPDU_MAX);
+    cr_expect_lt(iwarp_in_space(&p.b.ep, &to), SIDE_IN_CAP, "the rest is still held");
+    iwarp_release(&p.b.ep.base, ev.data + ev.len);
+    cr_expect_eq(iwarp_in_space(&p.b.ep, &to), SIDE_IN_CAP);
+    pair_fini(&p);
+}
+
+/* The octets of a message that came so far move with what is staged behind them. */
+Test(iwarp, an_unfinished_message_is_moved_to_make_room)
+{
+    struct endpoint_event ev;
+    uint8_t *to;
+
+    setup(MPA_RTR_SEND);
+    for (int i = 0; i < 40; i++) {
+        cr_assert_eq(side_send(&p.a, "m", 1, data + i, 7000), 0);
+        /* All but the last segment and a half, polled between. */
+        side_push(&p.a, &p.ab);
+        size_t left = p.ab.used - 1500;
+
+        while (left > 0) {
+            size_t room = iwarp_in_space(&p.b.ep, &to), n = room < left ? room : left;
+
+            n = n < 700 ? n : 700;
+            cr_assert_gt(n, 0u);
+            cr_assert_eq(mem_pipe_read(&p.ab, to, n), n);
+            iwarp_in_fed(&p.b.ep, n);
+            left -= n;
+            cr_assert_eq(iwarp_poll(&p.b.ep.base, &ev), 0);
+            cr_expect(!iwarp_in_eof(&p.b.ep));
+        }
+        cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+        cr_assert_eq(ev.len, 7001u);
+        cr_expect_arr_eq(ev.data + 1, data + i, 7000);
+        iwarp_release(&p.b.ep.base, ev.data + ev.len);
+        cr_expect(p.b.ep.rx.hold == p.b.ep.rx.head);
+    }
+    pair_fini(&p);
+}
+
+/* What the ULP holds is moved together with a message under way, and frames not decoded yet. */
+Test(iwarp, what_is_held_together_is_packed_to_the_front)
+{
+    static uint8_t joined[60000];
+    struct endpoint_event ev;
+    const uint8_t *at = NULL, *from;
+    uint8_t *to;
+    size_t len = 0, before;
+
+    setup(MPA_RTR_SEND);
+    for (int i = 0; i < 200; i++) {
+        cr_assert_eq(side_send(&p.a, "m", 1, data + i, 100), 0);
+        cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+        if (at == NULL)
+            at = ev.data;
+        memcpy(joined + len, ev.data, ev.len);
+        memmove((uint8_t *)(uintptr_t)(at + len), ev.data, ev.len);
+        len += ev.len;
+    }
+    /* One of which but the last segment is there, and half of that. */
+    cr_assert_eq(side_send(&p.a, "p", 1, data, 3000), 0);
+    side_push(&p.a, &p.ab);
+    size_t most = p.ab.used - 100;
+    cr_assert_geq(iwarp_in_space(&p.b.ep, &to), most);
+    cr_assert_eq(mem_pipe_read(&p.ab, to, most), most);
+    iwarp_in_fed(&p.b.ep, most);
+    cr_assert_eq(iwarp_poll(&p.b.ep.base, &ev), 0);
+    before = iwarp_in_space(&p.b.ep, &to);
+    from = at;
+    cr_assert(iwarp_pack(&p.b.ep.base, &at, len));
+    cr_expect_eq(at, p.b.in_buf);
+    cr_expect_neq(at, from);
+    cr_expect_gt(iwarp_in_space(&p.b.ep, &to), before + 4096);
+    cr_expect_not(iwarp_pack(&p.b.ep.base, &at, len), "nothing more to be won");
+    cr_expect_arr_eq(at, joined, len);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1);
+    cr_expect_eq(ev.len, 3001u);
+    cr_expect_arr_eq(ev.data + 1, data, 3000);
+    iwarp_release(&p.b.ep.base, at + len);
+    cr_expect_arr_eq(ev.data + 1, data, 3000);
+    iwarp_release(&p.b.ep.base, ev.data + ev.len);
+    cr_expect_eq(iwarp_in_space(&p.b.ep, &to), SIDE_IN_CAP);
     pair_fini(&p);
 }
 

@@ -488,14 +488,14 @@ Test(iwarp_errors, sends_longer_than_the_buffer_are_refused_to_the_octet)
               TERM_DDP_U_TOO_LONG, true, false);
 }
 
-static void no_msg_buf(struct iwarp_cfg *c)
+static void small_in_buf(struct iwarp_cfg *c)
 {
-    c->msg_buf = NULL;
+    c->in_cap = MPA_FPDU_MAX;
 }
 
-Test(iwarp_errors, without_a_reassembly_buffer_there_is_no_buffer_for_several_segments)
+Test(iwarp_errors, without_room_to_join_them_there_is_no_buffer_for_several_segments)
 {
-    setup_with(no_msg_buf);
+    setup_with(small_in_buf);
     feed(f, fb_send(f, 1, payload, SEND_MAX));
     cr_expect_eq(poll_one(), ENDPOINT_SEND);
     msn0 = 1;

@@ -489,6 +489,31 @@ Test(stream, many_small_messages_are_joined, .fini = teardown)
     cr_expect(iwarp_in_eof(&p.b.side.ep), "all was given back");
 }
 
+/* A reader that looks and does not read sees all there is room for, headers not counted. */
+Test(stream, room_for_headers_is_won_back_while_nobody_reads, .fini = teardown)
+{
+    size_t sent = 0;
+
+    setup_llp();
+    for (;; sent++) {
+        uint8_t *to;
+
+        cr_assert_eq(stream_end_write(&p.a, data + sent % 1000, 1), 1);
+        stream_end_push(&p.a);
+        cr_assert_geq(stream_end_pull(&p.b), 0);
+        if (iwarp_in_space(&p.b.side.ep, &to) == 0 && !stream_pack(&p.b.st))
+            break;
+    }
+    cr_assert_geq(stream_end_pull(&p.b), 0);
+    cr_expect_gt(stream_avail(&p.b.st), SIDE_IN_CAP * 3 / 4);
+    for (size_t at = 0, n; (n = stream_end_read(&p.b, got, 1000)) > 0; at += n)
+        for (size_t i = 0; i < n; i++)
+            cr_assert_eq(got[i], data[(at + i) % 1000], "octet %zu", at + i);
+    while (stream_end_pull(&p.b) > 0)
+        stream_end_read(&p.b, got, 1000);
+    cr_expect(iwarp_in_eof(&p.b.side.ep), "all was given back");
+}
+
 static int poll_apart(struct endpoint *ep, struct endpoint_event *ev)
 {
     int r = iwarp_poll(ep, ev);
