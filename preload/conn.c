@@ -184,7 +184,7 @@ int conn_go_full(struct sock *s, struct conn *c)
      * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with
      * the program's first octets, if any, which are answered so in any case.
      */
-    r = !c->responder && drive_peer_closed(fd) ? 0 : conn_tx_flush(c, fd, false);
+    r = !c->responder && drive_peer_closed(fd) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     /*
@@ -308,10 +308,10 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     reset_if_unread(c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    int linger = linger_s(fd), r = conn_tx_flush(c, fd, false);
+    int linger = linger_s(fd), r = conn_tx_flush(c, fd);
     if (r == -EAGAIN && linger > 0) {
         conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
-        r = conn_tx_flush(c, fd, false);
+        r = conn_tx_flush(c, fd);
     }
     if (r == -EAGAIN && linger != 0)
         conn_tx_finish(s, fd, proc.set.linger_ms);
@@ -391,7 +391,7 @@ static void settle_one(int fd, struct sock *s, void *arg)
         turn_give(&c->rx);
     }
     if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->tx) == 0) {
-        if (conn_tx_flush(c, fd, false) == -EAGAIN)
+        if (conn_tx_flush(c, fd) == -EAGAIN)
             conn_tx_finish(s, fd, proc.set.linger_ms);
         turn_give(&c->tx);
     }

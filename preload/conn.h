@@ -83,7 +83,7 @@ struct conn {
 
     /* tx */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
-    bool tx_shut;             /* the program shut down its side, or FIN was posted */
+    _Atomic bool tx_shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
     _Atomic bool fin_owed;    /* FIN waits for the tail before it; read by any as a hint, as the next two */
     _Atomic bool tx_rest;     /* something may be queued: flush before posting more */
     struct transport_job job; /* sends a frame's tail while the program does other things */
@@ -169,10 +169,13 @@ static inline bool conn_speaks_plain(const struct conn *c)
                                  c->neg.out_off == c->neg.out_len);
 }
 
-/* A tail waits for room in the kernel and nothing sends it without us: whoever waits next does. Any thread. */
+/*
+ * A tail waits for room in the kernel and nothing sends it without us (or no longer: its thread has ended): whoever waits
+ * next does. Any thread.
+ */
 static inline bool conn_tail_is_ours(const struct conn *c)
 {
-    return (c->tx_rest || c->fin_owed) && !c->job_runs;
+    return (c->tx_rest || c->fin_owed) && (!c->job_runs || atomic_load(&c->job.over));
 }
 
 /* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
@@ -246,8 +249,8 @@ void conn_rx_lowat(struct conn *c, int fd);
 ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
 /* The same on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
 ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);
-/* Sends what is queued: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
-int conn_tx_flush(struct conn *c, int fd, bool block);
+/* Sends what is queued without waiting: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
+int conn_tx_flush(struct conn *c, int fd);
 /* Flushes without waiting; what does not go is handed to the transport. As conn_tx_flush. tx held. */
 int conn_tx_push(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */

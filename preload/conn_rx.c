@@ -33,7 +33,7 @@ static void send_ctrl(struct conn *c, int fd)
 {
     if (!iwarp_ctrl_pending(&c->ep) || turn_try(&c->tx) < 0)
         return;
-    int r = conn_tx_flush(c, fd, false);
+    int r = conn_tx_flush(c, fd);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     turn_give(&c->tx);
@@ -224,7 +224,7 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
     ssize_t r;
     short events = POLLIN;
     if (conn_tail_is_ours(c) && turn_try(&c->tx) == 0) {
-        r = conn_tx_flush(c, fd, false);
+        r = conn_tx_flush(c, fd);
         c->tx_rest = r != 0;
         if (r == -EAGAIN)
             events |= POLLOUT; /* the peer may wait for it before it answers */

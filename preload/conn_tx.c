@@ -125,22 +125,39 @@ static int out_some(struct conn *c, int fd, int flags)
     return (size_t)sent == len ? 0 : -EINPROGRESS;
 }
 
-/* The same. Only a sender that finds no room sleeps: others may not take one that has room for a full socket. */
-static int out_once(struct conn *c, int fd, int flags)
+/* Waits for room without a call on the socket. 0: look again; -EPIPE: the program has shut down its side meanwhile. */
+static int await_room(struct sock *s, int fd, uint64_t deadline)
+{
+    struct conn *c = s->conn;
+    const struct conn *before = drive_watch(c);
+    turn_sleep(&c->tx);
+    int r = c->tx_shut ? 0 : drive_wait(fd, POLLOUT, deadline, s);
+    turn_wake(&c->tx);
+    drive_unwatch(before);
+    if (c->tx_shut)
+        return -EPIPE;
+    return r < 0 ? r : r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
+}
+
+/*
+ * The same. Only a sender that finds no room sleeps: others may not take one that has room for a full socket. Where other
+ * threads may shut down the connection meanwhile it does not sleep in the kernel's send, which a shutdown there would
+ * cut in the middle of a frame.
+ */
+static int out_once(struct sock *s, struct conn *c, int fd, int flags)
 {
     int r = out_some(c, fd, flags | MSG_DONTWAIT);
     if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
         return r;
-    if (!conn_ring_busy())
+    if (!ready_threads() && !conn_ring_busy())
         return out_some(c, fd, flags);
     /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
     uint64_t end = drive_call_deadline(fd, SO_SNDTIMEO);
     while (r == -EAGAIN || r == -EINPROGRESS) {
-        turn_sleep(&c->tx);
-        int ready = drive_wait(fd, POLLOUT, end, NULL);
-        turn_wake(&c->tx);
-        if (ready <= 0)
-            return ready < 0 ? ready : -EAGAIN;
+        r = await_room(s, fd, end);
+        if (r < 0)
+            return r;
+        fd = sock_fd_now(s, fd);
         r = out_some(c, fd, flags | MSG_DONTWAIT);
     }
     return r;
@@ -159,7 +176,8 @@ void conn_tx_moved(struct sock *s, int fd)
     }
 }
 
-int conn_tx_flush(struct conn *c, int fd, bool block)
+/* s: who waits; NULL: it may not wait. */
+static int flush(struct sock *s, struct conn *c, int fd)
 {
     conn_tx_whole(c, fd);
     if (c->broken)
@@ -172,9 +190,11 @@ int conn_tx_flush(struct conn *c, int fd, bool block)
             return -EAGAIN; /* another process's ring has it */
     }
     do {
-        int r = out_once(c, fd, MSG_NOSIGNAL | (block ? 0 : MSG_DONTWAIT));
+        int r = out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
+        if (s != NULL)
+            fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
         if (r < 0)
-            return r == -EINPROGRESS ? cut_short(fd, block) : r;
+            return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
     } while (flushed(c));
     if (!c->fin_owed)
         return 0;
@@ -183,6 +203,11 @@ int conn_tx_flush(struct conn *c, int fd, bool block)
     c->fin_owed = false;
     REAL(shutdown)(fd, SHUT_WR);
     return 0;
+}
+
+int conn_tx_flush(struct conn *c, int fd)
+{
+    return flush(NULL, c, fd);
 }
 
 static bool start_job(struct conn *c)
@@ -216,7 +241,7 @@ void conn_tx_later(struct conn *c, int fd)
 
 int conn_tx_push(struct conn *c, int fd)
 {
-    int r = conn_tx_flush(c, fd, false);
+    int r = conn_tx_flush(c, fd);
     c->tx_rest = r != 0;
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
@@ -228,7 +253,7 @@ int conn_tx_push(struct conn *c, int fd)
 void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
 {
     uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u;
-    while (conn_tx_flush(c, fd, false) == -EAGAIN) {
+    while (conn_tx_flush(c, fd) == -EAGAIN) {
         uint64_t now = proc_now_ns();
         if (now >= end)
             return;
@@ -375,22 +400,12 @@ void conn_nodelay_back(struct conn *c, int fd)
     sandbox_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
 }
 
-/*
- * Several processes have the connection: what the socket does not take at once of a frame begun is copied where all of them
- * see it, before anybody sleeps. If this one is killed then, the others finish the frame.
- * 0: there is room now.
- */
-static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
-{
-    turn_sleep(&c->tx);
-    int r = drive_wait(fd, POLLOUT, deadline, s);
-    turn_wake(&c->tx);
-    return r > 0 ? 0 : r < 0 ? r : -EAGAIN;
-}
-
 #define COPY_LEN 32768u /* Linux fills pages of so many octets */
 
-/* tx is held. */
+/*
+ * tx is held. Where several processes have the connection (shared), what the socket does not take at once of a frame begun is
+ * copied where all of them see it, before anybody sleeps. If this one is killed then, the others finish the frame.
+ */
 static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
@@ -407,16 +422,20 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     while (done < len) {
         r = 0;
         fd = sock_fd_now(s, fd);
+        if (SW_UNLIKELY(c->tx_shut)) {
+            r = -EPIPE;
+            break;
+        }
         if (c->job_runs || c->tx_rest) {
             if (wait) {
                 /* A handler that jumps out of this leaves the tail to whoever waits next. */
                 c->tx_rest = true;
                 drive_add(s);
             }
-            r = conn_tx_flush(c, fd, wait && !shared);
-            fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
+            r = flush(wait && !shared ? s : NULL, c, fd);
+            fd = sock_fd_now(s, fd);
             c->tx_rest = r != 0;
-            if (r == -EAGAIN && shared && (r = await_room(s, c, fd, deadline)) == 0)
+            if (r == -EAGAIN && shared && (r = await_room(s, fd, deadline)) == 0)
                 continue;
             if (r < 0)
                 break;
@@ -438,7 +457,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             break;
         }
         done += (size_t)n;
-        r = out_once(c, fd, kflags | (done < len ? MSG_MORE : 0));
+        r = out_once(s, c, fd, kflags | (done < len ? MSG_MORE : 0));
         if (r == 0) {
             if (flushed(c))
                 c->tx_rest = true;
@@ -605,7 +624,12 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     ssize_t n = send_full(s, c, sock_fd_now(s, fd), it, len, flags);
     if (wait)
         sock_wake(s);
-    bool owed = c->tx_rest && !c->job_runs;
+    /* It was shut down meanwhile, and nobody else sees to its end. */
+    if (SW_UNLIKELY(c->fin_owed) && !(c->job_runs && c->job.then == TRANSPORT_THEN_SHUT_WR)) {
+        int r2 = conn_tx_push(c, sock_fd_now(s, fd));
+        (void)r2; /* what is left goes on */
+    }
+    bool owed = conn_tail_is_ours(c);
     turn_give(&c->tx);
     if (s->watches != NULL && (n < 0 ? n == -EAGAIN : (size_t)n < len))
         epoll_out_blocked(s);
@@ -678,6 +702,8 @@ static int decide(struct sock *s, struct conn *c, int fd)
     }
 }
 
+#define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
+
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
@@ -701,13 +727,20 @@ int conn_shutdown(struct sock *s, int fd, int how)
     bool owed = false;
     if (how == SHUT_WR || how == SHUT_RDWR) {
         int t = turn_take_brief(&c->tx);
-        if (t < 0 && t != -EBUSY)
-            return -EAGAIN;
-        if (t == -EBUSY) {
-            /* Another thread waits for room: the kernel sends it back with EPIPE. The frame it was in ends there. */
+        bool first = !c->tx_shut;
+        if (t < 0 && first) {
+            /*
+             * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with
+             * EPIPE or a smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told
+             * and leaves at once; the rest is better looked after by this thread, which did not fail.
+             */
+            bool ours = t == -EBUSY && c->tx.pid == proc.pid;
+            c->fin_owed = true;
             c->tx_shut = true;
-            result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
-        } else if (!c->tx_shut) {
+            drive_tell(c);
+            t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
+        }
+        if (t == 0 && first) {
             c->tx_shut = true;
             c->fin_owed = true;
             if (!iwarp_can_send(&c->ep)) {
@@ -719,7 +752,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
                 int r = conn_tx_push(c, fd);
                 owed = r == -EAGAIN;
             }
-        } else {
+        } else if (!first && !c->fin_owed) {
             /* ENOTCONN and the like as the kernel says them */
             result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
         }

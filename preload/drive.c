@@ -572,7 +572,7 @@ static void drive_tail(struct sock *s)
     if (turn_try(&c->tx) < 0)
         return;
     if (conn_tail_is_ours(c)) {
-        int r = conn_tx_flush(c, atomic_load(&s->fd), false);
+        int r = conn_tx_flush(c, atomic_load(&s->fd));
         c->tx_rest = r != 0;
         if (r != -EAGAIN)
             c->fin_owed = false;

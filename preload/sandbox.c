@@ -111,7 +111,7 @@ static void bare(struct conn *c, int fd)
         if (c->nodelay_lent)
             conn_nodelay_back(c, fd);
         if (c->job_runs || c->tx_rest)
-            c->tx_rest = conn_tx_flush(c, fd, false) != 0;
+            c->tx_rest = conn_tx_flush(c, fd) != 0;
         turn_give(&c->tx);
     }
 }

@@ -236,6 +236,68 @@ static void shutdown_wakes_send(int s)
     say_task("send", &t);
 }
 
+enum { MUCH = 30000000 };
+
+static uint8_t much[MUCH];
+
+/* Sends t->value octets at a time until it fails or t->n are out. */
+static void *sends_until(void *arg)
+{
+    struct task *t = arg;
+    size_t most = (size_t)t->n, each = (size_t)t->value, at = 0;
+    t->n = 0;
+    while (at < most) {
+        size_t len = most - at < each ? most - at : each;
+        ssize_t r = send(t->fd, much + at, len, MSG_NOSIGNAL);
+        t->err = r < 0 ? errno : (size_t)r < len ? -1 : 0;
+        if (r < 0)
+            break;
+        at += (size_t)r;
+    }
+    t->n = (long)at;
+    return NULL;
+}
+
+/* The peer gets what was taken, and then the end. */
+static void shut_while_sending(int s, long each, bool reads)
+{
+    struct task t = { .fd = s, .n = MUCH, .value = each };
+    fill(much, MUCH, sem_tx);
+    pthread_t id = begin(sends_until, &t);
+    if (reads)
+        say(" first=%lld", (long long)far_do(FAR_RECV, 300000).r);
+    for (int full = 0; full < 10; sleep_ms(3)) /* the kernel finds more room for a while */
+        full = poll_one(s, POLLOUT, 0) & POLLOUT ? 0 : full + 1;
+    say_result("shutdown", shutdown(s, SHUT_WR));
+    pthread_join(id, NULL);
+    say(" some=%d then=%s", t.n > 0 && t.n < MUCH, error_name(t.err));
+    struct far_result res = far_do(FAR_RECV, MUCH);
+    say(" all=%d err=%d bad=%d", res.r == t.n - (reads ? 300000 : 0), res.err, res.bad);
+    /* The other direction goes on. */
+    far_do(FAR_SEND, 1000);
+    say(" back=%zu", recv_next(s, 1000));
+}
+
+static void shutdown_cuts_send(int s)
+{
+    shut_while_sending(s, MUCH, false);
+}
+
+static void shutdown_cuts_send_read(int s)
+{
+    shut_while_sending(s, MUCH, true);
+}
+
+static void shutdown_ends_sends(int s)
+{
+    shut_while_sending(s, 3000, false);
+}
+
+static void shutdown_ends_large_sends(int s)
+{
+    shut_while_sending(s, 100000, true);
+}
+
 /* Two wait in recv; each gets its share. */
 static void two_wait(int s)
 {
@@ -361,6 +423,10 @@ const struct scenario sem_thread[] = {
     { "close_while_accepting", close_while_accepting },
     { "shutdown_wakes_poll", shutdown_wakes_poll },
     { "shutdown_wakes_send", shutdown_wakes_send },
+    { "shutdown_cuts_send", shutdown_cuts_send },
+    { "shutdown_cuts_send_read", shutdown_cuts_send_read },
+    { "shutdown_ends_sends", shutdown_ends_sends },
+    { "shutdown_ends_large_sends", shutdown_ends_large_sends },
     { "two_wait", two_wait },
     { "stuck_and_receiving", stuck_and_receiving },
     { "receiving_and_sending", receiving_and_sending },
