@@ -339,12 +339,13 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
+    bool late = false;
     for (;;) {
         int r = drive_sock(s, !wait);
         enum conn_state st = conn_state(c);
         if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
             return 0;
-        if (!wait || r == -EDEADLK)
+        if (!wait || late || r == -EDEADLK)
             return -EAGAIN;
         sock_sleep(s);
         fd = sock_fd_now(s, fd);
@@ -356,8 +357,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
         fd = sock_fd_now(s, fd);
         if (r < 0)
             return r;
-        if (r == 0 && deadline != 0 && proc_now_ns() >= deadline)
-            return -EAGAIN;
+        late = r == 0 && deadline != 0 && proc_now_ns() >= deadline; /* another thread may have been in time */
     }
 }
 

@@ -522,6 +522,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
                               size_t *done)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool late = false;
     uint64_t deadline = 0;
     for (;;) {
         int r = wait ? drive_sock(s, false) : drive_hurry(s);
@@ -552,7 +553,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
                 return *done > 0 ? 0 : n;
             events = POLLIN | POLLOUT;
         }
-        if (!wait || r == -EDEADLK)
+        if (!wait || late || r == -EDEADLK)
             return *done > 0 ? 0 : -EAGAIN;
         if (deadline == 0)
             deadline = drive_call_deadline(fd, SO_SNDTIMEO);
@@ -561,8 +562,9 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
         r = drive_wait(fd, events, deadline, s);
         sock_wake(s);
         fd = sock_fd_now(s, fd);
-        if (r < 0 || (r == 0 && deadline != 0 && proc_now_ns() >= deadline))
-            return *done > 0 ? 0 : r < 0 ? r : -EAGAIN;
+        if (r < 0)
+            return *done > 0 ? 0 : r;
+        late = r == 0 && deadline != 0 && proc_now_ns() >= deadline; /* another thread may have been in time */
     }
 }
 

@@ -94,15 +94,16 @@ struct sock *sock_get_active(int fd)
     return sock_get(fd);
 }
 
-/* Is it still the one that is being closed? (The number is known to be another's only by asking.) */
-static bool is_still(int fd, const struct sock *s)
+static uint64_t ino_of(int fd)
 {
     struct stat st;
-    if (s->kind == SOCK_LISTENER)
-        return true;
-    if (s->conn == NULL || !atomic_load(&s->active))
-        return false;
-    return s->conn->ino == 0 || (fstat(fd, &st) == 0 && st.st_ino == s->conn->ino);
+    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Is it one that nobody may use any more, and not the next that has the number? */
+static bool is_still(int fd, const struct sock *s)
+{
+    return (s->kind == SOCK_LISTENER || (s->conn != NULL && atomic_load(&s->active))) && ino_of(fd) == s->leaving_ino;
 }
 
 bool sock_look_leaving(int fd)
@@ -386,7 +387,15 @@ static struct sock *leave(int fd, bool closing, bool replaced)
         atomic_fetch_add(&sock_leaving_n, 1);
     if (replaced)
         my_leaving = fd;
-    struct sock *s = take_out(fd, closing, replaced, &last);
+    struct sock *s = closing ? sock_get(fd) : NULL;
+    if (s != NULL) {
+        const struct conn *c = s->conn;
+        s->leaving_ino = c != NULL ? c->ino : 0;
+        if (s->leaving_ino == 0 && (s->kind == SOCK_LISTENER || atomic_load(&s->active)))
+            s->leaving_ino = ino_of(fd);
+        sock_put(s);
+    }
+    s = take_out(fd, closing, replaced, &last);
     if (s == NULL && closing)
         atomic_fetch_sub(&sock_leaving_n, 1);
     if (s == NULL)

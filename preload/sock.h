@@ -38,6 +38,7 @@ struct sock {
     _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
     _Atomic int kept;       /* what they go on with after a close of the last descriptor, -1: none */
     _Atomic bool unseen;    /* closed behind our back: whoever still uses it means the number */
+    uint64_t leaving_ino;   /* the kernel's name of the file, while it is closed by a number */
     bool stay_plain;        /* some earlier call ruled acceleration out: plain_reason */
     uint8_t plain_reason;
     bool port_known;        /* bound explicitly, or getsockname told the program its port */
