@@ -228,6 +228,13 @@ void op_connect(struct worker *w)
     may_cancel(w, false);
     if (!up && ((nonblock && errno == EINPROGRESS) || (with_signals && errno == EINTR)))
         up = connect_slowly(fd);
+    if (!up && errno == ECONNRESET && atomic_load(&s->c->dir[1].abrupt)) {
+        /* Accepted, and gone with a reset before this thread looked. */
+        close(fd);
+        w->fd = -1;
+        slot_set(w, s, EMPTY);
+        return;
+    }
     must(up, "connect");
     struct intro intro = { INTRO_MAGIC, id, ~id };
     if (!by_port)
