@@ -624,13 +624,13 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     if (wait)
         sock_sleep(s);
     ssize_t n = send_full(s, c, sock_fd_now(s, fd), it, len, flags);
-    if (wait)
-        sock_wake(s);
     /* It was shut down meanwhile, and nobody else sees to its end. */
     if (SW_UNLIKELY(c->fin_owed) && !(c->job_runs && c->job.then == TRANSPORT_THEN_SHUT_WR)) {
         int r2 = conn_tx_push(c, sock_fd_now(s, fd));
         (void)r2; /* what is left goes on */
     }
+    if (wait)
+        sock_wake(s);
     bool owed = conn_tail_is_ours(c);
     turn_give(&c->tx);
     if (s->watches != NULL && (n < 0 ? n == -EAGAIN : (size_t)n < len))

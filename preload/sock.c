@@ -341,7 +341,8 @@ static bool keep(struct sock *s, int fd)
 /*
  * Other threads look after a connection on their own account (poll, epoll, a negotiation), by s->fd as they find it with a
  * turn in their hands. Those that found the descriptor that goes are waited for: its number may be another file's soon.
- * (Who sleeps with a turn is a call of the program's on this descriptor.)
+ * (Who sleeps with a turn is a call of the program's on this descriptor. A sender may just be about to wait in poll, by
+ * number: it is told to look again.)
  */
 static void let_out(struct sock *s, int fd)
 {
@@ -352,6 +353,8 @@ static void let_out(struct sock *s, int fd)
     if (turn_take_brief(&s->conn->tx) == 0) {
         conn_tx_moved(s, fd);
         turn_give(&s->conn->tx);
+    } else {
+        drive_tell(s->conn);
     }
 }
 
