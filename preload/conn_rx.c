@@ -297,8 +297,8 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
              * not hold octets whose edge was told already. A look leaves what it saw: all there is has to be seen.
              */
-            bool look = conn_state(c) == CONN_FULL && (c->rx_more || (flags & MSG_PEEK));
-            if (!look || fill(c, fd, MSG_DONTWAIT) <= 0)
+            bool more = conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && (c->rx_more || (flags & MSG_PEEK));
+            if (!more || fill(c, fd, MSG_DONTWAIT) <= 0)
                 return (ssize_t)done;
             continue;
         }
