@@ -23,6 +23,7 @@ enum endpoint_event_type {
     ENDPOINT_SEND = 1, /* a whole Send message: data, len. Software may hand it over in its buffer. */
     ENDPOINT_WRITE,    /* deferred ring only: octets of an RDMA Write, valid and in order: to, data, len */
     ENDPOINT_TERMINATED, /* the peer sent a Terminate, or a device error: nothing more will come */
+    ENDPOINT_IMMEDIATE,  /* RFC 7306 Immediate Data: data, always 8 octets; counts as a Send in the order */
 };
 
 struct endpoint_event {
@@ -35,6 +36,8 @@ struct endpoint_event {
      * the holder may move it down.
      */
     bool in_place;
+    bool solicited;       /* SEND, IMMEDIATE: the peer wants an event for it (RFC 5040 section 5.3) */
+    uint32_t invalidated; /* SEND: the STag that it has invalidated; 0: none */
 };
 
 struct endpoint_ops {
@@ -53,6 +56,12 @@ struct endpoint_ops {
     int (*post_write)(struct endpoint *ep, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len);
     int (*post_send)(struct endpoint *ep, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
                      size_t len);
+
+    /*
+     * Posts 8 octets of Immediate Data (RFC 7306 section 6), with or without Solicited Event. As
+     * post_send. May be NULL: there is no such thing.
+     */
+    int (*post_immediate)(struct endpoint *ep, uint64_t data, bool solicited);
 
     /* 1 with *ev, 0 if nothing whole has arrived, -EPROTO after a protocol error of the peer. */
     int (*poll)(struct endpoint *ep, struct endpoint_event *ev);

@@ -42,8 +42,8 @@ int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*ran
         return -ENOSPC;
 
     /*
-     * RFC 5040 section 8.1.1 item 8: difficult to predict. 0 marks a free slot and is never given
-     * out.
+     * RFC 5040 8.1.1 item 8: difficult to predict, sparse over the full range (so random32 is asked
+     * for all 32 bits). 0 marks a free slot and is never given out.
      */
     do
         stag = random32(arg);
@@ -66,24 +66,28 @@ int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag)
     return 0;
 }
 
-enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t len,
-                                    uint8_t access, struct ddp_region **out, bool *rights)
+enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream *who, uint32_t stag,
+                                    uint64_t to, uint64_t len, uint8_t access,
+                                    struct ddp_region **out, bool *rights)
 {
     struct ddp_region *region = ddp_stags_find(t, stag);
 
     *rights = false;
     *out = NULL;
     if (!region)
-        return DDP_TAGGED_INVALID_STAG;
+        return DDP_TAGGED_INVALID_STAG; /* RFC 5041 7.1 tagged 1: the STag is valid for this stream */
+    /* RFC 5041 8.2: another domain's, or another stream's: "the DDP Segment is not Placed". */
+    if (!ddp_region_is_of(region, who))
+        return DDP_TAGGED_NOT_ASSOCIATED;
     /*
-     * RFC 5041 section 7.1 item 5: a wrapped sum would pass the bounds check below, so it comes
-     * first.
+     * RFC 5041 7.1 tagged 5: a wrapped sum would pass the bounds check below, so it comes first.
      */
     if (to + len < to)
         return DDP_TAGGED_TO_WRAP;
-    /* Items 3 and 4, exact to the octet; written so that nothing can wrap. */
+    /* RFC 5041 7.1 tagged 3 and 4: exact to the octet; written so that nothing can wrap. */
     if (to < region->to || to - region->to > region->len || len > region->len - (to - region->to))
         return DDP_TAGGED_BOUNDS;
+    /* RFC 5041 7.1 tagged 2: the buffer allows it. */
     if ((region->access & access) != access) {
         *rights = true;
         return DDP_TAGGED_INVALID_STAG;

@@ -2,9 +2,11 @@
  * Steering tags, RFC 5041 sections 7.1 and 8.2, RFC 5042: which memory a peer may reach, how, on
  * which stream.
  *
- * One table belongs to one endpoint (so every STag is bound to that stream by construction) and is
- * used under that endpoint's lock. STags are random 32-bit numbers, never 0. Bounds are exact to
- * the octet.
+ * RFC 5041 8.2: "DDP MUST support Protection Domain association and DDP Stream association": a region
+ * names the domain whose streams may use it, and one stream of it or all. An endpoint has a table of
+ * its own, so that what is in there is out of other streams' reach by construction; endpoints of one
+ * owner may share another table. Who changes a table (add, revoke) has its lock; endpoints look
+ * without it. STags are random 32-bit numbers, never 0. Bounds are exact to the octet.
  */
 #ifndef SW_DDP_STAG_H
 #define SW_DDP_STAG_H
@@ -15,14 +17,24 @@
 
 #include "core/base/must.h"
 
-#define DDP_STAG_MAX 8u /* per endpoint: bounded by design */
+#define DDP_STAG_MAX 8u /* per table: bounded by design */
 
 #define DDP_ACCESS_REMOTE_WRITE 1u
 #define DDP_ACCESS_REMOTE_READ 2u
 #define DDP_ACCESS_LOCAL_SINK 4u /* may be named as sink of our own outstanding Read */
 
+/*
+ * Who asks for a region, known only here: no peer can say it (RFC 5041 8.2). id is not 0 if any table
+ * is shared.
+ */
+struct ddp_stream {
+    uint32_t pd; /* Protection Domain */
+    uint32_t id; /* DDP Stream */
+};
+
 struct ddp_region {
     uint32_t stag;   /* 0 = free slot */
+    struct ddp_stream of; /* only streams of this domain; id 0: all of them, else this one alone */
     uint8_t access;  /* DDP_ACCESS_* */
     bool deferred;   /* nothing is placed: valid segments are handed up in order (a ring) */
     uint64_t to;     /* tagged offset of the first octet */
@@ -64,14 +76,21 @@ int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag);
 
 struct ddp_region *ddp_stags_find(struct ddp_stags *t, uint32_t stag);
 
+/* Does the region belong to this stream? */
+static inline bool ddp_region_is_of(const struct ddp_region *region, const struct ddp_stream *who)
+{
+    return region->of.pd == who->pd && (region->of.id == 0 || region->of.id == who->id);
+}
+
 /*
- * May `access` reach [to, to+len) of stag? Returns DDP_TAGGED_OK with *out, or the error (RFC 5041
- * section 7.1, tagged items 1 to 5); *rights is set if the only thing wrong is the access right,
- * and the error is then DDP_TAGGED_INVALID_STAG: DDP has no number for it, RDMAP has (RFC 5040
- * section 4.8, Figure 9: Terminate 0/1/2). A zero length is not passed here: RFC 5041 section 5.2
- * ("STag and TO MUST NOT be checked").
+ * May `access` of this stream reach [to, to+len) of stag? Returns DDP_TAGGED_OK with *out, or the
+ * error (RFC 5041 section 7.1, tagged items 1 to 5); *rights is set if the only thing wrong is the
+ * access right, and the error is then DDP_TAGGED_INVALID_STAG: DDP has no number for it, RDMAP has
+ * one for Reads (RFC 5040 section 4.8, Figure 9: Terminate 0/1/2). A zero length is not passed here:
+ * RFC 5041 5.2: "The STag and TO fields MUST NOT be checked".
  */
-enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t len,
-                                    uint8_t access, struct ddp_region **out, bool *rights) SW_MUST;
+enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream *who, uint32_t stag,
+                                    uint64_t to, uint64_t len, uint8_t access,
+                                    struct ddp_region **out, bool *rights) SW_MUST;
 
 #endif

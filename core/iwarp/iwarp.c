@@ -17,6 +17,7 @@ const struct endpoint_ops iwarp_endpoint_ops = {
     .send_max = iwarp_send_max,
     .post_write = iwarp_post_write,
     .post_send = iwarp_post_send,
+    .post_immediate = iwarp_post_immediate,
     .poll = iwarp_poll,
     .release = iwarp_release,
     .pack = iwarp_pack,
@@ -78,6 +79,17 @@ uint64_t iwarp_reads_done(const struct iwarp_ep *ep)
     uint64_t done = atomic_load_explicit(&ep->reads.done, memory_order_acquire);
 
     return done >= ep->reads.rtr ? done - ep->reads.rtr : 0;
+}
+
+uint64_t iwarp_reads_under_way(const struct iwarp_ep *ep)
+{
+    return atomic_load_explicit(&ep->reads.posted, memory_order_relaxed) -
+           atomic_load_explicit(&ep->reads.done, memory_order_acquire);
+}
+
+void iwarp_end_sending(struct iwarp_ep *ep)
+{
+    atomic_store_explicit(&ep->tx_ended, true, memory_order_relaxed);
 }
 
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep)

@@ -52,6 +52,11 @@ struct iwarp_cfg {
     uint8_t *out_buf;    /* rest of a message cut by a full pipe, gathering of many small pieces,
                             Read Responses */
     size_t out_cap;      /* at least MPA_FPDU_MAX + 512; bounds write_max and send_max */
+    bool immediate;      /* both ends have agreed to use Immediate Data (RFC 7306); without, it is an
+                            unexpected opcode */
+    struct ddp_stream who;    /* which domain and stream this is, for `shared` */
+    struct ddp_stags *shared; /* regions of several endpoints' owner, besides those of its own;
+                                 borrowed, may be NULL */
     uint32_t (*random32)(void *arg); /* unpredictable */
     void *random_arg;
 };
@@ -60,6 +65,8 @@ struct iwarp_stats { /* each written by one side only; read from anywhere */
     uint64_t tx_fpdus, rx_fpdus;
     uint64_t tx_sends, tx_writes, tx_reads;
     uint64_t rx_sends, rx_writes, rx_reads;
+    uint64_t tx_immediates, rx_immediates;
+    uint64_t rx_empty;   /* messages without an octet of payload, but Terminates: what floods are made of */
     uint64_t errors;     /* protocol errors found here or told by a Terminate */
 };
 
@@ -105,6 +112,13 @@ size_t iwarp_in_need(const struct iwarp_ep *ep);
  * way).
  */
 bool iwarp_in_eof(const struct iwarp_ep *ep);
+/*
+ * The pipe has ended, and all that came has been polled. On a message boundary (true) it is the
+ * peer's graceful half-close; elsewhere a fatal error, 2/0/1, which iwarp_error then tells unless there
+ * was one before (RFC 5041 section 6.2.2). No Terminate is made of it: nobody may be there to hear it,
+ * and what is sent to a closed socket is answered by a reset. The send side goes on in both cases.
+ */
+bool iwarp_in_end(struct iwarp_ep *ep);
 
 /*
  * endpoint_ops.poll, release, pack of this endpoint. Frames are decoded one by one as they are asked for;
@@ -143,12 +157,35 @@ int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_
 int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
                     size_t len) SW_MUST;
 /*
+ * post_send and post_write with what RDMAP knows besides: IWARP_SOLICITED and IWARP_INVALIDATE (of
+ * the peer's inv_stag, not 0) for Sends; IWARP_FENCE for both: -EAGAIN until all our Reads have come
+ * (RFC 5040 section 5.5: "by withholding the RDMA Write Message until all outstanding RDMA Read
+ * Responses have been Delivered"). -EINVAL for any other flags.
+ */
+#define IWARP_SOLICITED 1u
+#define IWARP_INVALIDATE 2u
+#define IWARP_FENCE 4u
+int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr,
+                         size_t hdr_len, struct iov_iter *src, size_t len) SW_MUST;
+int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to,
+                          struct iov_iter *src, size_t len) SW_MUST;
+/* endpoint_ops.post_immediate; -ENOTSUP without cfg.immediate. */
+int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited) SW_MUST;
+/*
  * One RDMA Read of len octets from (src_stag, src_to) of the peer into our region, which needs
  * DDP_ACCESS_LOCAL_SINK (-EINVAL). -EAGAIN: ORD used up, or as above; -EPIPE.
  */
 int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd) SW_MUST;
 /* Reads completed so far, in order of posting. Receive-side value; atomic. */
 uint64_t iwarp_reads_done(const struct iwarp_ep *ep);
+
+/* Our Reads outstanding. Send side. */
+uint64_t iwarp_reads_under_way(const struct iwarp_ep *ep);
+/*
+ * Our half is going to be closed gracefully: what was posted goes out, and Read Responses do, but
+ * posting anything more is -EPIPE (RFC 5041 section 6.2.1). Receiving goes on.
+ */
+void iwarp_end_sending(struct iwarp_ep *ep);
 
 /* Something from the receive side waits to be sent (Terminate, Read Response). Any thread. */
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
@@ -185,7 +222,10 @@ size_t iwarp_out_borrowed(const struct iwarp_ep *ep);
 /* False only while the responder waits for the RTR. Any thread. */
 bool iwarp_can_send(const struct iwarp_ep *ep);
 enum iwarp_state iwarp_state_now(const struct iwarp_ep *ep);
-/* Valid in TERMINATING and TERMINATED: what went wrong, found here or told by the peer. */
+/*
+ * Valid in TERMINATING and TERMINATED, and after iwarp_in_end said false: what went wrong, found here
+ * or told by the peer.
+ */
 struct term_code iwarp_error(const struct iwarp_ep *ep);
 
 extern const struct endpoint_ops iwarp_endpoint_ops; /* name "iwarp" */
@@ -215,6 +255,7 @@ struct iwarp_ep {
     _Atomic uint8_t state;  /* enum iwarp_state */
     _Atomic bool failed;    /* whoever sets it writes error and term, then state */
     _Atomic uint8_t term_state; /* IWARP_TERM_* */
+    _Atomic bool tx_ended;  /* iwarp_end_sending */
     struct term_code error;
     struct terminate term;  /* to send */
 

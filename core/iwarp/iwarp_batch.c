@@ -127,12 +127,24 @@ static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)
     ep->stats.tx_fpdus++;
     if (!f->msg_end)
         return;
-    if (f->kind == RDMAP_SEND)
+    switch (f->kind) {
+    case RDMAP_SEND:
+    case RDMAP_SEND_INV:
+    case RDMAP_SEND_SE:
+    case RDMAP_SEND_SE_INV:
         ep->stats.tx_sends++;
-    else if (f->kind == RDMAP_WRITE)
+        break;
+    case RDMAP_WRITE:
         ep->stats.tx_writes++;
-    else if (f->kind == RDMAP_READ_REQUEST)
+        break;
+    case RDMAP_READ_REQUEST:
         ep->stats.tx_reads++;
+        break;
+    case RDMAP_IMMEDIATE:
+    case RDMAP_IMMEDIATE_SE:
+        ep->stats.tx_immediates++;
+        break;
+    }
 }
 
 void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
@@ -207,12 +219,10 @@ static unsigned drop_frames(struct iwarp_ep *ep, uint32_t k)
         if (!f->msg_end)
             continue;
         messages++;
-        if (f->kind == RDMAP_SEND) {
-            ep->tx.msn[RDMAP_QN_SEND]--;
-        } else if (f->kind == RDMAP_READ_REQUEST) {
-            ep->tx.msn[RDMAP_QN_READ_REQUEST]--;
+        if (!rdmap_opcode_rules[f->kind].tagged)
+            ep->tx.msn[rdmap_opcode_rules[f->kind].qn]--;
+        if (f->kind == RDMAP_READ_REQUEST)
             atomic_fetch_sub_explicit(&ep->reads.posted, 1, memory_order_relaxed);
-        }
     }
     ep->tx.frame_n = k;
     ep->tx.queued = keep;

@@ -64,8 +64,8 @@ void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint
     struct terminate t = { .code = { layer, etype, code } };
 
     /*
-     * RFC 5040 Figure 10: length and DDP header except for local catastrophic and LLP errors; the
-     * Read Request header for remote protection errors.
+     * RFC 5040 4.8 Figure 10: length and DDP header except for local catastrophic and LLP errors;
+     * the Read Request header for remote protection errors.
      */
     if (layer != TERM_LAYER_LLP && etype != TERM_RDMAP_CATASTROPHIC) {
         t.has_len = t.has_ddp_hdr = true;
@@ -79,6 +79,19 @@ void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint
         memcpy(t.read_hdr, s->payload, RDMAP_READ_HDR_LEN);
     }
     fail(ep, &t, true);
+}
+
+void iwarp_fail_closed(struct iwarp_ep *ep)
+{
+    if (atomic_exchange_explicit(&ep->failed, true, memory_order_acq_rel))
+        return;
+    /*
+     * The other half may be intact: RFC 5041 6.2.2: "DDP SHOULD continue to allow the ULP to transfer
+     * additional DDP Messages on the outgoing half connection".
+     */
+    ep->error = (struct term_code){ TERM_LAYER_LLP, 0, TERM_MPA_CLOSED };
+    ep->stats.errors++;
+    trace_info("iwarp %p: %s", (void *)ep, term_code_text(ep->error));
 }
 
 void iwarp_fail_read(struct iwarp_ep *ep, const struct iwarp_ctrl *c, uint32_t off)

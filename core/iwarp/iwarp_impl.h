@@ -9,6 +9,14 @@
 /* iwarp_ep.term_state: the one Terminate this side may send. */
 enum { IWARP_TERM_NONE, IWARP_TERM_QUEUED, IWARP_TERM_IN_BATCH };
 
+/* The table this STag is in, or the endpoint's own. */
+static inline struct ddp_stags *iwarp_stags_of(struct iwarp_ep *ep, uint32_t stag)
+{
+    if (SW_UNLIKELY(ep->cfg.shared != NULL) && ddp_stags_find(ep->cfg.shared, stag))
+        return ep->cfg.shared;
+    return &ep->stags;
+}
+
 /* One received segment, taken apart. */
 struct iwarp_segment {
     struct ddp_segment ddp;
@@ -44,6 +52,8 @@ void iwarp_fail_crc(struct iwarp_ep *ep);
 void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len);
 /* A Read under way whose source was revoked; send side. off octets were answered. */
 void iwarp_fail_read(struct iwarp_ep *ep, const struct iwarp_ctrl *c, uint32_t off);
+/* The pipe ended in the middle: RFC 5044 section 8, code 1. Nothing is sent. */
+void iwarp_fail_closed(struct iwarp_ep *ep);
 /* A Terminate came. */
 void iwarp_terminated(struct iwarp_ep *ep, const uint8_t *payload, size_t len);
 

@@ -122,6 +122,14 @@ bool iwarp_in_eof(const struct iwarp_ep *ep)
     return ep->rx.tail == ep->rx.head && !ep->rx.in_message;
 }
 
+bool iwarp_in_end(struct iwarp_ep *ep)
+{
+    if (iwarp_in_eof(ep))
+        return true;
+    iwarp_fail_closed(ep);
+    return false;
+}
+
 void iwarp_release(struct endpoint *e, const uint8_t *upto)
 {
     struct iwarp_ep *ep = iwarp_of(e);
@@ -224,14 +232,17 @@ static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segm
     struct ddp_region *region;
     bool rights;
     enum ddp_tagged_err err =
-        ddp_stags_check(&ep->stags, s->ddp.stag, s->ddp.to, s->len, access, &region, &rights);
+        ddp_stags_check(iwarp_stags_of(ep, s->ddp.stag), &ep->cfg.who, s->ddp.stag, s->ddp.to,
+                        s->len, access, &region, &rights);
 
     if (err == DDP_TAGGED_OK)
         return region;
-    if (rights)
-        (void)fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS);
-    else
-        (void)fail_tagged(ep, s, (uint8_t)err);
+    /*
+     * RFC 5041 7.1 tagged 2: a buffer that does not allow it. DDP has no number for rights: it is an
+     * STag not valid for that, as Linux says, too. (RDMAP's "access rights violation" is for Reads:
+     * RFC 5040 section 4.8, Figure 10.)
+     */
+    (void)fail_tagged(ep, s, (uint8_t)err);
     return NULL;
 }
 
@@ -249,10 +260,11 @@ static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *
 
     if (s->len == 0 && s->ddp.last && !ep->rx.in_message) {
         /*
-         * RFC 5041 section 5.2: "The STag and TO fields MUST NOT be checked for a zero-length ...
+         * RFC 5041 5.2: "The STag and TO fields MUST NOT be checked for a zero-length Tagged DDP
          * Message."
          */
         ep->stats.rx_writes++;
+        ep->stats.rx_empty++;
         return RX_DONE;
     }
     if (check_tagged(ep, s) != RX_DONE)
@@ -320,8 +332,8 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
         return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
     /* RFC 5040 section 5.2.1: size zero: "MUST NOT validate the Data Source STag". */
     if (c.read.len > 0) {
-        err = ddp_stags_check(&ep->stags, c.read.src_stag, c.read.src_to, c.read.len,
-                              DDP_ACCESS_REMOTE_READ, &c.src, &rights);
+        err = ddp_stags_check(iwarp_stags_of(ep, c.read.src_stag), &ep->cfg.who, c.read.src_stag,
+                              c.read.src_to, c.read.len, DDP_ACCESS_REMOTE_READ, &c.src, &rights);
         if (err == DDP_TAGGED_OK && c.src->deferred) {
             err = DDP_TAGGED_INVALID_STAG; /* nothing behind it to read */
             rights = true;
@@ -331,6 +343,7 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
     }
     message_goes_on(ep, s);
     ep->stats.rx_reads++;
+    ep->stats.rx_empty += c.read.len == 0;
     ep->ctrl.slot[head % IWARP_IRD_MAX] = c;
     atomic_store_explicit(&ep->ctrl.head, head + 1, memory_order_release);
     return RX_DONE;
@@ -364,7 +377,7 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
         if (!region)
             return RX_FAILED;
         if (region->deferred)
-            return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS);
+            return fail_tagged(ep, s, DDP_TAGGED_INVALID_STAG);
     }
     if (s->ddp.last && got + s->len != rd->len)
         return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED); /* shorter than asked for */
@@ -377,16 +390,21 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
 }
 
 /*
- * RFC 5040 section 5.3: only an STag of this stream that the peer has rights to can be invalidated
- * by it.
+ * RFC 5040 5.3: "Invalidate the STag if it is associated with the RDMAP Stream", and the peer has
+ * rights to it.
  */
 static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
 {
-    struct ddp_region *region = ddp_stags_find(&ep->stags, stag);
+    struct ddp_stags *table = iwarp_stags_of(ep, stag);
+    struct ddp_region *region = ddp_stags_find(table, stag);
 
-    if (!region || !(region->access & (DDP_ACCESS_REMOTE_READ | DDP_ACCESS_REMOTE_WRITE)))
+    if (!region || !ddp_region_is_of(region, &ep->cfg.who) ||
+        !(region->access & (DDP_ACCESS_REMOTE_READ | DDP_ACCESS_REMOTE_WRITE)))
         return false;
-    return ddp_stags_revoke(&ep->stags, stag) == 0;
+    /* RFC 5042 6.4.5: what several streams share, none of their peers can take from the others. */
+    if (table == ep->cfg.shared && region->of.id == 0)
+        return false;
+    return ddp_stags_revoke(table, stag) == 0;
 }
 
 static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s,
@@ -420,10 +438,34 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     if (s->len == 0 && whole && iwarp_state_load(ep) == IWARP_WAIT_RTR && ep->cfg.rtr)
         return RX_DONE;
     ep->stats.rx_sends++;
+    ep->stats.rx_empty += ep->rx.msg_len == 0;
     *ev = (struct endpoint_event){
         .type = ENDPOINT_SEND,
+        .solicited = s->opcode == RDMAP_SEND_SE || s->opcode == RDMAP_SEND_SE_INV,
+        .invalidated = inv ? s->ddp.ulp_word : 0,
         .data = data,
         .len = (size_t)ep->rx.msg_len,
+    };
+    return RX_EVENT;
+}
+
+static enum rx_result rx_immediate(struct iwarp_ep *ep, const struct iwarp_segment *s,
+                                   struct endpoint_event *ev)
+{
+    if (!ep->cfg.immediate)
+        return fail_operation(ep, s, TERM_RDMAP_OPCODE); /* we have not offered it */
+    if (check_untagged(ep, s) != RX_DONE)
+        return RX_FAILED;
+    /* RFC 7306 6.3: "MUST check that ... Messages include exactly 8 bytes of data". */
+    if (!s->ddp.last || s->len != RDMAP_IMMEDIATE_LEN)
+        return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED);
+    message_goes_on(ep, s);
+    ep->stats.rx_immediates++;
+    *ev = (struct endpoint_event){
+        .type = ENDPOINT_IMMEDIATE,
+        .data = s->payload,
+        .len = s->len,
+        .solicited = s->opcode == RDMAP_IMMEDIATE_SE,
     };
     return RX_EVENT;
 }
@@ -440,7 +482,10 @@ static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segme
     return RX_EVENT;
 }
 
-/* What is not here (Immediate Data, Atomics: never offered) is an unexpected opcode. */
+/*
+ * What is not here is an unexpected opcode: among it Atomics (RFC 7306 section 5), which we do not
+ * do. (A response to one comes on a queue that is not there either.)
+ */
 static const struct {
     enum rx_result (*handle)(struct iwarp_ep *ep, const struct iwarp_segment *s,
                              struct endpoint_event *ev);
@@ -454,6 +499,8 @@ static const struct {
     [RDMAP_SEND_SE] = { rx_send, false },
     [RDMAP_SEND_SE_INV] = { rx_send, false },
     [RDMAP_TERMINATE] = { rx_terminate, true },
+    [RDMAP_IMMEDIATE] = { rx_immediate, false },
+    [RDMAP_IMMEDIATE_SE] = { rx_immediate, false },
 };
 
 static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/bytes.h"
 #include "core/iwarp/iwarp.h"
 #include "core/iwarp/iwarp_impl.h"
 #include "core/mpa/startup.h"
@@ -38,6 +39,9 @@ size_t iwarp_send_max(const struct endpoint *e)
 /* May the ULP post now? 0, -EAGAIN, -EPIPE. */
 static int may_post(const struct iwarp_ep *ep)
 {
+    /* RFC 5041 6.2.1: after a graceful teardown further requests "MUST return an error". */
+    if (SW_UNLIKELY(atomic_load_explicit(&ep->tx_ended, memory_order_relaxed)))
+        return -EPIPE;
     switch (iwarp_state_load(ep)) {
     case IWARP_WAIT_RTR:
         return -EAGAIN;
@@ -139,19 +143,76 @@ int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_
     return post(iwarp_of(e), seg, NULL, 0, src, len);
 }
 
-int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
-                    size_t len)
+/* RFC 5040 5.5: a fence holds back what comes after Reads until their responses are there. */
+static bool fenced(const struct iwarp_ep *ep, unsigned flags)
 {
-    struct iwarp_ep *ep = iwarp_of(e);
+    return (flags & IWARP_FENCE) && iwarp_reads_under_way(ep) > 0;
+}
+
+int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to,
+                          struct iov_iter *src, size_t len)
+{
+    if (flags & ~IWARP_FENCE)
+        return -EINVAL;
+    if (fenced(ep, flags))
+        return may_post(ep) == -EPIPE ? -EPIPE : -EAGAIN;
+    return iwarp_post_write(&ep->base, stag, to, src, len);
+}
+
+static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr,
+                     size_t hdr_len, struct iov_iter *src, size_t len)
+{
     struct ddp_segment seg = {
-        .ulp_ctrl = rdmap_ctrl(RDMAP_SEND), .qn = RDMAP_QN_SEND, .msn = ep->tx.msn[RDMAP_QN_SEND],
+        .ulp_ctrl = rdmap_ctrl(opcode),
+        .ulp_word = inv_stag,
+        .qn = RDMAP_QN_SEND,
+        .msn = ep->tx.msn[RDMAP_QN_SEND],
     };
 
     if (hdr_len > IWARP_ULP_HDR_MAX)
         return -EINVAL;
-    if (len > SIZE_MAX - hdr_len || hdr_len + len > iwarp_send_max(e))
+    if (len > SIZE_MAX - hdr_len || hdr_len + len > iwarp_send_max(&ep->base))
         return -EMSGSIZE;
     return post(ep, seg, hdr, hdr_len, src, len);
+}
+
+int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
+                    size_t len)
+{
+    return post_send(iwarp_of(e), RDMAP_SEND, 0, hdr, hdr_len, src, len);
+}
+
+int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr,
+                         size_t hdr_len, struct iov_iter *src, size_t len)
+{
+    static const uint8_t opcodes[4] = {
+        [0] = RDMAP_SEND,
+        [IWARP_SOLICITED] = RDMAP_SEND_SE,
+        [IWARP_INVALIDATE] = RDMAP_SEND_INV,
+        [IWARP_SOLICITED | IWARP_INVALIDATE] = RDMAP_SEND_SE_INV,
+    };
+
+    /* RFC 5040 5.3: a Send with Invalidate "MUST reference an STag", and no other does. */
+    if ((flags & ~(IWARP_SOLICITED | IWARP_INVALIDATE | IWARP_FENCE)) ||
+        ((flags & IWARP_INVALIDATE) != 0) != (inv_stag != 0))
+        return -EINVAL;
+    if (fenced(ep, flags))
+        return may_post(ep) == -EPIPE ? -EPIPE : -EAGAIN;
+    return post_send(ep, opcodes[flags & 3], inv_stag, hdr, hdr_len, src, len);
+}
+
+int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited)
+{
+    struct iov_iter none = iov_iter_init(NULL, 0);
+    struct iwarp_ep *ep = iwarp_of(e);
+    uint8_t octets[RDMAP_IMMEDIATE_LEN];
+
+    if (!ep->cfg.immediate)
+        return -ENOTSUP;
+    /* RFC 7306 6.3: untagged, queue 0, exactly 8 octets. */
+    put_be64(octets, data);
+    return post_send(ep, solicited ? RDMAP_IMMEDIATE_SE : RDMAP_IMMEDIATE, 0, octets,
+                     sizeof(octets), &none, 0);
 }
 
 /* The slot is written before posted is: the receive side looks at it only after that. */
@@ -182,8 +243,9 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
 
     if (err)
         return err;
-    if (rd->len > 0 && (ddp_stags_check(&ep->stags, rd->sink_stag, rd->sink_to, rd->len,
-                                        DDP_ACCESS_LOCAL_SINK, &region, &rights) != DDP_TAGGED_OK ||
+    if (rd->len > 0 && (ddp_stags_check(iwarp_stags_of(ep, rd->sink_stag), &ep->cfg.who,
+                                        rd->sink_stag, rd->sink_to, rd->len, DDP_ACCESS_LOCAL_SINK,
+                                        &region, &rights) != DDP_TAGGED_OK ||
                         region->deferred))
         return -EINVAL;
     if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES ||

@@ -54,6 +54,9 @@ static inline uint8_t rdmap_ctrl_opcode(uint8_t ctrl)
     return ctrl & 0x0f;
 }
 
+/* RFC 7306 section 6.2: Immediate Data is 8 octets, no more and no fewer. */
+#define RDMAP_IMMEDIATE_LEN 8u
+
 /* RDMA Read Request header, RFC 5040 section 4.4: 28 octets after the untagged header. */
 #define RDMAP_READ_HDR_LEN 28u
 

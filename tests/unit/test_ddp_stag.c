@@ -7,6 +7,7 @@
 #include <errno.h>
 
 static uint8_t memory[4096];
+static const struct ddp_stream me = { 0 };
 
 /* Gives the values of an array, one after the other. */
 static uint32_t next_of(void *arg)
@@ -55,7 +56,7 @@ Test(ddp_stag, bounds_are_exact_to_the_octet)
     add(&t, 7, 1000, 100, DDP_ACCESS_REMOTE_WRITE);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int got =
-            ddp_stags_check(&t, 7, rows[i].to, rows[i].len, DDP_ACCESS_REMOTE_WRITE, &r, &rights);
+            ddp_stags_check(&t, &me, 7, rows[i].to, rows[i].len, DDP_ACCESS_REMOTE_WRITE, &r, &rights);
 
         cr_expect_eq(got, rows[i].want, "row %zu: got %d", i, got);
         cr_expect(!rights, "row %zu", i);
@@ -77,7 +78,7 @@ Test(ddp_stag, region_may_end_at_the_highest_offset_but_not_wrap)
     r.to = UINT64_MAX - 16;
     cr_assert_eq(ddp_stags_add(&t, &r, next_of, &p), 0);
     cr_expect_eq(
-        ddp_stags_check(&t, r.stag, UINT64_MAX - 1, 1, DDP_ACCESS_REMOTE_WRITE, &out, &rights),
+        ddp_stags_check(&t, &me, r.stag, UINT64_MAX - 1, 1, DDP_ACCESS_REMOTE_WRITE, &out, &rights),
         DDP_TAGGED_OK);
     r.len = 0;
     cr_expect_eq(ddp_stags_add(&t, &r, next_of, &p), -EINVAL);
@@ -94,17 +95,17 @@ Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
     bool rights;
 
     ddp_stags_init(&t);
-    cr_expect_eq(ddp_stags_check(&t, 0, 0, 1, 0, &r, &rights), DDP_TAGGED_INVALID_STAG);
+    cr_expect_eq(ddp_stags_check(&t, &me, 0, 0, 1, 0, &r, &rights), DDP_TAGGED_INVALID_STAG);
     add(&t, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE);
-    cr_expect_eq(ddp_stags_check(&t, 0, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+    cr_expect_eq(ddp_stags_check(&t, &me, 0, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
                  DDP_TAGGED_INVALID_STAG);
-    cr_expect_eq(ddp_stags_check(&t, 8, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+    cr_expect_eq(ddp_stags_check(&t, &me, 8, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
                  DDP_TAGGED_INVALID_STAG);
     cr_expect_eq(ddp_stags_revoke(&t, 8), -ENOENT);
     cr_expect_eq(ddp_stags_revoke(&t, 0), -ENOENT);
     cr_expect_eq(ddp_stags_revoke(&t, 7), 0);
     cr_expect_eq(ddp_stags_revoke(&t, 7), -ENOENT);
-    cr_expect_eq(ddp_stags_check(&t, 7, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
                  DDP_TAGGED_INVALID_STAG);
     cr_expect(!rights);
 }
@@ -117,12 +118,12 @@ Test(ddp_stag, rights_are_told_apart_only_when_all_else_is_well)
 
     ddp_stags_init(&t);
     add(&t, 7, 0, 100, DDP_ACCESS_REMOTE_READ);
-    cr_expect_eq(ddp_stags_check(&t, 7, 0, 100, DDP_ACCESS_REMOTE_READ, &r, &rights),
+    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 100, DDP_ACCESS_REMOTE_READ, &r, &rights),
                  DDP_TAGGED_OK);
-    cr_expect_neq(ddp_stags_check(&t, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+    cr_expect_neq(ddp_stags_check(&t, &me, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
                   DDP_TAGGED_OK);
     cr_expect(rights);
-    cr_expect_eq(ddp_stags_check(&t, 7, 0, 101, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
+    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 101, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
                  DDP_TAGGED_BOUNDS);
     cr_expect(!rights);
 }
@@ -142,4 +143,59 @@ Test(ddp_stag, tags_are_never_zero_nor_given_out_twice_and_the_table_is_bounded)
     cr_assert_eq(ddp_stags_revoke(&t, 6), 0);
     cr_expect_eq(ddp_stags_add(&t, &r, next_of, &p), 0);
     cr_expect_eq(r.stag, 13);
+}
+
+/* RFC 5041 8.2: Protection Domain association and DDP Stream association */
+Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
+{
+    static const struct {
+        struct ddp_stream of, who;
+        int want;
+    } rows[] = {
+        { { 1, 0 }, { 1, 10 }, DDP_TAGGED_OK }, /* the domain's: all its streams */
+        { { 1, 0 }, { 1, 11 }, DDP_TAGGED_OK },
+        { { 1, 0 }, { 2, 10 }, DDP_TAGGED_NOT_ASSOCIATED },
+        { { 1, 10 }, { 1, 10 }, DDP_TAGGED_OK }, /* one stream's */
+        { { 1, 10 }, { 1, 11 }, DDP_TAGGED_NOT_ASSOCIATED },
+        { { 1, 10 }, { 2, 10 }, DDP_TAGGED_NOT_ASSOCIATED },
+        { { 0, 10 }, { 0, 0 }, DDP_TAGGED_NOT_ASSOCIATED },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const uint32_t values[] = { 7 }, *p = values;
+        struct ddp_region r = { .of = rows[i].of, .access = DDP_ACCESS_REMOTE_WRITE, .len = 10,
+                                .base = memory };
+        struct ddp_region *out;
+        struct ddp_stags t;
+        bool rights;
+        int got;
+
+        ddp_stags_init(&t);
+        cr_assert_eq(ddp_stags_add(&t, &r, next_of, &p), 0);
+        got = ddp_stags_check(&t, &rows[i].who, 7, 0, 10, DDP_ACCESS_REMOTE_WRITE, &out, &rights);
+        cr_expect_eq(got, rows[i].want, "row %zu: got %d", i, got);
+        /* What is not its own, a stream learns nothing about: neither bounds nor rights. */
+        if (got == DDP_TAGGED_NOT_ASSOCIATED) {
+            cr_expect_eq(ddp_stags_check(&t, &rows[i].who, 7, 100, 10, DDP_ACCESS_REMOTE_WRITE, &out,
+                                         &rights), DDP_TAGGED_NOT_ASSOCIATED, "row %zu", i);
+            cr_expect_eq(ddp_stags_check(&t, &rows[i].who, 7, 0, 10, DDP_ACCESS_REMOTE_READ, &out,
+                                         &rights), DDP_TAGGED_NOT_ASSOCIATED, "row %zu", i);
+            cr_expect(!rights, "row %zu", i);
+        }
+    }
+}
+
+/* RFC 5040 8.1.1 item 8: hard to predict, over the full range */
+Test(ddp_stag, tags_are_what_the_source_of_chance_gives_all_32_bits_of_it)
+{
+    static const uint32_t given[] = { 0xffffffff, 0x80000000, 1, 0x7fffff00 };
+    const uint32_t *p = given;
+    struct ddp_region r = { .access = DDP_ACCESS_REMOTE_WRITE, .len = 1, .base = memory };
+    struct ddp_stags t;
+
+    ddp_stags_init(&t);
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++) {
+        cr_assert_eq(ddp_stags_add(&t, &r, next_of, &p), 0);
+        cr_expect_eq(r.stag, given[i]);
+    }
 }

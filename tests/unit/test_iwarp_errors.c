@@ -542,8 +542,8 @@ Test(iwarp_errors, writes_outside_a_region_touch_nothing)
         { "unknown STag", 4, BASE_TO, 8, 1, 1, DDP_TAGGED_INVALID_STAG },
         { "STag 0", 5, BASE_TO, 8, 1, 1, DDP_TAGGED_INVALID_STAG },
         { "wrong key octet", 6, BASE_TO, 8, 1, 1, DDP_TAGGED_INVALID_STAG },
-        { "read-only", 1, BASE_TO, 8, 0, 1, TERM_RDMAP_ACCESS },
-        { "local only", 2, BASE_TO, 8, 0, 1, TERM_RDMAP_ACCESS },
+        { "read-only", 1, BASE_TO, 8, 1, 1, DDP_TAGGED_INVALID_STAG },
+        { "local only", 2, BASE_TO, 8, 1, 1, DDP_TAGGED_INVALID_STAG },
         { "ring, one past the end", 3, (1 << 16) - 1, 2, 1, 1, DDP_TAGGED_BOUNDS },
         { "ring, wrap", 3, UINT64_MAX, 2, 1, 1, DDP_TAGGED_TO_WRAP },
         { "read-only and out of bounds", 1, BASE_TO + REGION, 8, 1, 1, DDP_TAGGED_BOUNDS },
@@ -841,8 +841,8 @@ Test(iwarp_errors, read_response_in_segments_is_checked_to_its_end)
 Test(iwarp_errors, write_to_the_sink_of_a_read_is_no_way_in)
 {
     setup();
-    bad_frame("Write to a sink", f, fb_write(f, stag_l, BASE_TO, payload, 4), TERM_LAYER_RDMAP,
-              TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS, true, false);
+    bad_frame("Write to a sink", f, fb_write(f, stag_l, BASE_TO, payload, 4), TERM_LAYER_DDP,
+              TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
     untouched("Write to a sink");
 }
 
