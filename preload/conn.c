@@ -89,7 +89,7 @@ int conn_begin(struct conn *c)
         },
         .params = {
             .version = 1,
-            .flags = STREAM_FLAG_LLP,
+            .flags = STREAM_FLAG_LLP | (c->opts.notify_immediate ? STREAM_FLAG_IMMEDIATE : 0),
             .ring_len = c->opts.ring_len,
             .eager_max = CONN_EAGER_MAX,
             .bufs = 64,
@@ -128,6 +128,7 @@ int conn_go_full(struct sock *s, struct conn *c)
         .in_cap = CONN_IN_LEN,
         .out_buf = c->out,
         .out_cap = CONN_OUT_LEN,
+        .immediate = (c->neg.cfg.params.flags & c->neg.peer.flags & STREAM_FLAG_IMMEDIATE) != 0,
         .random32 = proc_random32,
     };
     int r = iwarp_init(&c->ep, &ic);
@@ -248,6 +249,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->rtr = "none";
     if (r->reason == REASON_NONE)
         r->reason = atomic_load(&c->plain_tx) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
+    r->memory = conn_memory(c);
     if (st != CONN_FULL) {
         plain_totals(c, fd, r);
         return;
@@ -261,6 +263,8 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->rx_fpdus = c->ep.stats.rx_fpdus;
     r->sends = c->ep.stats.tx_sends;
     r->writes = c->ep.stats.tx_writes;
+    r->immediates = c->ep.stats.tx_immediates;
+    r->empty = c->ep.stats.rx_empty;
     r->errors = c->ep.stats.errors;
 }
 

@@ -112,6 +112,8 @@ void conn_release(struct conn *c);
 int conn_buffers(struct conn *c) SW_MUST;
 /* Makes room in `pre` for a server that says a lot before it answers. -ENOMEM, -ENOSPC (it is that large already). */
 int conn_grow_pre(struct conn *c) SW_MUST;
+/* Octets of address space kept for it: what it may use at most, whatever its peer does. */
+size_t conn_memory(const struct conn *c);
 /*
  * For a program that is executed: where c is, as the next program can say it to conn_take_up: the arena's descriptor, the
  * block's address and c's place in it. False: it cannot be mapped by another program.

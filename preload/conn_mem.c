@@ -99,6 +99,11 @@ int conn_buffers(struct conn *c)
     return 0;
 }
 
+size_t conn_memory(const struct conn *c)
+{
+    return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0);
+}
+
 int conn_grow_pre(struct conn *c)
 {
     if (c->pre_cap == CONN_PRE_BIG_LEN)

@@ -105,14 +105,32 @@ static ssize_t fill(struct conn *c, int fd, int flags)
     if (n == 0 && c->rx_shut)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0)
-        stream_eof(&c->st, iwarp_in_eof(&c->ep));
+        stream_eof(&c->st, iwarp_in_end(&c->ep));
     else
         iwarp_in_fed(&c->ep, (size_t)n);
     return n;
 }
 
+/*
+ * A peer may send frames without end that bring the program nothing, faster than they are decoded (RFC 5042 section 6.4).
+ * After so many octets of them a call that must not wait gives up, and the program has the processor again.
+ */
+#define RX_IDLE_MAX (4u * 1024u * 1024u)
+
+/* n octets came. True: the calls brought nothing else for too long. */
+static bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, ssize_t n)
+{
+    if (stream_avail(&c->st) != *avail)
+        *idle = 0;
+    *avail = stream_avail(&c->st);
+    *idle += n > 0 ? (size_t)n : 0;
+    return *idle > RX_IDLE_MAX;
+}
+
 int conn_rx_progress(struct conn *c, int fd, bool take)
 {
+    size_t idle = 0;
+    uint64_t avail = stream_avail(&c->st);
     conn_rx_whole(c, fd);
     if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
         return 1;
@@ -132,18 +150,26 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
             break;
         }
         decode(c, fd);
+        if (idle_too_long(c, &idle, &avail, n))
+            break;
     }
     return stream_readable(&c->st);
 }
 
 void conn_rx_all(struct conn *c, int fd)
 {
+    size_t idle = 0;
+    uint64_t avail = 0;
+    ssize_t n;
     conn_rx_whole(c, fd);
     if (conn_state(c) != CONN_FULL)
         return;
-    do
+    do {
         decode(c, fd);
-    while (c->st.rx.end == STREAM_OPEN && fill(c, fd, MSG_DONTWAIT) > 0);
+        n = c->st.rx.end == STREAM_OPEN ? fill(c, fd, MSG_DONTWAIT) : 0;
+    } while (n > 0 && !idle_too_long(c, &idle, &avail, n));
+    if (n > 0)
+        decode(c, fd);
 }
 
 void conn_rx_lowat(struct conn *c, int fd)
@@ -277,7 +303,8 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     size_t lowat = atomic_load(&c->user_lowat);
     size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
-    size_t done = 0;
+    size_t done = 0, idle = 0;
+    uint64_t avail = 0;
     conn_rx_whole(c, fd);
     for (;;) {
         if (conn_state(c) == CONN_FULL)
@@ -308,6 +335,8 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             return (ssize_t)done; /* plain from here on: the caller asks the kernel */
         ssize_t r = wait ? wait_more(s, c, fd) : fill(c, fd, MSG_DONTWAIT);
         fd = sock_fd_now(s, fd);
+        if (r > 0 && idle_too_long(c, &idle, &avail, r))
+            r = -EAGAIN;
         if (r >= 0)
             continue;
         if (r == -ESHUTDOWN)

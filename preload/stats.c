@@ -16,7 +16,7 @@
 
 /*
  * The most a string takes once escaped. A file name of 255 control characters would take 1530
- * octets; the rest of a line takes less than 700, so that 1024 hold it all.
+ * octets; the rest of a line takes less than 760, so that 1024 hold it all.
  */
 #define STATS_STRING_MAX 256
 
@@ -194,6 +194,9 @@ size_t stats_format(const struct stats_record *r, char *buf, size_t cap)
     key_u64(&o, ",\"sends\":", r->sends);
     key_u64(&o, ",\"writes\":", r->writes);
     key_u64(&o, ",\"errors\":", r->errors);
+    key_u64(&o, ",\"immediates\":", r->immediates);
+    key_u64(&o, ",\"empty\":", r->empty);
+    key_u64(&o, ",\"memory\":", r->memory);
     put_str(&o, "}\n");
     *o.p = '\0';
     return (size_t)(o.p - buf);

@@ -31,6 +31,7 @@ unit_tests += tests/unit/test_iwarp_errors
 unit_tests += tests/unit/test_iwarp_ops
 unit_tests += tests/unit/test_stream_hdr
 unit_tests += tests/unit/test_stream
+unit_tests += tests/unit/test_stream_immediate
 unit_tests += tests/unit/test_stream_property
 unit_tests += tests/unit/test_iwarp_property
 

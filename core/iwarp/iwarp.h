@@ -67,7 +67,7 @@ struct iwarp_stats { /* each written by one side only; read from anywhere */
     uint64_t rx_sends, rx_writes, rx_reads;
     uint64_t tx_immediates, rx_immediates;
     uint64_t rx_empty;   /* messages without an octet of payload, but Terminates: what floods are made of */
-    uint64_t errors;     /* protocol errors found here or told by a Terminate */
+    uint64_t errors;     /* protocol errors found here or told by a Terminate; no lost connections */
 };
 
 enum iwarp_state {

@@ -90,7 +90,6 @@ void iwarp_fail_closed(struct iwarp_ep *ep)
      * additional DDP Messages on the outgoing half connection".
      */
     ep->error = (struct term_code){ TERM_LAYER_LLP, 0, TERM_MPA_CLOSED };
-    ep->stats.errors++;
     trace_info("iwarp %p: %s", (void *)ep, term_code_text(ep->error));
 }
 

@@ -290,6 +290,12 @@ static int opt_markers(struct parser *ps, struct word v, struct policy_opts *o)
     return r;
 }
 
+static int opt_notify(struct parser *ps, struct word v, struct policy_opts *o)
+{
+    return parse_switch(ps, v, &o->notify_immediate, "immediate", "send",
+                        "notify is send or immediate, not '%s'");
+}
+
 static int opt_self(struct parser *ps, struct word v, struct policy_opts *o)
 {
     return parse_switch(ps, v, &o->self, "on", "off", "self is on or off, not '%s'");
@@ -404,6 +410,7 @@ static const struct {
     { "ord", opt_ord },
     { "fpdu", opt_fpdu },
     { "ring", opt_ring },
+    { "notify", opt_notify },
     { "startup", opt_startup },
     { "self", opt_self },
     { "hello", opt_hello },

@@ -20,6 +20,8 @@ int stream_init(struct stream *st, const struct stream_cfg *cfg)
     st->llp = (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_LLP) != 0;
     if (!st->llp && cfg->ring == NULL)
         return -EINVAL;
+    st->immediate = st->llp && (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_IMMEDIATE) &&
+                    endpoint_ops(cfg->ep)->post_immediate != NULL;
     /* A peer that offers flow control by the LLP may not have said how many buffers it has. */
     if (!params_ok(&cfg->local, st->llp) || !params_ok(&cfg->peer, st->llp))
         return -EINVAL;

@@ -43,6 +43,7 @@ int stream_hdr_decode(const uint8_t *buf, size_t len, struct stream_hdr *out) SW
 /* MPA private data of ours: what each side offers. 16 octets. */
 #define STREAM_PARAMS_LEN 16u
 #define STREAM_FLAG_LLP 1u /* flow control by the LLP */
+#define STREAM_FLAG_IMMEDIATE 2u /* the notify may be Immediate Data (RFC 7306) */
 #define STREAM_RING_MIN 4096u
 #define STREAM_RING_MAX 0x40000000u
 
@@ -90,6 +91,11 @@ enum stream_rx_end { STREAM_OPEN, STREAM_EOF, STREAM_RESET_BY_PEER, STREAM_BROKE
 struct stream {
     struct stream_cfg cfg;
     bool llp;
+    /*
+     * Both say so, and no credits have to be told (8 octets have no room for them): the notify is
+     * Immediate Data with Solicited Event, the stream's offset behind the Writes in 64 bits.
+     */
+    bool immediate;
 
     struct { /* receive side */
         struct stream_slice slice[STREAM_SLICES];
@@ -99,6 +105,7 @@ struct stream {
         uint64_t ring_used;     /* credits: ring octets the program consumed */
         uint64_t avail;         /* octets ready to be read */
         uint64_t total;         /* octets the program read */
+        uint32_t bufs_used;     /* credits: receive buffers that came to be used, but by CREDITs */
         uint32_t bufs_back;     /* credits: receive buffers returned (CREDITs' are not counted) */
         uint8_t end;            /* enum stream_rx_end, once the slices are used up */
     } rx;

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/bytes.h"
 #include "core/stream/stream.h"
 #include "core/stream/stream_impl.h"
 
@@ -155,6 +156,10 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
     if (st->rx.end != STREAM_OPEN &&
         (more > 0 || !(h.type == STREAM_RESET || (h.type == STREAM_CREDIT && !st->llp))))
         return broken(st);
+    /* The peer knows how many buffers there are: RFC 5042 section 6.4.1. */
+    if (!st->llp && h.type != STREAM_CREDIT &&
+        ++st->rx.bufs_used - st->rx.bufs_back > st->cfg.local.bufs)
+        return broken(st);
     if (!st->llp)
         take_credit(st, &h, payload);
     if (st->llp ? more != payload : more < payload || take_ring(st, more - (uint32_t)payload) < 0)
@@ -171,6 +176,28 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
     else if (h.type == STREAM_RESET)
         st->rx.end = STREAM_RESET_BY_PEER;
     return 0;
+}
+
+/* The notify in 8 octets: the Writes before it reach so far, no more and no less. */
+static int take_immediate(struct stream *st, const struct endpoint_event *ev)
+{
+    if (!st->immediate || st->rx.end != STREAM_OPEN || ev->len != sizeof(uint64_t) ||
+        get_be64(ev->data) != st->rx.off)
+        return broken(st);
+    release_behind(st, ev->data + ev->len);
+    return 0;
+}
+
+static int take(struct stream *st, const struct endpoint_event *ev)
+{
+    switch (ev->type) {
+    case ENDPOINT_WRITE:
+        return take_write(st, ev);
+    case ENDPOINT_IMMEDIATE:
+        return take_immediate(st, ev);
+    default:
+        return take_send(st, ev);
+    }
 }
 
 int stream_poll(struct stream *st)
@@ -192,7 +219,7 @@ int stream_poll(struct stream *st)
             st->rx.end = STREAM_RESET_BY_PEER;
             return 1;
         }
-        r = ev.type == ENDPOINT_WRITE ? take_write(st, &ev) : take_send(st, &ev);
+        r = take(st, &ev);
         if (r < 0)
             return r;
         changed = true;

@@ -2,7 +2,8 @@
  * The byte stream, sending: program octets become Sends and Writes.
  *
  *   write of <= eager_limit octets     Send[hdr, octets]
- *   more                               Write, Write, … (each one whole message) then Send[hdr] = notify
+ *   more                               Write, Write, … (each one whole message) then Send[hdr] = notify,
+ *                                      or Immediate Data[offset]
  *
  * Each Write fits one segment and is a message of its own, so a batch can be cut between any two
  * without leaving a message unfinished (RFC 5041 section 5: segments of a message are not
@@ -86,12 +87,25 @@ static int post_empty(struct stream *st, enum stream_type type, uint8_t flags)
     return post(st, type, flags, &none, 0);
 }
 
+static int post_immediate(struct stream *st)
+{
+    if (st->tx.batch_n == STREAM_BATCH)
+        return -EAGAIN;
+    /* Solicited: whoever waits for the Writes is to know now. */
+    int r = endpoint_ops(st->cfg.ep)->post_immediate(st->cfg.ep, st->tx.off, true);
+    if (r < 0)
+        return r;
+    batch_add(st, STREAM_DATA, 0, 0);
+    st->tx.notify_owed = false;
+    return 0;
+}
+
 /* The peer has to be told how far the Writes reach. */
 static void post_notify(struct stream *st)
 {
     if (!st->tx.notify_owed || !may_send(st))
         return;
-    int r = post_empty(st, STREAM_DATA, 0);
+    int r = st->immediate ? post_immediate(st) : post_empty(st, STREAM_DATA, 0);
     (void)r; /* no room: still owed, stream_flushed does it; or the endpoint is terminated */
 }
 

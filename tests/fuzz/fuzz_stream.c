@@ -1,7 +1,7 @@
 /*
  * Fuzz target: the stream over an endpoint that does what the input says.
  *
- *   octet 0: 1 flow control by the LLP, 2 few buffers, 4 small eager payloads
+ *   octet 0: 1 flow control by the LLP, 2 few buffers, 4 small eager payloads, 8 Immediate Data
  *   then operations: octet % 16 says which (see step), the next two octets are its number
  *
  * What must hold: no crash; event data is given back in order, never before it was handed out, and
@@ -46,6 +46,7 @@ static uint64_t model_ring;      /* of those by Write */
 static uint64_t taken;           /* octets the program has read */
 static uint32_t out_bufs, out_ring, out_credits;    /* what has left for the peer */
 static uint32_t peer_bufs, peer_ring, peer_credits; /* and what it has returned of that */
+static uint8_t data_flags;       /* octet 0 */
 static bool clean;               /* the peer has kept the rules so far */
 
 static void must(int cond)
@@ -111,6 +112,19 @@ static int mock_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len
     return 0;
 }
 
+static int mock_post_immediate(struct endpoint *e, uint64_t off, bool solicited)
+{
+    (void)e;
+    must(st.llp && solicited && off == m.off);
+    if (m.dead)
+        return -EPIPE;
+    if (m.refuse_send || m.posted_n == POSTED_MAX)
+        return -EAGAIN;
+    m.posted[m.posted_n].send = true;
+    m.posted[m.posted_n++].len = 0;
+    return 0;
+}
+
 static int mock_poll(struct endpoint *e, struct endpoint_event *ev)
 {
     (void)e;
@@ -138,6 +152,7 @@ static const struct endpoint_ops ops = {
     .send_max = mock_send_max,
     .post_write = mock_post_write,
     .post_send = mock_post_send,
+    .post_immediate = mock_post_immediate,
     .poll = mock_poll,
     .release = mock_release,
 };
@@ -193,6 +208,28 @@ static void deliver(const struct stream_hdr *h, uint64_t to, const uint8_t *p, s
     m.have_ev = true;
 }
 
+/* With credits the peer may send no more than there are buffers for. */
+static bool has_buffer(void)
+{
+    return st.llp || st.rx.bufs_used - st.rx.bufs_back < st.cfg.local.bufs;
+}
+
+static void deliver_immediate(uint64_t off)
+{
+    if (m.have_ev)
+        poll_it();
+    if (m.have_ev || m.used + 8 > ARENA)
+        return;
+    if (!st.immediate || off != model_off || st.rx.end != STREAM_OPEN)
+        clean = false;
+    put_be64(m.arena + m.used, off);
+    m.ev = (struct endpoint_event){
+        .type = ENDPOINT_IMMEDIATE, .data = m.arena + m.used, .len = 8, .solicited = off & 1,
+    };
+    m.used += 8;
+    m.have_ev = true;
+}
+
 static struct stream_hdr header(enum stream_type type)
 {
     return (struct stream_hdr){
@@ -211,7 +248,7 @@ static void good_data(size_t n)
     n %= st.cfg.local.eager_max + 1u;
     if (m.have_ev)
         poll_it();
-    if (m.have_ev || m.used + n + STREAM_HDR_LEN > ARENA)
+    if (m.have_ev || m.used + n + STREAM_HDR_LEN > ARENA || !has_buffer())
         return;
     for (size_t i = 0; i < n; i++)
         source[i] = octet(model_off + i);
@@ -234,7 +271,7 @@ static void good_write(size_t n)
         n = len - at;
     if (m.have_ev || m.used + n + STREAM_HDR_LEN > ARENA)
         return;
-    if (!st.llp && n > len - (uint32_t)(model_ring - st.rx.ring_used))
+    if (!has_buffer() || (!st.llp && n > len - (uint32_t)(model_ring - st.rx.ring_used)))
         return;
     for (size_t i = 0; i < n; i++)
         source[i] = octet(model_off + i);
@@ -358,7 +395,11 @@ static void step(unsigned op, size_t n, const uint8_t *rest, size_t left)
     case 4:
         good_write(n);
         break;
-    case 5: /* a Write anywhere */
+    case 5: /* Immediate Data, right or not, or a Write anywhere */
+        if (data_flags & 8) {
+            deliver_immediate(n % 4 ? model_off : n);
+            break;
+        }
         clean = false;
         deliver(NULL, n % 8192, source, n % 100 + 1);
         break;
@@ -378,7 +419,8 @@ static void step(unsigned op, size_t n, const uint8_t *rest, size_t left)
             h.ring = peer_ring;
             h.aux = peer_credits;
         }
-        if (st.rx.end != STREAM_OPEN && h.type != STREAM_RESET)
+        if ((st.rx.end != STREAM_OPEN && h.type != STREAM_RESET) ||
+            (h.type != STREAM_CREDIT && !has_buffer()))
             clean = false;
         deliver(&h, 0, NULL, 0);
         break;
@@ -439,7 +481,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&m, 0, offsetof(struct mock, arena));
     memset((uint8_t *)&m + offsetof(struct mock, used), 0, sizeof(m) - offsetof(struct mock, used));
     endpoint_init(&m.base, &ops);
-    p.flags = data[0] & 1 ? STREAM_FLAG_LLP : 0;
+    data_flags = data[0];
+    p.flags = (data[0] & 1 ? STREAM_FLAG_LLP : 0) | (data[0] & 8 ? STREAM_FLAG_IMMEDIATE : 0);
     p.bufs = data[0] & 2 ? 3 : 100;
     p.eager_max = data[0] & 4 ? 40 : 1500;
     cfg.local = cfg.peer = p;

@@ -31,6 +31,8 @@ struct stream_pair_cfg {
     uint32_t eager_limit;
     size_t mulpdu;
     size_t pipe_cap;
+    bool immediate; /* the notify is Immediate Data */
+    bool no_crc;
 };
 
 static inline struct stream_pair_cfg stream_pair_llp(void)
@@ -59,7 +61,7 @@ static inline struct stream_params stream_end_params(const struct stream_pair_cf
 {
     return (struct stream_params){
         .version = 1,
-        .flags = c->llp ? STREAM_FLAG_LLP : 0,
+        .flags = (c->llp ? STREAM_FLAG_LLP : 0) | (c->immediate ? STREAM_FLAG_IMMEDIATE : 0),
         .ring_stag = stag,
         .ring_len = c->ring_len,
         .eager_max = c->eager_max,
@@ -76,6 +78,8 @@ static inline void stream_end_init(struct stream_end *e, const struct stream_pai
     side_alloc(&e->side, stag);
     ic = side_cfg(&e->side, initiator, MPA_RTR_WRITE);
     ic.mulpdu = c->mulpdu;
+    ic.immediate = c->immediate;
+    ic.tx.crc = ic.rx.crc = !c->no_crc;
     cr_assert_eq(iwarp_init(&e->side.ep, &ic), 0);
     e->ring = c->llp ? NULL : malloc(c->ring_len);
     /* As conn_go_full does: the STag was told in the private data before the endpoint existed. */

@@ -130,6 +130,7 @@ Test(policy, bad_rules_name_the_column_and_the_word)
         { "any * auto startup=immediate", 20, "this version has only the delayed startup: 'immediate'" },
         { "any * auto markers=1", 20, "markers is on or off, not '1'" },
         { "any * auto self=maybe", 17, "not 'maybe'" },
+        { "any * auto notify=write", 19, "notify is send or immediate, not 'write'" },
         { "any * auto startup=later", 20, "startup is delayed or immediate, not 'later'" },
         { "any * auto hello=never", 18, "hello is auto or always, not 'never'" },
         { "any * auto rtr=send+", 21, "unknown rtr ''" },

@@ -97,9 +97,9 @@ static void flushed(struct dir *d)
 
 static void write_some(struct dir *d)
 {
-    struct iovec v[40];
+    struct iovec v[200]; /* more than a message may have without being copied */
     size_t len = random_len(), n = 0, left;
-    uint32_t piece = rnd(4) ? 4000 : 30;
+    uint32_t piece = rnd(4) ? 4000 : rnd(2) ? 30 : 300;
     uint8_t *at;
 
     flushed(d);
@@ -284,11 +284,13 @@ static uint64_t run(void)
     cfg = (struct stream_pair_cfg){
         .llp = rnd(3) == 0,
         .ring_len = STREAM_RING_MIN + (rnd(2) ? 0 : rnd(5000)),
-        .eager_max = (uint16_t)(1 + rnd(3000)),
+        .eager_max = (uint16_t)(1 + rnd(rnd(3) ? 3000 : 65535)),
         .bufs = (uint16_t)(STREAM_BUFS_KEPT + 1 + rnd(rnd(2) ? 3 : 60)),
-        .eager_limit = 1 + rnd(2000),
+        .eager_limit = 1 + rnd(rnd(3) ? 2000 : 20000),
         .mulpdu = mulpdus[rnd(5)],
         .pipe_cap = 100 + rnd(rnd(2) ? 1000 : 100000),
+        .immediate = rnd(2) == 0,
+        .no_crc = rnd(2) == 0,
     };
     stream_pair_init(&p, &cfg);
     if (cut) {
