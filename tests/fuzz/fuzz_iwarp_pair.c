@@ -5,7 +5,8 @@
  * both sides come to rest.
  *
  *   octet 0: low two bits RTR kind, 4 small segments
- *   then operations of two octets: low three bits what, 8 which side, 16 long; its argument
+ *   then operations of two octets: low three bits what, 8 which side, 16 long; its argument; of a
+ *   Send: 32 solicited, 64 fenced, 128 Immediate Data instead
  */
 #include <errno.h>
 #include <stdint.h>
@@ -55,8 +56,25 @@ static void flushed(struct dir *d)
     d->batch_n = 0;
 }
 
+static int post_send(struct dir *d, unsigned op, const uint8_t *hdr, uint8_t *at, size_t len)
+{
+    struct iovec v = { at, len };
+    struct iov_iter it = iov_iter_init(&v, 1);
+    unsigned flags = (op & 32 ? IWARP_SOLICITED : 0) | (op & 64 ? IWARP_FENCE : 0);
+
+    if (op & 128) /* its number, and what follows from it */
+        return iwarp_post_immediate(&d->from->ep.base,
+                                    (uint64_t)(d->sent & 0xff) << 56 |
+                                        (uint64_t)(d->sent >> 8 & 0xff) << 48 |
+                                        (uint64_t)octet(d->sent, 0) << 24, op & 32);
+    return iwarp_post_send_with(&d->from->ep, flags, 0, hdr, 4, &it, len);
+}
+
 static void post(struct dir *d, unsigned op, size_t len)
 {
+    unsigned how = op;
+
+    op &= 7;
     uint8_t *at = d->posted + d->used;
     uint8_t hdr[4] = { (uint8_t)d->sent, (uint8_t)(d->sent >> 8), (uint8_t)(d->sent >> 16), 0 };
     int err;
@@ -66,7 +84,7 @@ static void post(struct dir *d, unsigned op, size_t len)
     for (size_t i = 0; i < len; i++)
         at[i] = octet(d->sent, i);
     if (op == 0)
-        err = side_send(d->from, hdr, 4, at, len);
+        err = post_send(d, how, hdr, at, len);
     else if (op == 1)
         err = side_write(d->from, d->region, len % 7, at, len < REGION - 7 ? len : 0);
     else
@@ -128,9 +146,12 @@ static void pull(struct dir *d)
     while ((r = iwarp_poll(&d->to->ep.base, &ev)) == 1) {
         if (ev.type == ENDPOINT_TERMINATED)
             continue;
-        must(ev.type == ENDPOINT_SEND && ev.len >= 4 && d->got < d->sent);
+        must(ev.type == ENDPOINT_SEND || (ev.type == ENDPOINT_IMMEDIATE && ev.len == 8));
+        must(ev.len >= 4 && d->got < d->sent);
         must(ev.data[0] == (uint8_t)d->got && ev.data[1] == (uint8_t)(d->got >> 8));
-        for (size_t i = 4; i < ev.len; i++)
+        if (ev.type == ENDPOINT_IMMEDIATE)
+            must(ev.data[4] == octet(d->got, 0));
+        for (size_t i = 4; i < ev.len && ev.type == ENDPOINT_SEND; i++)
             must(ev.data[i] == octet(d->got, i - 4));
         d->got++;
         iwarp_release(&d->to->ep.base, ev.data + ev.len);
@@ -172,11 +193,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     must(pair_init(&p, kinds[data[0] & 3], 20000) == 0);
-    if (data[0] & 4) {
-        c = side_cfg(&p.a, true, kinds[data[0] & 3]);
+    c = side_cfg(&p.a, true, kinds[data[0] & 3]);
+    c.immediate = true;
+    if (data[0] & 4)
         c.mulpdu = MPA_MULPDU_MIN;
-        must(iwarp_init(&p.a.ep, &c) == 0);
-    }
+    must(iwarp_init(&p.a.ep, &c) == 0);
+    c = side_cfg(&p.b, false, kinds[data[0] & 3]);
+    c.immediate = true;
+    must(iwarp_init(&p.b.ep, &c) == 0);
     dir_init(&dirs[0], &p.a, &p.b, &p.ab);
     dir_init(&dirs[1], &p.b, &p.a, &p.ba);
     for (size_t i = 1; i + 1 < size && i < OPS_MAX; i += 2) {
@@ -187,7 +211,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case 0:
         case 1:
         case 2:
-            post(d, data[i] & 7, data[i] & 16 ? arg * 15u : arg);
+            post(d, data[i], data[i] & 16 ? arg * 15u : arg);
             break;
         case 3:
             push(d, arg);

@@ -2,7 +2,8 @@
  * Fuzz target: octets into a receiver.
  *
  *   octet 0: 1 initiator, 2 CRC in use, 4 no room to put segments together, 8 two Reads outstanding,
- *            16 events are held, 32 IRD 1, 64 an RTR was agreed
+ *            16 events are held, 32 IRD 1, 64 an RTR was agreed, 128 Immediate Data was, and there
+ *            are regions of the domain, of this stream and of another one
  *   octet 1: how the rest is cut
  *
  * What must hold: no crash; nothing outside the regions, and nothing in a region without the right,
@@ -32,6 +33,9 @@ static const uint8_t access_of[4] = {
 };
 static struct side s;
 static bool terminated;
+static struct ddp_stags shared;
+static uint8_t domain[3][REGION];
+static uint32_t domain_stag[3];
 
 static void must(int cond)
 {
@@ -62,6 +66,10 @@ static void check_event(const struct endpoint_event *ev)
     switch (ev->type) {
     case ENDPOINT_TERMINATED:
         must(iwarp_state_now(&s.ep) == IWARP_TERMINATED);
+        break;
+    case ENDPOINT_IMMEDIATE:
+        must(s.ep.cfg.immediate && ev->len == 8);
+        must(ev->data > in_buf && ev->data + ev->len < in_buf + sizeof(in_buf));
         break;
     case ENDPOINT_WRITE:
         must(ev->len > 0 && ev->to + ev->len <= 4096);
@@ -129,6 +137,9 @@ static void setup(uint8_t flags)
         .in_cap = flags & 4 ? MPA_FPDU_MAX : sizeof(in_buf),
         .out_buf = out_buf,
         .out_cap = sizeof(out_buf),
+        .immediate = (flags & 128) != 0,
+        .who = { .pd = 0, .id = 9 },
+        .shared = flags & 128 ? &shared : NULL,
         .random32 = counter,
         .random_arg = &stags,
     };
@@ -145,6 +156,28 @@ static void setup(uint8_t flags)
         must(ddp_stags_add(&s.ep.stags, &r, counter, &stags) == 0);
     }
     must(ddp_stags_add(&s.ep.stags, &ring, counter, &stags) == 0);
+    ddp_stags_init(&shared);
+    for (int i = 0; i < 3; i++) {
+        struct ddp_region r = {
+            .of = { .pd = 0, .id = i == 0 ? 0 : i == 1 ? 9 : 8 },
+            .access = DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ,
+            .to = 0x1000,
+            .len = REGION,
+            .base = domain[i],
+        };
+
+        memset(domain[i], 0xb0 + i, sizeof(domain[i]));
+        must(ddp_stags_add(&shared, &r, counter, &stags) == 0);
+        domain_stag[i] = r.stag;
+    }
+}
+
+/* Another stream's memory stays as it is, and what is shared cannot be invalidated. */
+static void check_domain(void)
+{
+    for (size_t i = 0; i < REGION; i++)
+        must(domain[2][i] == 0xb2);
+    must(ddp_stags_find(&shared, domain_stag[0]) && ddp_stags_find(&shared, domain_stag[2]));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -183,6 +216,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(iwarp_in_need(&s.ep) <= MPA_FPDU_MAX);
         drain();
     }
-    (void)iwarp_in_eof(&s.ep);
+    check_domain();
+    must(iwarp_in_end(&s.ep) == iwarp_in_eof(&s.ep));
     return 0;
 }

@@ -74,7 +74,7 @@ static struct negotiate_cfg config(uint8_t flags)
         },
         .params = {
             .version = 1,
-            .flags = flags & 4 ? 0 : STREAM_FLAG_LLP,
+            .flags = (flags & 4 ? 0 : STREAM_FLAG_LLP) | STREAM_FLAG_IMMEDIATE,
             .ring_stag = 0x52494e47,
             .ring_len = RING_LEN,
             .eager_max = SEND_MAX - STREAM_HDR_LEN,
@@ -108,6 +108,7 @@ static void go_full(struct run *r)
         .in_cap = sizeof(in_buf),
         .out_buf = out_buf,
         .out_cap = sizeof(out_buf),
+        .immediate = (r->n.cfg.params.flags & r->n.peer.flags & STREAM_FLAG_IMMEDIATE) != 0,
         .random32 = random32,
     };
     struct stream_cfg sc = { .ep = &r->ep.base, .local = r->n.cfg.params, .peer = r->n.peer };
