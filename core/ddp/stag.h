@@ -47,7 +47,7 @@ struct ddp_stags {
 };
 
 /*
- * Error numbers of RFC 5041 section 7.2 for tagged buffers, DDP_TAGGED_ERR_*: the code in Terminate
+ * RFC 5041 7.2: the error numbers that "MUST be used"; here those for tagged buffers, DDP_TAGGED_ERR_*: the code in Terminate
  * 1/1/x.
  */
 enum ddp_tagged_err {
@@ -62,6 +62,7 @@ enum ddp_tagged_err {
 void ddp_stags_init(struct ddp_stags *t);
 
 /*
+ * RFC 5041 8.3 item 1: "a mechanism for the ULP to establish ... the TO range".
  * Adds a region under a fresh random STag (from random32(arg), which must be unpredictable), stored
  * in region->stag. Returns 0, -ENOSPC, -EINVAL (no length, to + len wraps, or no base and not
  * deferred).
@@ -70,6 +71,7 @@ int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*ran
                   void *arg) SW_MUST;
 
 /*
+ * RFC 5041 8.3 item 2: "a mechanism for the ULP to establish and revoke STag validity".
  * From now on the STag is invalid. Returns 0 or -ENOENT. Safe against a concurrent find or check.
  */
 int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag);

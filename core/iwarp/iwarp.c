@@ -44,7 +44,7 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
     if (ep->cfg.ord > IWARP_ORD_MAX)
         ep->cfg.ord = IWARP_ORD_MAX;
     ddp_stags_init(&ep->stags);
-    /* RFC 5041 section 4.3: "The initial value for MSN MUST be one." */
+    /* RFC 5041 4.3: "The initial value for MSN MUST be one." */
     for (unsigned qn = 0; qn < RDMAP_QN_MAX; qn++)
         ep->rx.msn[qn] = ep->tx.msn[qn] = 1;
     /*

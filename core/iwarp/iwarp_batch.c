@@ -107,10 +107,11 @@ size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
     *iov = ep->tx.iov;
     if (iwarp_state_load(ep) == IWARP_FULL && iwarp_batch_empty(ep) && iwarp_ctrl_pending(ep))
         iwarp_tx_read_responses(ep);
+    /* RFC 5040 5.4: "placement of a single Terminate Message", and nothing behind it. */
     if (iwarp_state_load(ep) == IWARP_TERMINATING && iwarp_ctrl_pending(ep))
         iwarp_tx_terminate(ep);
     /*
-     * RFC 5040 section 5.4: after a Terminate from the peer nothing more needs to be said. What was
+     * RFC 5040 5.4: after a Terminate from the peer nothing more needs to be said. What was
      * posted is dropped here, since "nothing to send" tells its owner that the memory is his again.
      */
     if (iwarp_state_load(ep) == IWARP_TERMINATED)

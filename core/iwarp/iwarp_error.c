@@ -1,6 +1,9 @@
 /*
  * What goes wrong, told once: which Terminate goes out (RFC 5040 sections 4.8 and 7.1) and what
  * stops.
+ * RFC 5040 7.1: "the RDMAP layer MUST attempt to inform the local ULP that the error has occurred":
+ * poll says so, and iwarp_error what it was.
+ * RFC 5040 7.1 rule 4: the first error is the one the Terminate tells.
  *
  * Only the first error counts (section 7.1 item 4), from whichever side; "failed" decides who was
  * first.
@@ -34,6 +37,7 @@ static bool heard_valid_fpdu(const struct iwarp_ep *ep)
     return iwarp_state_load(ep) != IWARP_WAIT_RTR;
 }
 
+/* RFC 5040 7.1 rule 1: "not directly associated with an incoming Message": no headers. */
 void iwarp_fail(struct iwarp_ep *ep, struct term_code code)
 {
     struct terminate t = { .code = code };
@@ -73,6 +77,7 @@ void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint
         t.ddp_hdr_len = (uint8_t)s->hdr_len;
         memcpy(t.ddp_hdr, s->ulpdu, s->hdr_len);
     }
+    /* RFC 5040 7.1 rule 2: of no other message's header but (RFC 5040 7.1 rule 3:) a Read Request's. */
     if (layer == TERM_LAYER_RDMAP && etype == TERM_RDMAP_PROTECTION &&
         s->opcode == RDMAP_READ_REQUEST && s->len >= RDMAP_READ_HDR_LEN) {
         t.has_read_hdr = true;
@@ -102,7 +107,7 @@ void iwarp_fail_read(struct iwarp_ep *ep, const struct iwarp_ctrl *c, uint32_t o
         .msn = c->msn,
     };
     /*
-     * RFC 5040 section 4.8: "updated to reflect the current location of the RDMA Read operation".
+     * RFC 5040 4.8: "updated to reflect the current location of the RDMA Read operation".
      */
     struct rdmap_read rd = {
         .sink_stag = c->read.sink_stag,
@@ -132,6 +137,7 @@ void iwarp_terminated(struct iwarp_ep *ep, const uint8_t *payload, size_t len)
     if (atomic_exchange_explicit(&ep->failed, true, memory_order_acq_rel))
         return;
     /*
+     * RFC 5040 5.4: after a Terminate "the Remote Peer MAY stop sending".
      * One too short to say anything is a Terminate all the same, and is not answered with another.
      */
     if (terminate_decode(payload, len, &t) < 0)

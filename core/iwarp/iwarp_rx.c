@@ -174,8 +174,8 @@ static enum rx_result fail_operation(struct iwarp_ep *ep, const struct iwarp_seg
 }
 
 /*
- * RFC 5041 section 5.2: the segments of a tagged message carry one STag and a TO that advances by
- * exactly the payload. A segment without payload that is not the last gets nowhere, and a peer
+ * RFC 5041 4.2: "Each DDP Segment within a specific DDP Message MUST contain the same" STag, and the
+ * TO advances by exactly the payload. A segment without payload that is not the last gets nowhere, and a peer
  * could send such for ever.
  */
 static enum rx_result check_tagged(struct iwarp_ep *ep, const struct iwarp_segment *s)
@@ -188,15 +188,17 @@ static enum rx_result check_tagged(struct iwarp_ep *ep, const struct iwarp_segme
     }
     if (s->len == 0 && !s->ddp.last)
         return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
-    /* RFC 5041 section 5.1: a message is shorter than 2^32 octets. */
+    /* RFC 5041 5.2: "The ULP Message Length MUST be less than 2^32." */
     if ((ep->rx.in_message ? ep->rx.msg_len : 0) + s->len > UINT32_MAX)
         return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
     return RX_DONE;
 }
 
 /*
- * RFC 5041 section 7.1, untagged items 3 and 5: messages come in order, segments without gap or
- * overlap.
+ * RFC 5041 7.1 untagged 3 and 4: segments come without gap or overlap.
+ * RFC 5041 7.1 untagged 5: the MSN is of an available buffer. The LLP delivers in order, so it is the
+ * next one of its queue; how many there are is in each queue's own rule: for Sends as many as the LLP
+ * lets in, for Reads IRD, for the Terminate one.
  */
 static enum rx_result check_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s)
 {
@@ -221,7 +223,7 @@ static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
         ep->rx.msg_stag = s->ddp.stag;
         ep->rx.msg_to = s->ddp.to + s->len;
     } else if (s->ddp.last) {
-        ep->rx.msn[s->ddp.qn]++; /* wraps to 0 */
+        ep->rx.msn[s->ddp.qn]++; /* RFC 5041 4.3: "MUST wrap to 0 after a value of 0xFFFFFFFF" */
     }
 }
 
@@ -246,6 +248,7 @@ static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segm
     return NULL;
 }
 
+/* RFC 5041 8.3.1 item 3: no octet outside what the region's owner has opened. */
 static void place(const struct ddp_region *region, const struct iwarp_segment *s)
 {
     memcpy(region->base + (s->ddp.to - region->to), s->payload, s->len);
@@ -323,15 +326,16 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
     if (!s->ddp.last || rdmap_read_decode(s->payload, s->len, &c.read) < 0)
         return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED);
     /*
-     * There are IRD buffers on this queue (RFC 5040 section 5.2.2); one Request more has none: RFC
-     * 5041 section 7.1 item 2. A Read as RTR is taken even with IRD 0.
+     * RFC 5040 5.2.2: there are IRD buffers on this queue.
+     * RFC 5041 7.1 untagged 2: one Request more has none. A Read as RTR is taken even with IRD 0.
      */
     if (ird == 0 && iwarp_state_load(ep) == IWARP_WAIT_RTR)
         ird = 1;
     if (head - tail >= ird)
         return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
-    /* RFC 5040 section 5.2.1: size zero: "MUST NOT validate the Data Source STag". */
+    /* RFC 5040 5.2.1: size zero: "MUST NOT validate the Data Source STag". */
     if (c.read.len > 0) {
+        /* RFC 5040 7.2 item 4: a to e. */
         err = ddp_stags_check(iwarp_stags_of(ep, c.read.src_stag), &ep->cfg.who, c.read.src_stag,
                               c.read.src_to, c.read.len, DDP_ACCESS_REMOTE_READ, &c.src, &rights);
         if (err == DDP_TAGGED_OK && c.src->deferred) {
@@ -366,7 +370,7 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
         return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
     if (s->len > 0) {
         /*
-         * RFC 5040 section 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are
+         * RFC 5040 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are
          * the same". We do.
          */
         if (s->ddp.stag != rd->sink_stag)
@@ -417,7 +421,7 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     if (check_untagged(ep, s) != RX_DONE)
         return RX_FAILED;
     if ((uint64_t)s->ddp.mo + s->len > ep->cfg.send_max)
-        return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG);
+        return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG); /* RFC 5041 7.1 untagged 4 */
     if (!whole && ep->cfg.in_cap < MPA_FPDU_MAX + MPA_HDR_LEN + ep->cfg.send_max)
         return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
     if (inv && s->ddp.last && !invalidate(ep, s->ddp.ulp_word))
@@ -521,16 +525,20 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
     rule = &rdmap_opcode_rules[s.opcode];
 
     /*
-     * From the lower layer up. Until the versions are known to be ours no other field means
+     * RFC 5040 7.2 item 1: "The DDP layer MUST validate all DDP Segment fields": from the lower layer
+     * up. Until the versions are known to be ours no other field means
      * anything.
      */
     if (s.ddp.version != DDP_VERSION)
         return s.ddp.tagged ? fail_tagged(ep, &s, DDP_TAGGED_VERSION)
                             : fail_untagged(ep, &s, TERM_DDP_U_VERSION);
+    /* RFC 5041 7.1 untagged 1: the QN is valid. */
     if (!s.ddp.tagged && s.ddp.qn >= RDMAP_QN_MAX)
         return fail_untagged(ep, &s, TERM_DDP_U_INVALID_QN);
+    /* RFC 5040 7.2 item 3: "The RDMA Version MUST be valid." */
     if (rdmap_ctrl_version(s.ddp.ulp_ctrl) != RDMAP_VERSION)
         return fail_operation(ep, &s, TERM_RDMAP_VERSION);
+    /* RFC 5040 7.2 item 2: "The RDMA OpCode MUST be valid." */
     if (!rx_opcode[s.opcode].handle || s.ddp.tagged != rule->tagged)
         return fail_operation(ep, &s, TERM_RDMAP_OPCODE);
     if (!s.ddp.tagged && s.ddp.qn != rule->qn)
@@ -552,6 +560,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         enum rx_result r;
         ssize_t n;
 
+        /* RFC 5041 7.1: "DDP MUST silently drop any subsequent incoming DDP Segments." */
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;
         n = mpa_fpdu_decode(&ep->cfg.rx, ep->cfg.in_buf + ep->rx.head, ep->rx.tail - ep->rx.head,

@@ -47,7 +47,7 @@ static int may_post(const struct iwarp_ep *ep)
         return -EAGAIN;
     case IWARP_FULL:
         /*
-         * RFC 5041 section 5.3: messages are not mixed; and the answer must not wait for ever
+         * RFC 5041 5.3: "MUST transmit DDP Messages in the order they were submitted"; and the answer must not wait for ever
          * behind new posts.
          */
         return iwarp_ctrl_pending(ep) ? -EAGAIN : 0;
@@ -83,6 +83,7 @@ static int count_pieces(const struct iov_iter *src, size_t len)
 static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr,
                 size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
+    /* RFC 5041 5.2: a segment "MUST be no larger than the MULPDU value Advertised by the LLP". */
     size_t room = ep->cfg.mulpdu - (seg.tagged ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN);
     size_t left = ulp_hdr_len + len;
     size_t frames = left ? (left + room - 1) / room : 1;
@@ -115,9 +116,10 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     do {
         size_t n = left < room ? left : room;
 
-        seg.last = n == left;
+        seg.last = n == left; /* RFC 5041 4.1: L is set on the last segment and on no other */
         iwarp_frame(ep, rdmap_ctrl_opcode(seg.ulp_ctrl), &seg, ulp_hdr, ulp_hdr_len, from,
                     n - ulp_hdr_len);
+        /* RFC 5041 5.2: MO and TO are the octet offsets of the segment's first octet. */
         seg.to += n;
         seg.mo += (uint32_t)n;
         left -= n;
@@ -126,7 +128,7 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     if (gather)
         ep->tx.out_end = ep->tx.queued;
     if (!seg.tagged)
-        ep->tx.msn[seg.qn]++;
+        ep->tx.msn[seg.qn]++; /* RFC 5041 4.3: "increased by one (modulo 2^32)" */
     *src = it;
     return 0;
 }
@@ -248,6 +250,7 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
                                         &region, &rights) != DDP_TAGGED_OK ||
                         region->deferred))
         return -EINVAL;
+    /* RFC 5040 6.1: outbound Reads "MUST NOT exceed the maximum number" negotiated. */
     if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES ||
         ep->tx.iov_n + 2 > IWARP_POST_IOV)
         return -EAGAIN;
@@ -304,6 +307,7 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
     uint32_t tail = atomic_load_explicit(&ep->ctrl.tail, memory_order_relaxed);
     uint32_t head = atomic_load_explicit(&ep->ctrl.head, memory_order_acquire);
 
+    /* RFC 5040 5.2.2: responses in the order of the requests. RFC 5040 5.5 rule 17: after delivery. */
     while (tail != head && ep->tx.frame_n < IWARP_POST_FRAMES &&
            ep->tx.iov_n + 3 <= IWARP_POST_IOV) {
         const struct iwarp_ctrl *c = &ep->ctrl.slot[tail % IWARP_IRD_MAX];
@@ -313,7 +317,7 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
             .tagged = true,
             .last = off + n == c->read.len,
             .ulp_ctrl = rdmap_ctrl(RDMAP_READ_RESPONSE),
-            /* RFC 5040 section 4.4: "copied, without interpretation", also for size 0. */
+            /* RFC 5040 4.4: "copied, without interpretation", also for size 0. */
             .stag = c->read.sink_stag,
             .to = c->read.sink_to + off,
         };

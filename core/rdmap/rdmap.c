@@ -8,6 +8,12 @@
 
 #include "core/base/bytes.h"
 
+/*
+ * RFC 5040 5.1: a Write "MUST reference a Tagged Buffer"; RFC 5040 5.2.2: so does a Read Response.
+ * RFC 5040 5.2.1: a Read Request is untagged, on queue 1.
+ * RFC 5040 5.3: Sends are untagged, on queue 0; RFC 5040 5.4: the Terminate is, on queue 2.
+ * RFC 7306 6.3: Immediate Data is untagged, on queue 0.
+ */
 const struct rdmap_opcode_rule rdmap_opcode_rules[16] = {
     [RDMAP_WRITE] = { "RDMA Write", true, 0 },
     [RDMAP_READ_REQUEST] = { "RDMA Read Request", false, RDMAP_QN_READ_REQUEST },

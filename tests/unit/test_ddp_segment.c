@@ -16,6 +16,7 @@ static const uint8_t untagged[18] = {
     0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 2, 3,
 };
 
+/* RFC 5041 4.2: the format of tagged segments */
 Test(ddp_segment, tagged_header_is_fourteen_octets)
 {
     struct ddp_segment seg;
@@ -32,6 +33,7 @@ Test(ddp_segment, tagged_header_is_fourteen_octets)
     cr_expect_arr_eq(buf, tagged, sizeof(tagged));
 }
 
+/* RFC 5041 4.3: the format of untagged segments */
 Test(ddp_segment, untagged_header_is_eighteen_octets)
 {
     struct ddp_segment seg;
@@ -58,6 +60,7 @@ Test(ddp_segment, header_cut_at_any_octet_is_refused)
         cr_expect_eq(ddp_segment_decode(untagged, n, &seg), -EMSGSIZE, "untagged, %zu octets", n);
 }
 
+/* RFC 5041 4.1: Rsvd "not checked on receive" */
 Test(ddp_segment, version_is_reported_and_reserved_bits_are_not_looked_at)
 {
     uint8_t buf[sizeof(tagged)];
@@ -72,6 +75,7 @@ Test(ddp_segment, version_is_reported_and_reserved_bits_are_not_looked_at)
     }
 }
 
+/* RFC 5041 4.1: DV "MUST be set to one", Rsvd to zero */
 Test(ddp_segment, version_one_is_sent_whatever_was_received)
 {
     struct ddp_segment seg = { .tagged = true, .last = true, .version = 3 };

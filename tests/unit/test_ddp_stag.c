@@ -26,6 +26,8 @@ static uint32_t add(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t le
     return r.stag;
 }
 
+/* RFC 5041 7.1 tagged 3 and 4: the TO, and TO plus length, fall in the range */
+/* RFC 5041 7.1 tagged 5: the sum does not wrap */
 Test(ddp_stag, bounds_are_exact_to_the_octet)
 {
     static const struct {
@@ -88,6 +90,8 @@ Test(ddp_stag, region_may_end_at_the_highest_offset_but_not_wrap)
     cr_expect_eq(ddp_stags_add(&t, &r, next_of, &p), -EINVAL);
 }
 
+/* RFC 5041 7.1 tagged 1: the STag is valid */
+/* RFC 5041 8.3 item 2: what was revoked is not valid */
 Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
 {
     struct ddp_stags t;
@@ -110,6 +114,7 @@ Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
     cr_expect(!rights);
 }
 
+/* RFC 5041 7.1 tagged 2: the buffer allows the placement */
 Test(ddp_stag, rights_are_told_apart_only_when_all_else_is_well)
 {
     struct ddp_stags t;

@@ -181,6 +181,7 @@ Test(iwarp, rtr_of_each_kind_opens_the_responder_whoever_speaks_first)
 }
 
 /* What the initiator's first FPDU looks like. */
+/* RFC 5041 5.2: a zero-length message "MUST consume exactly one DDP Segment" */
 Test(iwarp, rtr_frames_are_zero_length_messages)
 {
     static const struct {
@@ -233,6 +234,8 @@ Test(iwarp, first_fpdu_of_another_kind_than_agreed_is_taken_as_rtr)
     }
 }
 
+/* RFC 5041 5.2: STag and TO "MUST NOT be checked for a zero-length" message */
+/* RFC 5040 5.2.1: size zero: "MUST NOT validate the Data Source STag" */
 Test(iwarp, tags_and_sizes_in_a_zero_length_rtr_are_never_validated)
 {
     uint8_t frame[128];
@@ -295,6 +298,8 @@ Test(iwarp, only_the_first_zero_length_send_is_the_rtr)
 
 /* ---- messages ---- */
 
+/* RFC 5041 5.2: segmentation and reassembly */
+/* RFC 5041 4.1: L on the last segment only */
 Test(iwarp, sends_of_every_length_around_the_segment_size_arrive_whole)
 {
     setup(MPA_RTR_SEND);
@@ -309,6 +314,7 @@ Test(iwarp, sends_of_every_length_around_the_segment_size_arrive_whole)
     pair_fini(&p);
 }
 
+/* RFC 5040 5.1: a valid Write "MUST NOT be delivered to the Data Sink's ULP" */
 Test(iwarp, writes_are_placed_and_make_no_event)
 {
     uint32_t stag;
@@ -330,6 +336,7 @@ Test(iwarp, writes_are_placed_and_make_no_event)
     pair_fini(&p);
 }
 
+/* RFC 5041 5.3: "MUST Deliver DDP Messages to the ULP in the order they were sent" */
 Test(iwarp, writes_to_a_deferred_region_are_handed_up_in_order)
 {
     struct endpoint_event ev;
@@ -355,6 +362,8 @@ Test(iwarp, writes_to_a_deferred_region_are_handed_up_in_order)
     pair_fini(&p);
 }
 
+/* RFC 5040 5.2.2: responses in the order of the requests */
+/* RFC 5040 5.5 rule 19: a Read is complete when its response is delivered */
 Test(iwarp, reads_bring_the_peers_memory_in_order)
 {
     struct rdmap_read rd;
@@ -410,6 +419,7 @@ Test(iwarp, a_read_longer_than_batch_and_out_buf_is_answered_in_pieces)
     pair_fini(&p);
 }
 
+/* RFC 5040 6.1: outbound Reads "MUST NOT exceed the maximum number" */
 Test(iwarp, no_more_reads_than_ord_are_outstanding)
 {
     struct rdmap_read rd = { 0 };
@@ -452,6 +462,7 @@ Test(iwarp, memory_changing_after_a_read_response_was_made_does_not_break_its_cr
     pair_fini(&p);
 }
 
+/* RFC 5041 4.3: MSN "MUST wrap to 0 after a value of 0xFFFFFFFF" */
 Test(iwarp, message_sequence_numbers_wrap_to_zero)
 {
     setup(0);
@@ -628,6 +639,7 @@ Test(iwarp, what_is_missing_is_told_exactly)
     pair_fini(&p);
 }
 
+/* RFC 5041 6.2.2: the LLP stream is lost */
 Test(iwarp, end_of_the_pipe_inside_a_message_of_several_segments_is_not_clean)
 {
     uint8_t frame[256];

@@ -163,6 +163,7 @@ static uint8_t f[70000];
 
 /* ---- framing ---- */
 
+/* RFC 5040 6.2.1: a Terminate "SHOULD be invoked when ... an LLP error is surfaced" */
 Test(iwarp_errors, bad_crc_leaves_memory_untouched_and_says_2_0_2)
 {
     size_t n;
@@ -259,6 +260,8 @@ Test(iwarp_errors, ulpdu_shorter_than_its_header_is_an_error_at_any_length)
 
 /* ---- versions, opcodes, queues ---- */
 
+/* RFC 5041 7.2: 1/4 and 2/6, invalid DDP version */
+/* RFC 5040 7.2 item 3: "The RDMA Version MUST be valid" */
 Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
 {
     for (unsigned v = 0; v < 4; v++) {
@@ -284,6 +287,7 @@ Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
     }
 }
 
+/* RFC 5041 4.1: Rsvd "not checked on receive" */
 Test(iwarp_errors, reserved_bits_are_ignored)
 {
     setup();
@@ -311,6 +315,8 @@ Test(iwarp_errors, nonzero_pad_under_a_good_crc_is_ignored)
     side_free(&rx);
 }
 
+/* RFC 5040 7.2 item 2: "The RDMA OpCode MUST be valid" */
+/* RFC 7306 8.2: likewise */
 Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
 {
     for (uint8_t op = 8; op < 16; op++) {
@@ -327,6 +333,8 @@ Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
     }
 }
 
+/* RFC 5040 5.1: a Write "MUST reference a Tagged Buffer" */
+/* RFC 5040 5.3: a Send "MUST reference an Untagged Buffer" */
 Test(iwarp_errors, t_bit_must_agree_with_the_opcode)
 {
     for (uint8_t op = 0; op < 8; op++) {
@@ -345,6 +353,8 @@ Test(iwarp_errors, t_bit_must_agree_with_the_opcode)
     }
 }
 
+/* RFC 5041 7.1 untagged 1: the QN is valid */
+/* RFC 5041 7.2: 2/1, invalid QN */
 Test(iwarp_errors, queue_must_exist_and_be_the_opcodes)
 {
     static const uint32_t qns[] = { 0, 1, 2, 3, 4, 0x80000000, UINT32_MAX };
@@ -367,6 +377,8 @@ Test(iwarp_errors, queue_must_exist_and_be_the_opcodes)
 
 /* ---- untagged: MSN, MO, length ---- */
 
+/* RFC 5041 7.1 untagged 5: the MSN is in the legal range */
+/* RFC 5041 7.2: 2/3, MSN range is not valid */
 Test(iwarp_errors, messages_come_with_the_next_msn_only)
 {
     static const uint32_t msns[] = { 0, 1, 2, 4, 5, UINT32_MAX };
@@ -382,6 +394,7 @@ Test(iwarp_errors, messages_come_with_the_next_msn_only)
     }
 }
 
+/* RFC 5041 4.3: MSN "increased by one ... with each DDP Message targeting the specific Queue Number" */
 Test(iwarp_errors, each_queue_counts_for_itself)
 {
     setup();
@@ -404,6 +417,8 @@ Test(iwarp_errors, each_queue_counts_for_itself)
               TERM_DDP_UNTAGGED, TERM_DDP_U_MSN_RANGE, true, false);
 }
 
+/* RFC 5041 4.3: the first octet's MO "MUST be set to zero" */
+/* RFC 5041 7.2: 2/4, invalid MO */
 Test(iwarp_errors, first_segment_starts_at_mo_zero)
 {
     static const uint32_t mos[] = { 1, 4, SEND_MAX, UINT32_MAX, UINT32_MAX - 3 };
@@ -430,6 +445,7 @@ static void second_segment(const char *what, uint8_t ctrl, uint8_t op, uint32_t 
               layer, etype, code, true, false);
 }
 
+/* RFC 5041 7.1 untagged 3: the MO is in the range of legal offsets */
 Test(iwarp_errors, segments_of_a_send_follow_without_gap_overlap_or_mixture)
 {
     const uint8_t ddp = TERM_LAYER_DDP, un = TERM_DDP_UNTAGGED;
@@ -475,6 +491,9 @@ Test(iwarp_errors, no_message_stands_between_the_segments_of_another)
     side_free(&rx);
 }
 
+/* RFC 5041 7.1 untagged 4: MO plus length is in the range */
+/* RFC 5041 7.2: 2/5, message too long */
+/* RFC 5040 5.3: a Send larger than the buffer "is an error" */
 Test(iwarp_errors, sends_longer_than_the_buffer_are_refused_to_the_octet)
 {
     setup();
@@ -493,6 +512,7 @@ static void small_in_buf(struct iwarp_cfg *c)
     c->in_cap = MPA_FPDU_MAX;
 }
 
+/* RFC 5041 7.1 untagged 2: QN and MSN have an associated buffer */
 Test(iwarp_errors, without_room_to_join_them_there_is_no_buffer_for_several_segments)
 {
     setup_with(small_in_buf);
@@ -503,6 +523,7 @@ Test(iwarp_errors, without_room_to_join_them_there_is_no_buffer_for_several_segm
               TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_NO_BUFFER, true, false);
 }
 
+/* RFC 5042 6.4: a peer cannot keep a message unfinished for ever at no cost */
 Test(iwarp_errors, endless_empty_segments_are_refused_at_the_first)
 {
     setup();
@@ -522,6 +543,8 @@ Test(iwarp_errors, endless_empty_segments_are_refused_at_the_first)
 
 /* ---- Writes ---- */
 
+/* RFC 5041 7.2: 1/0, 1/1, 1/3: invalid STag, base or bounds, TO wrap */
+/* RFC 5041 8.3.1 item 3: no "memory outside the buffer" */
 Test(iwarp_errors, writes_outside_a_region_touch_nothing)
 {
     static const struct {
@@ -575,6 +598,7 @@ Test(iwarp_errors, writes_inside_touch_the_region_and_not_its_neighbours)
     side_free(&rx);
 }
 
+/* RFC 5041 4.2: each segment contains the same STag */
 Test(iwarp_errors, segments_of_a_write_keep_the_stag_and_advance_exactly)
 {
     static const struct {
@@ -604,6 +628,7 @@ Test(iwarp_errors, segments_of_a_write_keep_the_stag_and_advance_exactly)
     }
 }
 
+/* RFC 5041 8.3.1 item 6: nothing is modified after rights were revoked */
 Test(iwarp_errors, stag_revoked_in_the_middle_of_a_message_is_invalid_from_then_on)
 {
     setup();
@@ -618,6 +643,8 @@ Test(iwarp_errors, stag_revoked_in_the_middle_of_a_message_is_invalid_from_then_
 
 /* ---- Read Requests ---- */
 
+/* RFC 5040 7.2 item 4: the Data Source STag, offset and size */
+/* RFC 5040 7.1 rule 3: the Read Request header comes back */
 Test(iwarp_errors, read_requests_are_validated_like_the_rest)
 {
     static const struct {
@@ -685,6 +712,8 @@ static void ird_0(struct iwarp_cfg *c)
     c->ird = 0;
 }
 
+/* RFC 5040 6.1: inbound Reads "MUST NOT exceed the maximum number" */
+/* RFC 5041 7.2: 2/2, no buffer available */
 Test(iwarp_errors, one_read_request_more_than_ird_finds_no_buffer)
 {
     uint8_t out[1024];
@@ -708,6 +737,7 @@ Test(iwarp_errors, one_read_request_more_than_ird_finds_no_buffer)
               TERM_DDP_U_NO_BUFFER, true, false);
 }
 
+/* RFC 5040 4.8: the Read header "is updated to reflect the current location" */
 Test(iwarp_errors, a_source_revoked_before_the_answer_ends_the_stream_with_the_reads_place)
 {
     uint8_t out[512];
@@ -747,6 +777,7 @@ static void response_after_read(const char *what, uint32_t ask, uint8_t ctrl, in
     untouched(what);
 }
 
+/* RFC 5040 5.2.2: "MAY validate that the STag, Tagged Offset, and length" are those of the request */
 Test(iwarp_errors, read_responses_must_be_what_was_asked_for)
 {
     const uint8_t ddp = TERM_LAYER_DDP, tg = TERM_DDP_TAGGED;
@@ -792,6 +823,7 @@ Test(iwarp_errors, nothing_can_be_read_from_a_region_without_memory)
               TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS, true, true);
 }
 
+/* RFC 5040 5.2.2: an invalid Read Response is an error */
 Test(iwarp_errors, read_response_nobody_asked_for_is_unexpected)
 {
     setup();
@@ -848,6 +880,8 @@ Test(iwarp_errors, write_to_the_sink_of_a_read_is_no_way_in)
 
 /* ---- Send with Invalidate ---- */
 
+/* RFC 5040 5.3: "STag Cannot be Invalidated" if it is not associated with the stream */
+/* RFC 5040 7.2 items 4 and 5: the Invalidate STag is valid, and of this stream */
 Test(iwarp_errors, invalidate_takes_a_remote_stag_and_nothing_else)
 {
     for (uint8_t op = 4; op <= 6; op += 2) {
@@ -879,6 +913,7 @@ Test(iwarp_errors, invalidate_takes_a_remote_stag_and_nothing_else)
     }
 }
 
+/* RFC 5040 5.3: when the Send with Invalidate is delivered */
 Test(iwarp_errors, invalidate_waits_for_the_last_segment)
 {
     setup();
@@ -901,6 +936,7 @@ Test(iwarp_errors, send_with_se_is_a_send)
 
 /* ---- Terminate received ---- */
 
+/* RFC 5040 5.4: "The RDMAP layer MUST Deliver the Terminate Message to the ULP" */
 Test(iwarp_errors, terminate_is_told_once_and_ends_both_directions)
 {
     const struct iovec *iov;
@@ -951,6 +987,7 @@ Test(iwarp_errors, terminate_received_drops_what_was_posted_and_no_count_of_it_r
     side_free(&rx);
 }
 
+/* RFC 5040 5.4: one Terminate consumes one untagged buffer */
 Test(iwarp_errors, terminate_must_be_its_only_segment)
 {
     setup();
@@ -976,6 +1013,7 @@ Test(iwarp_errors, terminate_as_the_first_fpdu_reaches_a_waiting_responder)
 
 /* ---- the Terminate on its way out ---- */
 
+/* RFC 5040 5.4: after a Terminate the local peer "MUST NOT send any more Messages" */
 Test(iwarp_errors, terminate_follows_what_was_posted_and_nothing_follows_it)
 {
     uint8_t out[4096];
@@ -1041,6 +1079,7 @@ Test(iwarp_errors, terminate_cuts_in_at_the_segment_boundary_of_a_read_response)
     side_free(&rx);
 }
 
+/* RFC 5040 7.1 rule 4: the first "MUST be captured by the Terminate Message" */
 Test(iwarp_errors, only_the_first_of_two_errors_is_told)
 {
     setup();
@@ -1051,6 +1090,7 @@ Test(iwarp_errors, only_the_first_of_two_errors_is_told)
     side_free(&rx);
 }
 
+/* RFC 5040 7.1 rule 1: no headers for what no message was the cause of */
 Test(iwarp_errors, the_ulps_own_complaint_goes_out_without_headers)
 {
     setup();
