@@ -188,6 +188,9 @@ static void take(struct dir *d, size_t n)
 /* What an owner does for d->to; its own sends are the other direction's. */
 static void pull(struct dir *d)
 {
+    /* Whoever has no room, or looks and does not read, may have what waits moved together. */
+    if (rnd(8) == 0)
+        (void)stream_pack(&d->to->st);
     (void)side_pull(&d->to->side, d->pipe);
     int r = stream_poll(&d->to->st);
 
