@@ -313,6 +313,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         size_t can = takes(c, it, len - done, done, flags);
         size_t got = give(c, it, can, done, flags);
         done += got;
+        idle = got > 0 ? 0 : idle;
         if (can < len - (done - got))
             return done > 0 ? (ssize_t)done : -EFAULT;
         if (done == len && (len > 0 || conn_rx_avail(c) > 0))
