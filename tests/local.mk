@@ -150,6 +150,26 @@ tests_preload_sem_LDFLAGS = $(program_ldflags)
 tests_preload_sem_LDADD =
 preload_tests += tests/preload/bench.test
 
+# Runs in the virtual machine of tests/interop/vm/vm.test.
+iwpeer_sources = \
+    tests/interop/vm/iwpeer.c \
+    tests/interop/vm/peer.h \
+    tests/interop/vm/peer_ours.c \
+    tests/interop/vm/peer_verbs.c \
+    tests/interop/vm/scenario.c \
+    tests/interop/vm/scenario.h \
+    tests/interop/vm/scenario_bulk.c \
+    tests/interop/vm/scenario_fault.c \
+    tests/interop/vm/scenario_rping.c
+EXTRA_DIST += $(iwpeer_sources)
+if HAVE_VERBS
+check_PROGRAMS += tests/interop/vm/iwpeer
+tests_interop_vm_iwpeer_SOURCES = $(iwpeer_sources)
+tests_interop_vm_iwpeer_CFLAGS = $(program_cflags) $(VERBS_CFLAGS)
+tests_interop_vm_iwpeer_LDFLAGS = $(program_ldflags)
+tests_interop_vm_iwpeer_LDADD = libcore.la $(VERBS_LIBS)
+endif
+
 # ---- how they are run ----
 
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh

@@ -1,19 +1,28 @@
 # The tests, sourced by init.sh in the virtual machine. A test point is a line "ok - NAME" or "not ok - NAME"; lines that
-# begin with "#" tell more.
+# begin with "#" tell more. Our end is in the namespace far.
 
-# check NAME COMMAND...: one test point; what the command says is shown if it fails.
+# check NAME COMMAND...: one test point; what the command and the kernel say is shown if it fails.
 check()
 {
     check_name=$1
     shift
+    dmesg -c >/dev/null
     if "$@" >/tmp/out 2>&1; then
         echo "ok - $check_name"
     else
         echo "not ok - $check_name"
         sed "s/^/# /" /tmp/out
-        dmesg | tail -n 8 | sed "s/^/# kernel: /"
+        dmesg | tail -n 12 | sed "s/^/# kernel: /"
     fi
-    dmesg -c >/dev/null
+}
+
+# listening PORT: waits until a device's program listens there, which no event tells; at most 10 s.
+listening()
+{
+    for listening_try in $(seq 200); do
+        rdma resource show cm_id | grep -q "state LISTEN .* src-addr [0-9.]*:$1 " && break
+        usleep 50000
+    done
 }
 
 # rping_self ADDRESS: rdma-core's rping with itself, through one device.
@@ -21,19 +30,173 @@ rping_self()
 {
     timeout 20 rping -s -a "$1" -p 7174 -C 20 -V -v >/tmp/rping.server 2>&1 &
     rping_server=$!
-    # The listener has no file to look for: the client comes again until it is there.
-    rping_left=50
-    until timeout 20 rping -c -a "$1" -p 7174 -C 20 -V; do
-        rping_left=$((rping_left - 1))
-        [ $rping_left -gt 0 ] && kill -0 $rping_server || break
-        usleep 100000
-    done
+    listening 7174
+    timeout 20 rping -c -a "$1" -p 7174 -C 20 -V
     wait $rping_server
     rping_status=$?
     cat /tmp/rping.server
     [ "$rping_status" -eq 0 ] && grep -q "server ping data: rdma-ping-19" /tmp/rping.server
 }
 
-dmesg -c >/dev/null
+# end_of WHO: the program and, for our end, where it runs.
+end_of()
+{
+    case $1 in
+    ours) echo "/usr/bin/ip netns exec far iwpeer ours" ;;
+    verbs) echo "iwpeer verbs" ;;
+    esac
+}
+
+# A FIFO that iwpeer writes a line to when it listens. (A child that ends interrupts the shell's read.)
+new_ready()
+{
+    exec 9<&-
+    rm -f /tmp/ready
+    mkfifo /tmp/ready
+    exec 9<>/tmp/ready
+}
+wait_ready()
+{
+    for ready_try in 1 2 3; do
+        read -r -t 20 ready_line <&9 && [ "$ready_line" = ready ] && return 0
+    done
+    echo "it does not listen"
+    return 1
+}
+
+# pair RESPONDER INITIATOR SCENARIO [KEY=VALUE...] [-- [KEY=VALUE...] [-- [KEY=VALUE...]]]: settings for both, for the
+# responder, for the initiator. want_responder and want_initiator: the exit status that is wanted.
+port=7200
+pair()
+{
+    pair_responder=$1 pair_initiator=$2 pair_scenario=$3
+    shift 3
+    pair_part=both pair_both='' pair_r='' pair_i=''
+    for word; do
+        case $pair_part:$word in
+        both:--) pair_part=responder ;;
+        responder:--) pair_part=initiator ;;
+        both:*) pair_both="$pair_both $word" ;;
+        responder:*) pair_r="$pair_r $word" ;;
+        initiator:*) pair_i="$pair_i $word" ;;
+        esac
+    done
+    case $pair_responder in
+    ours) pair_address=10.9.0.2 ;;
+    verbs) pair_address=10.9.0.1 ;;
+    esac
+    port=$((port + 1))
+    new_ready
+    # shellcheck disable=SC2046,SC2086  # lists of words
+    $(end_of "$pair_responder") listen $pair_address $port "$pair_scenario" ready=/tmp/ready $pair_both $pair_r &
+    pair_pid=$!
+    wait_ready || return 1
+    # shellcheck disable=SC2046,SC2086
+    $(end_of "$pair_initiator") connect $pair_address $port "$pair_scenario" $pair_both $pair_i
+    pair_status=$?
+    [ $pair_status -eq "${want_initiator:-0}" ] || kill $pair_pid 2>/dev/null
+    wait $pair_pid
+    pair_other=$?
+    echo "initiator ($pair_initiator): status $pair_status, responder ($pair_responder): $pair_other"
+    [ $pair_status -eq "${want_initiator:-0}" ] && [ $pair_other -eq "${want_responder:-0}" ]
+}
+
 check "siw: rping with itself" rping_self 10.9.0.1
 check "rdma_rxe: rping with itself" rping_self 10.9.1.1
+
+
+# ---- both ways: the responder, the initiator ----
+
+for way in "verbs ours" "ours verbs"; do
+    # shellcheck disable=SC2086  # two words
+    set -- $way
+    name="$2 to $1"
+    check "$name: private data both ways" pair "$@" hello -- priv=from-responder expect-priv=from-initiator \
+        -- priv=from-initiator expect-priv=from-responder
+    check "$name: refused, with private data" pair "$@" refused -- refuse=1 priv=from-responder expect-priv=from-initiator \
+        -- priv=from-initiator expect-priv=from-responder
+    check "$name: Sends of many lengths, echoed" pair "$@" messages
+    check "$name: 100 MB written and verified each way" pair "$@" write
+    check "$name: 20 MB read and verified each way" pair "$@" read bytes=20000000
+    want_initiator=137 check "$name: the initiator is killed while it writes" pair "$@" initiator-killed
+    want_responder=137 check "$name: the responder is killed while it is written to" pair "$@" responder-killed
+done
+
+# ---- startup, as siw's responder and initiator do it ----
+
+check "ours to verbs, Rev 1" pair verbs ours hello -- -- rev=1 expect-rev=1
+for kind in write read; do
+    check "ours to verbs, RTR $kind: the responder may speak first" \
+        pair verbs ours hello -- expect-rtr=read -- rtr=$kind expect-rtr=$kind
+done
+check "ours to verbs, RTR write or read is offered: siw takes write" \
+    pair verbs ours hello -- expect-rtr=read -- rtr=write,read expect-rtr=write
+check "ours to verbs, without CRC" pair verbs ours messages -- -- crc=0
+check "verbs to ours, without CRC" pair ours verbs messages -- crc=0
+
+# ---- Terminate ----
+
+# told LAYER TYPE CODE COMMAND...: and siw says in the kernel's log that it was told so; it has the first octet's halves the
+# wrong way round.
+told()
+{
+    told_want="siw: got TERMINATE. layer $2, type $1, code $3"
+    shift 3
+    "$@" || return 1
+    dmesg | grep -q "$told_want" || { echo "the kernel did not say '$told_want'" && return 1; }
+}
+
+while read -r fault code; do
+    check "ours to verbs: $fault is terminated" pair verbs ours fault fault=$fault
+    # shellcheck disable=SC2086  # three words
+    check "verbs to ours: $fault is terminated" told $code pair ours verbs fault fault=$fault
+done <<END
+write-key 1 1 0
+write-bounds 1 1 1
+write-rights 0 1 2
+read-key 0 1 0
+read-bounds 0 1 1
+invalidate-key 0 1 9
+END
+# (The other way round siw answers: it does not look at the right to be read.)
+check "verbs to ours: read-rights is terminated" told 0 1 2 pair ours verbs fault fault=read-rights
+check "ours to verbs: send-long is terminated" pair verbs ours fault fault=send-long -- message=1000
+check "verbs to ours: send-long is terminated" told 1 2 5 pair ours verbs fault fault=send-long -- message=1000
+for fault in qn msn ddp-version rdmap-version opcode crc; do
+    check "ours to verbs: $fault is terminated" pair verbs ours fault fault=$fault
+done
+check "ours to verbs: Send with Invalidate" pair verbs ours invalidate
+check "verbs to ours: Send with Invalidate" told 1 1 0 pair ours verbs invalidate
+
+# ---- rdma-core's rping as the peer ----
+
+rping_server_device()
+{
+    timeout 20 rping -s -a 10.9.0.1 -p 7175 -C 10 -S 1000 -v -V &
+    rping_pid=$!
+    listening 7175
+    $(end_of ours) connect 10.9.0.1 7175 rping count=10
+    rping_ours=$?
+    wait $rping_pid
+    rping_theirs=$?
+    echo "ours: status $rping_ours, rping: $rping_theirs"
+    [ $rping_ours -eq 0 ] && [ $rping_theirs -eq 0 ]
+}
+
+rping_client_device()
+{
+    new_ready
+    $(end_of ours) listen 10.9.0.2 7176 rping count=10 ready=/tmp/ready &
+    rping_pid=$!
+    wait_ready || return 1
+    timeout 20 rping -c -a 10.9.0.2 -p 7176 -C 10 -S 5000 -v -V
+    rping_theirs=$?
+    [ $rping_theirs -eq 0 ] || kill $rping_pid 2>/dev/null
+    wait $rping_pid
+    rping_ours=$?
+    echo "ours: status $rping_ours, rping: $rping_theirs"
+    [ $rping_ours -eq 0 ] && [ $rping_theirs -eq 0 ]
+}
+
+check "rping -s of rdma-core, ours as its client" rping_server_device
+check "rping -c of rdma-core, ours as its server" rping_client_device

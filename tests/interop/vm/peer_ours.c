@@ -1,0 +1,704 @@
+/* Our end: the software endpoint of core/iwarp over a TCP socket, with the immediate startup of RFC 5044 Figure 10. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/bytes.h"
+#include "core/base/crc32c.h"
+#include "core/iwarp/iwarp.h"
+#include "core/mpa/startup.h"
+#include "tests/interop/vm/peer.h"
+
+#define IN_CAP (512u << 10)
+#define OUT_CAP (256u << 10)
+#define RETRY_LIMIT 200 /* connections refused, 50 ms apart */
+#define NUDGE_MS 500
+#define NUDGES 20u
+
+struct message {
+    struct message *next;
+    size_t len;
+    uint8_t data[];
+};
+
+struct ours {
+    int fd;
+    bool ready;    /* the endpoint is set up */
+    bool in_ended; /* nothing more will come: end of the stream, or an error */
+    int error;     /* of the socket */
+    unsigned nudges;
+    enum peer_fault fault;
+    struct mpa_startup startup;
+    struct iwarp_ep ep;
+    uint64_t reads_posted;
+    struct message *first, **last, *current;
+    uint8_t in[IN_CAP], out[OUT_CAP], flat[OUT_CAP];
+};
+
+static struct ours *ours(struct peer *p)
+{
+    return p->impl;
+}
+
+static uint32_t random32(void *arg)
+{
+    uint32_t r;
+
+    (void)arg;
+    if (getrandom(&r, sizeof(r), 0) != sizeof(r))
+        abort();
+    return r;
+}
+
+/* ---- the socket ---- */
+
+/* 1 if an event came, 0 if timeout_ms are over (-1: never). */
+static int wait_until(struct ours *o, short events, int timeout_ms)
+{
+    struct pollfd pfd = { .fd = o->fd, .events = events };
+    int n = poll(&pfd, 1, timeout_ms);
+
+    if (n < 0)
+        return errno == EINTR ? 1 : -errno;
+    return n;
+}
+
+static int wait_for(struct ours *o, short events)
+{
+    int n = wait_until(o, events, -1);
+
+    return n < 0 ? n : 0;
+}
+
+static int listen_one(struct peer *p, const struct addrinfo *ai, const struct peer_cfg *cfg)
+{
+    int one = 1, listener = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
+
+    if (listener < 0)
+        return peer_fail(p, errno, "socket");
+    if (setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(listener, ai->ai_addr, ai->ai_addrlen) < 0 || listen(listener, 1) < 0) {
+        fd = peer_fail(p, errno, "listen");
+    } else {
+        peer_tell_ready(cfg);
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0)
+            fd = peer_fail(p, errno, "accept");
+    }
+    close(listener);
+    return fd;
+}
+
+static int connect_one(struct peer *p, const struct addrinfo *ai, const struct peer_cfg *cfg)
+{
+    for (int tries = 0;; tries++) {
+        int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
+
+        if (fd < 0)
+            return peer_fail(p, errno, "socket");
+        if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0)
+            return fd;
+        err = errno;
+        close(fd);
+        if (err != ECONNREFUSED || !cfg->retry || tries == RETRY_LIMIT)
+            return peer_fail(p, err, "connect");
+        /* A program that cannot tell when it listens: no event to wait for. */
+        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    }
+}
+
+static int open_socket(struct peer *p, const struct peer_cfg *cfg)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+    struct addrinfo *ai;
+    int err = getaddrinfo(cfg->address, cfg->port, &hints, &ai), one = 1, fd;
+
+    if (err)
+        return peer_fail(p, EINVAL, "%s port %s: %s", cfg->address, cfg->port, gai_strerror(err));
+    fd = cfg->responder ? listen_one(p, ai, cfg) : connect_one(p, ai, cfg);
+    freeaddrinfo(ai);
+    if (fd < 0)
+        return fd;
+    ours(p)->fd = fd;
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0)
+        return peer_fail(p, errno, "socket options");
+    return 0;
+}
+
+static int write_all(struct ours *o, const uint8_t *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = send(o->fd, data, len, MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EAGAIN) {
+            int err = wait_for(o, POLLOUT);
+            if (err)
+                return err;
+        } else if (n < 0) {
+            return -errno;
+        } else {
+            data += n;
+            len -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+/* ---- startup ---- */
+
+static int startup_in(struct peer *p)
+{
+    struct ours *o = ours(p);
+    uint8_t buf[MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX];
+    size_t need = mpa_startup_need(&o->startup);
+    ssize_t n = recv(o->fd, buf, need < sizeof(buf) ? need : sizeof(buf), 0);
+
+    if (n < 0 && errno == EAGAIN)
+        return wait_for(o, POLLIN);
+    if (n < 0)
+        return peer_fail(p, errno, "recv during the startup");
+    if (n == 0)
+        mpa_startup_eof(&o->startup);
+    else if (mpa_startup_input(&o->startup, buf, (size_t)n) < 0)
+        return peer_fail(p, EPROTO, "startup: %s", mpa_startup_err_name(o->startup.err));
+    return 0;
+}
+
+static int startup_out(struct peer *p)
+{
+    struct ours *o = ours(p);
+    const uint8_t *frame;
+    size_t len = mpa_startup_output(&o->startup, &frame);
+    int err = write_all(o, frame, len);
+
+    if (err)
+        return peer_fail(p, -err, "send during the startup");
+    mpa_startup_sent(&o->startup, len);
+    return 0;
+}
+
+static int decide(struct peer *p, const struct peer_cfg *cfg)
+{
+    struct mpa_startup *s = &ours(p)->startup;
+    size_t len = cfg->priv ? strlen(cfg->priv) : 0;
+    int err = cfg->refuse ? mpa_startup_reject(s, cfg->priv, len) : mpa_startup_accept(s, cfg->priv, len);
+
+    return err ? peer_fail(p, -err, "answer to the Request: %s", mpa_startup_err_name(s->err)) : 0;
+}
+
+static int run_startup(struct peer *p, const struct peer_cfg *cfg)
+{
+    struct ours *o = ours(p);
+    struct mpa_startup_cfg sc = {
+        .responder = cfg->responder,
+        .rev = cfg->rev,
+        .crc = cfg->crc,
+        .markers = cfg->markers,
+        .peer_to_peer = !cfg->responder && cfg->rtr && cfg->rev > 1,
+        .rtr = cfg->rtr,
+        .ird = cfg->rev > 1 ? cfg->ird : MPA_IRD_ORD_NONE,
+        .ord = cfg->rev > 1 ? cfg->ord : MPA_IRD_ORD_NONE,
+        .priv = cfg->priv,
+        .priv_len = cfg->priv ? strlen(cfg->priv) : 0,
+    };
+    const struct mpa_startup_result *res = &o->startup.res;
+    int err = mpa_startup_init(&o->startup, &sc);
+
+    if (err)
+        return peer_fail(p, -err, "startup settings");
+    for (;;) {
+        switch ((enum mpa_startup_state)o->startup.state) {
+        case MPA_ST_SEND_REQ:
+        case MPA_ST_SEND_REP:
+            err = startup_out(p);
+            break;
+        case MPA_ST_WAIT_REP:
+        case MPA_ST_WAIT_REQ:
+            err = startup_in(p);
+            break;
+        case MPA_ST_DECIDE:
+            err = decide(p, cfg);
+            break;
+        case MPA_ST_FAILED:
+            return peer_fail(p, EPROTO, "startup: %s", mpa_startup_err_name(o->startup.err));
+        case MPA_ST_DONE:
+        case MPA_ST_REJECTED:
+            p->met = (struct peer_met){
+                .refused = o->startup.state == MPA_ST_REJECTED,
+                .ird = res->ird, .ord = res->ord, .rev = res->rev, .rtr = res->rtr, .crc = res->crc,
+                .priv_len = res->peer_priv_len < PEER_PRIVATE_MAX ? res->peer_priv_len : PEER_PRIVATE_MAX,
+            };
+            memcpy(p->met.priv, res->peer_priv, p->met.priv_len);
+            return 0;
+        }
+        if (err)
+            return err;
+    }
+}
+
+/* ---- moving octets ---- */
+
+/* Is this a reset or the like: the connection's end, not the test's failure? */
+static int lost(struct ours *o, int err)
+{
+    if (err != ECONNRESET && err != EPIPE)
+        return -err;
+    o->in_ended = true;
+    o->error = err;
+    return 0;
+}
+
+static int push(struct ours *o, bool *moved, bool *full)
+{
+    const struct iovec *iov;
+    size_t len, n;
+
+    *full = false;
+    while ((n = iwarp_out(&o->ep, &iov, &len)) > 0) {
+        struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
+        ssize_t sent = sendmsg(o->fd, &msg, MSG_NOSIGNAL);
+
+        if (sent < 0 && errno == EAGAIN) {
+            *full = true;
+            return 0;
+        }
+        if (sent < 0)
+            return lost(o, errno);
+        iwarp_out_sent(&o->ep, (size_t)sent);
+        *moved = true;
+    }
+    return 0;
+}
+
+/* A frame that failed its CRC: what every implementation makes of it now, and its ends. */
+static void show_bad_crc(const struct ours *o)
+{
+    const uint8_t *frame = o->in + o->ep.rx.head;
+    size_t len = mpa_fpdu_len(get_be16(frame));
+
+    fprintf(stderr, "ours: bad CRC %08x in a frame of %zu octets, %zu staged; computed anew:",
+            get_le32(frame + len - MPA_CRC_LEN), len, o->ep.rx.tail - o->ep.rx.head);
+    for (const struct crc32c_impl *c = crc32c_impls; c->name; c++)
+        if (c->usable())
+            fprintf(stderr, " %s %08x", c->name, crc32c_final(c->update(CRC32C_INIT, frame, len - MPA_CRC_LEN)));
+    for (size_t i = 0; i < len; i++)
+        fprintf(stderr, "%s%02x", i % 32 ? "" : "\n", frame[i]);
+    fputc('\n', stderr);
+}
+
+static int take_events(struct ours *o)
+{
+    struct term_code code;
+    struct endpoint_event ev;
+    struct message *m;
+
+    while (iwarp_poll(&o->ep.base, &ev) == 1) {
+        if (ev.type != ENDPOINT_SEND)
+            continue;
+        m = malloc(sizeof(*m) + ev.len);
+        if (!m)
+            return -ENOMEM;
+        m->next = NULL;
+        m->len = ev.len;
+        memcpy(m->data, ev.data, ev.len);
+        *o->last = m;
+        o->last = &m->next;
+        iwarp_release(&o->ep.base, ev.data + ev.len);
+    }
+    if (iwarp_state_now(&o->ep) >= IWARP_TERMINATING)
+        o->in_ended = true;
+    code = iwarp_error(&o->ep);
+    if (iwarp_state_now(&o->ep) == IWARP_TERMINATING && code.layer == TERM_LAYER_LLP && code.code == TERM_MPA_CRC)
+        show_bad_crc(o);
+    return 0;
+}
+
+static int pull(struct ours *o, bool *moved)
+{
+    while (!o->in_ended) {
+        uint8_t *space;
+        size_t room = iwarp_in_space(&o->ep, &space);
+        ssize_t n = recv(o->fd, space, room, 0);
+        int err;
+
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n < 0)
+            return lost(o, errno);
+        *moved = true;
+        if (n == 0) {
+            o->in_ended = true;
+            return 0;
+        }
+        iwarp_in_fed(&o->ep, (size_t)n);
+        err = take_events(o);
+        if (err)
+            return err;
+        if (iwarp_ctrl_pending(&o->ep))
+            return 0; /* answers first */
+    }
+    return 0;
+}
+
+/*
+ * siw as the responder overlooks octets that arrive after its Reply is sent and before its accept is through (siw_accept in
+ * siw_cm.c); whatever arrives later makes it look. So the initiator sends a Write of no octets while it has heard nothing.
+ */
+static int wait_or_nudge(struct ours *o, short events)
+{
+    bool may = o->ep.cfg.initiator && o->ep.stats.rx_fpdus == 0 && o->nudges < NUDGES && events == POLLIN;
+    int n = wait_until(o, events, may ? NUDGE_MS : -1);
+    struct iov_iter nothing = iov_iter_init(NULL, 0);
+
+    if (n != 0)
+        return n < 0 ? n : 0;
+    fprintf(stderr, "ours: nothing heard, a Write of no octets\n");
+    o->nudges++;
+    n = iwarp_post_write(&o->ep.base, 0, 0, &nothing, 0);
+    return n == -EPIPE ? 0 : n;
+}
+
+/* Sends and receives what can be; waits until something could be if wait. -EPIPE: the connection has ended. */
+static int progress(struct peer *p, bool wait)
+{
+    struct ours *o = ours(p);
+
+    for (;;) {
+        bool moved = false, full;
+        int err = push(o, &moved, &full);
+
+        if (!err)
+            err = pull(o, &moved);
+        if (err)
+            return peer_fail(p, -err, "socket");
+        if (iwarp_ctrl_pending(&o->ep) && !full)
+            continue;
+        if (moved || !wait)
+            return 0;
+        if (o->in_ended)
+            return peer_fail(p, EPIPE, "the connection has ended");
+        err = wait_or_nudge(o, (short)(POLLIN | (full ? POLLOUT : 0)));
+        if (err)
+            return peer_fail(p, -err, "waiting");
+    }
+}
+
+/* Until all that was posted is in the kernel's hands. */
+static int drain(struct peer *p)
+{
+    struct ours *o = ours(p);
+    const struct iovec *iov;
+    size_t len;
+    int err;
+
+    while (iwarp_out(&o->ep, &iov, &len) > 0) {
+        err = progress(p, true);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+/* ---- what is wrong on purpose, and what core/ cannot post ---- */
+
+/* Changes a frame that is ready to go, and mends its CRC. */
+static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t invalidate)
+{
+    switch (o->fault) {
+    case PEER_FAULT_DDP_VERSION:
+        ulpdu[0] ^= 0x03;
+        break;
+    case PEER_FAULT_RDMAP_VERSION:
+        ulpdu[1] ^= 0xc0;
+        break;
+    case PEER_FAULT_OPCODE:
+        ulpdu[1] |= 0x0f;
+        break;
+    case PEER_FAULT_QN:
+        put_be32(ulpdu + 6, 7);
+        break;
+    case PEER_FAULT_MSN:
+        put_be32(ulpdu + 10, get_be32(ulpdu + 10) + 1000);
+        break;
+    case PEER_FAULT_NONE:
+    case PEER_FAULT_CRC:
+        break;
+    }
+    if (invalidate) {
+        /* RFC 5040 4.3, Figure 4: Send with Invalidate is opcode 4, and the STag stands in the header of each segment. */
+        ulpdu[1] = rdmap_ctrl(RDMAP_SEND_INV);
+        put_be32(ulpdu + 2, invalidate);
+    }
+    (void)mpa_fpdu_end(&o->ep.cfg.tx, ulpdu + len,
+                       len, crc32c_update(mpa_fpdu_begin(ulpdu - MPA_HDR_LEN, len), ulpdu, len));
+    if (o->fault == PEER_FAULT_CRC)
+        ulpdu[len + mpa_pad_len(len)] ^= 0x01;
+}
+
+/* One message is posted and nothing of it sent: sends it changed. */
+static int send_changed(struct peer *p, uint32_t invalidate)
+{
+    struct ours *o = ours(p);
+    const struct iovec *iov;
+    size_t len, n = iwarp_out(&o->ep, &iov, &len);
+    struct iov_iter it = iov_iter_init(iov, n);
+    int err;
+
+    if (len > sizeof(o->flat) || iov_iter_gather(&it, o->flat, len) != len)
+        return peer_fail(p, EMSGSIZE, "a message of %zu octets to be changed", len);
+    for (size_t at = 0; at < len;) {
+        size_t ulpdu_len = get_be16(o->flat + at);
+
+        change_frame(o, o->flat + at + MPA_HDR_LEN, ulpdu_len, invalidate);
+        at += mpa_fpdu_len(ulpdu_len);
+    }
+    err = write_all(o, o->flat, len);
+    iwarp_out_sent(&o->ep, len);
+    o->fault = PEER_FAULT_NONE;
+    return err ? peer_fail(p, -err, "send") : 0;
+}
+
+static int ours_fault(struct peer *p, enum peer_fault fault)
+{
+    ours(p)->fault = fault;
+    return 0;
+}
+
+/* ---- operations ---- */
+
+static int ours_open(struct peer *p, const struct peer_cfg *cfg)
+{
+    struct ours *o = calloc(1, sizeof(*o));
+    socklen_t size = sizeof(int);
+    int err, mss;
+
+    p->impl = o;
+    if (!o)
+        return peer_fail(p, ENOMEM, "memory");
+    o->fd = -1;
+    o->last = &o->first;
+    err = open_socket(p, cfg);
+    if (!err)
+        err = run_startup(p, cfg);
+    if (err || p->met.refused)
+        return err;
+    if (getsockopt(o->fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &size) < 0)
+        return peer_fail(p, errno, "TCP_MAXSEG");
+    struct iwarp_cfg ic = {
+        .initiator = !cfg->responder,
+        .tx.crc = p->met.crc,
+        .rx.crc = p->met.crc,
+        .rtr = p->met.rtr,
+        .ird = p->met.ird == MPA_IRD_ORD_NONE ? cfg->ird : p->met.ird,
+        .ord = p->met.ord == MPA_IRD_ORD_NONE ? cfg->ord : p->met.ord,
+        .mulpdu = mpa_mulpdu((size_t)mss),
+        .send_max = cfg->message_max,
+        .in_buf = o->in, .in_cap = sizeof(o->in),
+        .out_buf = o->out, .out_cap = sizeof(o->out),
+        .random32 = random32,
+    };
+    err = iwarp_init(&o->ep, &ic);
+    if (err)
+        return peer_fail(p, -err, "the endpoint's settings");
+    o->ready = true;
+    return drain(p); /* the RTR */
+}
+
+static int ours_reg(struct peer *p, struct peer_region *r)
+{
+    struct ddp_region region = {
+        .access = (uint8_t)(DDP_ACCESS_LOCAL_SINK |
+                            (r->access & PEER_REMOTE_WRITE ? DDP_ACCESS_REMOTE_WRITE : 0u) |
+                            (r->access & PEER_REMOTE_READ ? DDP_ACCESS_REMOTE_READ : 0u)),
+        .to = 0x7fff12345678, /* anything: not the address, and above 32 bits */
+        .len = r->len,
+        .base = r->mem,
+    };
+    int err = ddp_stags_add(&ours(p)->ep.stags, &region, random32, NULL);
+
+    if (err)
+        return peer_fail(p, -err, "region");
+    r->key = region.stag;
+    r->addr = region.to;
+    return 0;
+}
+
+static bool ours_unreg(struct peer *p, struct peer_region *r)
+{
+    return ddp_stags_revoke(&ours(p)->ep.stags, r->key) == 0;
+}
+
+/* err of a post: waits where that helps. 0: post again. */
+static int again(struct peer *p, int err)
+{
+    if (err == -EAGAIN)
+        return progress(p, true);
+    return peer_fail(p, -err, err == -EPIPE ? "the connection has ended" : "post");
+}
+
+static int ours_send(struct peer *p, const void *data, size_t len, uint32_t invalidate)
+{
+    struct ours *o = ours(p);
+    struct iovec iov = { (void *)(uintptr_t)data, len };
+    struct iov_iter it = iov_iter_init(&iov, 1);
+    int err = drain(p);
+
+    while (!err && (err = iwarp_post_send(&o->ep.base, NULL, 0, &it, len)) < 0)
+        err = again(p, err);
+    if (err)
+        return err;
+    return invalidate || o->fault ? send_changed(p, invalidate) : drain(p);
+}
+
+static int ours_recv(struct peer *p, const uint8_t **data, size_t *len)
+{
+    struct ours *o = ours(p);
+    int err;
+
+    while (!o->first) {
+        err = progress(p, true);
+        if (err)
+            return err;
+    }
+    free(o->current);
+    o->current = o->first;
+    o->first = o->current->next;
+    if (!o->first)
+        o->last = &o->first;
+    *data = o->current->data;
+    *len = o->current->len;
+    return 0;
+}
+
+static int ours_write(struct peer *p, struct peer_region *r, size_t off, size_t len, struct peer_remote to)
+{
+    struct ours *o = ours(p);
+    struct iovec iov = { r->mem + off, len };
+    struct iov_iter it = iov_iter_init(&iov, 1);
+    size_t most = iwarp_write_max(&o->ep.base);
+
+    do {
+        size_t n = len < most ? len : most;
+        int err = drain(p);
+
+        while (!err && (err = iwarp_post_write(&o->ep.base, to.key, to.addr, &it, n)) < 0)
+            err = again(p, err);
+        if (!err)
+            err = o->fault ? send_changed(p, 0) : drain(p);
+        if (err)
+            return err;
+        to.addr += n;
+        len -= n;
+    } while (len > 0);
+    return 0;
+}
+
+static int ours_read(struct peer *p, struct peer_region *r, size_t off, size_t len, struct peer_remote from)
+{
+    struct ours *o = ours(p);
+    struct rdmap_read rd = {
+        .sink_stag = r->key, .sink_to = r->addr + off, .len = (uint32_t)len,
+        .src_stag = from.key, .src_to = from.addr,
+    };
+    int err = 0;
+
+    while (!err && (err = iwarp_post_read(&o->ep, &rd)) < 0)
+        err = again(p, err);
+    if (err)
+        return err;
+    o->reads_posted++;
+    return drain(p);
+}
+
+static int ours_flush(struct peer *p)
+{
+    struct ours *o = ours(p);
+    int err = drain(p);
+
+    while (!err && iwarp_reads_done(&o->ep) < o->reads_posted)
+        err = progress(p, true);
+    return err;
+}
+
+/* Reads and drops until the other end is gone. */
+static void drop_rest(struct ours *o)
+{
+    uint8_t buf[65536];
+    ssize_t n;
+
+    do {
+        n = recv(o->fd, buf, sizeof(buf), 0);
+        if (n < 0 && errno == EAGAIN)
+            n = wait_for(o, POLLIN) == 0;
+    } while (n > 0);
+}
+
+static int ours_wait_end(struct peer *p, struct peer_end *end)
+{
+    struct ours *o = ours(p);
+    enum iwarp_state state;
+
+    while (!o->in_ended && progress(p, true) == 0)
+        ;
+    (void)drain(p); /* a Terminate */
+    state = iwarp_state_now(&o->ep);
+    if (state == IWARP_FULL && !o->in_ended)
+        return -EIO; /* p->why says */
+    *end = (struct peer_end){
+        .orderly = state < IWARP_TERMINATING && !o->error && iwarp_in_eof(&o->ep),
+        .terminated = state == IWARP_TERMINATED,
+        .found = state == IWARP_TERMINATING,
+    };
+    if (state >= IWARP_TERMINATING)
+        end->code = iwarp_error(&o->ep);
+    return 0;
+}
+
+static void ours_close(struct peer *p)
+{
+    struct ours *o = ours(p);
+
+    if (!o)
+        return;
+    if (o->fd >= 0) {
+        if (o->ready)
+            (void)drain(p);
+        /* RFC 5041 6.2.1: a graceful teardown; what is still under way to us is not wanted. */
+        if (shutdown(o->fd, SHUT_WR) == 0)
+            drop_rest(o);
+        close(o->fd);
+    }
+    for (struct message *m = o->first, *next; m; m = next) {
+        next = m->next;
+        free(m);
+    }
+    free(o->current);
+    free(o);
+    p->impl = NULL;
+}
+
+const struct peer_ops peer_ours = {
+    .name = "ours",
+    .open = ours_open,
+    .reg = ours_reg,
+    .unreg = ours_unreg,
+    .send = ours_send,
+    .recv = ours_recv,
+    .write = ours_write,
+    .read = ours_read,
+    .flush = ours_flush,
+    .fault = ours_fault,
+    .wait_end = ours_wait_end,
+    .close = ours_close,
+};
