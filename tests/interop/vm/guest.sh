@@ -38,11 +38,12 @@ rping_self()
     [ "$rping_status" -eq 0 ] && grep -q "server ping data: rdma-ping-19" /tmp/rping.server
 }
 
-# end_of WHO: the program and, for our end, where it runs.
+# end_of WHO: the program and where it runs. near is ours in siw's own namespace: over lo, with segments of 64 kB.
 end_of()
 {
     case $1 in
     ours) echo "/usr/bin/ip netns exec far iwpeer ours" ;;
+    near) echo "iwpeer ours" ;;
     verbs) echo "iwpeer verbs" ;;
     esac
 }
@@ -83,7 +84,7 @@ pair()
     done
     case $pair_responder in
     ours) pair_address=10.9.0.2 ;;
-    verbs) pair_address=10.9.0.1 ;;
+    *) pair_address=10.9.0.1 ;;
     esac
     port=$((port + 1))
     new_ready
@@ -105,6 +106,20 @@ check "siw: rping with itself" rping_self 10.9.0.1
 check "rdma_rxe: rping with itself" rping_self 10.9.1.1
 
 
+# siw's program is not even asked: it goes on listening.
+refuses_markers()
+{
+    new_ready
+    $(end_of verbs) listen 10.9.0.1 7177 refused ready=/tmp/ready &
+    markers_pid=$!
+    wait_ready || return 1
+    $(end_of ours) connect 10.9.0.1 7177 refused markers=1
+    markers_status=$?
+    kill $markers_pid || return 1
+    wait $markers_pid
+    return $markers_status
+}
+
 # ---- both ways: the responder, the initiator ----
 
 for way in "verbs ours" "ours verbs"; do
@@ -115,12 +130,30 @@ for way in "verbs ours" "ours verbs"; do
         -- priv=from-initiator expect-priv=from-responder
     check "$name: refused, with private data" pair "$@" refused -- refuse=1 priv=from-responder expect-priv=from-initiator \
         -- priv=from-initiator expect-priv=from-responder
-    check "$name: Sends of many lengths, echoed" pair "$@" messages
+    check "$name: Sends of many lengths, some with Solicited Event, echoed" pair "$@" messages se=1
     check "$name: 100 MB written and verified each way" pair "$@" write
     check "$name: 20 MB read and verified each way" pair "$@" read bytes=20000000
     want_initiator=137 check "$name: the initiator is killed while it writes" pair "$@" initiator-killed
     want_responder=137 check "$name: the responder is killed while it is written to" pair "$@" responder-killed
 done
+
+# Segments of 64 kB, and FPDUs as large as either makes them.
+for way in "verbs near" "near verbs"; do
+    # shellcheck disable=SC2086
+    set -- $way
+    check "over lo, $2 to $1: Sends of many lengths, echoed" pair "$@" messages
+    check "over lo, $2 to $1: 40 MB written and verified each way" pair "$@" write bytes=40000000
+    check "over lo, $2 to $1: 20 MB read and verified each way" pair "$@" read bytes=20000000
+done
+
+# FPDUs in pieces, and late: one segment in a hundred is lost, either way.
+/usr/bin/tc qdisc add dev sw0 root netem loss 1% && /usr/bin/ip netns exec far /usr/bin/tc qdisc add dev sw0 root netem loss 1% ||
+    echo "not ok - netem"
+check "1 % lost, ours to verbs: 5 MB written and verified each way" pair verbs ours write bytes=5000000
+check "1 % lost, verbs to ours: 5 MB written and verified each way" pair ours verbs write bytes=5000000
+check "1 % lost, ours to verbs: 2 MB read and verified each way" pair verbs ours read bytes=2000000
+/usr/bin/tc qdisc del dev sw0 root
+/usr/bin/ip netns exec far /usr/bin/tc qdisc del dev sw0 root
 
 # ---- startup, as siw's responder and initiator do it ----
 
@@ -131,6 +164,12 @@ for kind in write read; do
 done
 check "ours to verbs, RTR write or read is offered: siw takes write" \
     pair verbs ours hello -- expect-rtr=read -- rtr=write,read expect-rtr=write
+# (siw as the responder takes as many Reads as it is asked to, whatever its program says.)
+check "ours to verbs: IRD and ORD, each as the other can" pair verbs ours hello -- ird=3 ord=2 expect-ird=7 expect-ord=6 \
+    -- ird=6 ord=7 expect-ird=6 expect-ord=7
+check "verbs to ours: IRD and ORD, each as the other can" pair ours verbs hello -- ird=6 ord=7 expect-ird=2 expect-ord=3 \
+    -- ird=3 ord=2
+check "ours to verbs, markers: siw refuses" refuses_markers
 check "ours to verbs, without CRC" pair verbs ours messages -- -- crc=0
 check "verbs to ours, without CRC" pair ours verbs messages -- crc=0
 
@@ -167,6 +206,10 @@ for fault in qn msn ddp-version rdmap-version opcode crc; do
 done
 check "ours to verbs: Send with Invalidate" pair verbs ours invalidate
 check "verbs to ours: Send with Invalidate" told 1 1 0 pair ours verbs invalidate
+check "ours to verbs: Send with Solicited Event and Invalidate" pair verbs ours invalidate se=1
+check "verbs to ours: Send with Solicited Event and Invalidate" told 1 1 0 pair ours verbs invalidate se=1
+check "ours to verbs: the end comes in the middle of a frame" pair verbs ours fault fault=half
+check "ours to verbs: a reset in the middle of a frame" pair verbs ours fault fault=reset
 
 # ---- rdma-core's rping as the peer ----
 
@@ -200,3 +243,35 @@ rping_client_device()
 
 check "rping -s of rdma-core, ours as its client" rping_server_device
 check "rping -c of rdma-core, ours as its server" rping_client_device
+
+# ---- siw's other minds: its constants as parameters (kernel.py) ----
+
+# siw_is PARAMETER VALUE...
+siw_is()
+{
+    while [ $# -gt 0 ]; do
+        echo "$2" >/sys/module/siw/parameters/"$1" || return 1
+        shift 2
+    done
+}
+
+if rdma link delete siw0 && rmmod siw && insmod /modules/siw_options.ko && rdma link add siw0 type siw netdev sw0; then
+    # rtr_type is in network byte order: 128 Write, 64 Read.
+    for kinds in "128 write" "64 read" "192 write"; do
+        # shellcheck disable=SC2086
+        set -- $kinds
+        siw_is peer_to_peer Y rtr_type "$1"
+        check "siw asks for an RTR ($1): $2, and the responder may speak first" \
+            pair ours verbs hello expect-rtr="$2"
+    done
+    check "siw asks for an RTR (192), ours takes reads" pair ours verbs hello expect-rtr=read -- rtr=read
+    siw_is rtr_type 128
+    check "siw asks for an RTR (128), ours takes Reads only and refuses" \
+        pair ours verbs refused -- rtr=read priv=sorry -- expect-priv=sorry
+    siw_is peer_to_peer N mpa_crc_required Y
+    check "siw asks for CRCs, ours does not: there are" pair ours verbs messages -- crc=0 expect-crc=1
+    siw_is mpa_version 1 mpa_crc_required N
+    check "siw asks with Rev 1" pair ours verbs hello -- expect-rev=1
+else
+    echo "not ok - siw with options is loaded"
+fi

@@ -82,6 +82,14 @@ static int set(struct peer_cfg *cfg, struct options *opt, const char *key, const
         opt->expect_rtr = rtr_kinds(value);
     else if (strcmp(key, "expect-rev") == 0)
         opt->expect_rev = (int)number;
+    else if (strcmp(key, "expect-crc") == 0)
+        opt->expect_crc = number;
+    else if (strcmp(key, "expect-ird") == 0)
+        opt->expect_ird = (int)number;
+    else if (strcmp(key, "expect-ord") == 0)
+        opt->expect_ord = (int)number;
+    else if (strcmp(key, "se") == 0)
+        opt->solicited = number;
     else if (strcmp(key, "expect-priv") == 0)
         opt->expect_priv = value;
     else if (strcmp(key, "fault") == 0)
@@ -106,7 +114,7 @@ static const struct scenario *find(const char *name)
 int main(int argc, char **argv)
 {
     struct peer peer = { .ops = &peer_ours };
-    struct options opt = { .expect_rtr = -1, .expect_rev = -1 };
+    struct options opt = { .expect_rtr = -1, .expect_rev = -1, .expect_ird = -1, .expect_ord = -1 };
     struct peer_cfg cfg = {
         .rev = 2, .crc = true, .ird = PEER_READS, .ord = PEER_READS, .message_max = PEER_MESSAGE_MAX,
     };
@@ -138,8 +146,8 @@ int main(int argc, char **argv)
     bad = must(&peer, peer.ops->open(&peer, &cfg), cfg.responder ? "accepts" : "connects");
     if (bad == 0 && peer.met.refused && s != find("refused"))
         bad = say_wrong("%s: refused", peer.ops->name);
-    /* RFC 5044 7.1.1: CRCs if either wants them, and siw does not ask. */
-    if (bad == 0 && peer.ops == &peer_ours && !peer.met.refused && peer.met.crc != cfg.crc)
+    /* RFC 5044 7.1.1: CRCs if either wants them. */
+    if (bad == 0 && peer.ops == &peer_ours && !peer.met.refused && peer.met.crc != (cfg.crc || opt.expect_crc))
         bad = say_wrong("ours: CRC %s", peer.met.crc ? "on" : "off");
     if (bad == 0)
         bad = cfg.responder ? s->responder(&peer, &opt) : s->initiator(&peer, &opt);

@@ -3,7 +3,10 @@ Debian's kernel with siw, which Debian does not build: packages are downloaded, 
 virtual machine needs is kept in a folder between runs. Neither root nor an installed kernel is needed.
 
     CACHE/debs/*.deb                  as downloaded
-    CACHE/kernel-VERSION-RECIPE/      vmlinuz, modules/*.ko (siw.ko among them)
+    CACHE/kernel-VERSION-RECIPE/      vmlinuz, modules/*.ko (siw.ko among them, and siw_options.ko)
+
+siw as it comes is what the tests are about. What an initiator of it asks for (RTR, CRC, revision) are constants, though; so it
+is built a second time with these as module parameters, siw_options.ko.
 
 CACHE is $SOCKWARP_CACHE or $XDG_CACHE_HOME/sockwarp or ~/.cache/sockwarp.
 """
@@ -19,7 +22,19 @@ import tempfile
 
 # Modules that the machine loads, in this order; what they depend on is found out. (siw asks for crc32c by its name, rdma_rxe
 # for crc32.)
-MODULES = ["crc32c_generic", "crc32c-intel", "crc32_generic", "veth", "dummy", "ib_uverbs", "rdma_ucm", "siw", "rdma_rxe"]
+MODULES = ["crc32c_generic", "crc32c-intel", "crc32_generic", "veth", "dummy", "ib_uverbs", "rdma_ucm", "siw", "rdma_rxe", "sch_netem"]
+
+# siw_options.ko: (file, what stands there, what stands there then)
+OPTIONS = [
+    ("siw.h", "extern const bool mpa_crc_required;", "extern bool mpa_crc_required;"),
+    ("siw.h", "extern const bool peer_to_peer;", "extern bool peer_to_peer;"),
+    ("siw_main.c", "const bool mpa_crc_required;", "bool mpa_crc_required; module_param(mpa_crc_required, bool, 0644);"),
+    ("siw_main.c", "const bool peer_to_peer;", "bool peer_to_peer; module_param(peer_to_peer, bool, 0644);"),
+    ("siw_main.c", "u_char mpa_version = MPA_REVISION_2;",
+     "u_char mpa_version = MPA_REVISION_2; module_param(mpa_version, byte, 0644);"),
+    ("siw_cm.c", "static __be16 rtr_type = MPA_V2_RDMA_READ_RTR | MPA_V2_RDMA_WRITE_RTR;",
+     "static __be16 rtr_type = MPA_V2_RDMA_READ_RTR | MPA_V2_RDMA_WRITE_RTR; module_param(rtr_type, ushort, 0644);"),
+]
 
 PROGRAMS = ["apt-get", "apt-cache", "dpkg-deb", "tar", "xz", "make", "gcc"]
 
@@ -131,12 +146,24 @@ def _headers(top, name, packages, work):
 
 
 def _siw(top, source, build, work):
+    """siw as it is and with OPTIONS: the two modules."""
     folder = os.path.join(work, "siw")
     os.mkdir(folder)
     _must("sh", "-c", 'dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "./usr/src/linux-source-*.tar.xz" | '
           'tar -xJ -C "$2" --strip-components=5 --wildcards "*/drivers/infiniband/sw/siw/*"', "sh", _deb(top, source), folder)
-    _must("make", "-C", build, "M=" + folder, "CONFIG_RDMA_SIW=m", "modules")
-    return os.path.join(folder, "siw.ko")
+    changed = folder + "-options"
+    shutil.copytree(folder, changed)
+    for name, old, new in OPTIONS:
+        path = os.path.join(changed, name)
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        if text.count(old) != 1:
+            raise RuntimeError("siw's %s: not one '%s'" % (name, old))
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text.replace(old, new))
+    for where in folder, changed:
+        _must("make", "-C", build, "M=" + where, "CONFIG_RDMA_SIW=m", "modules")
+    return os.path.join(folder, "siw.ko"), os.path.join(changed, "siw.ko")
 
 
 def depends(module):
@@ -183,8 +210,9 @@ def _build(top, name, version, target):
         result = os.path.join(work, "result")
         os.mkdir(result)
         shutil.copy(os.path.join(image, "boot/vmlinuz-" + name), os.path.join(result, "vmlinuz"))
-        siw = _siw(top, packages[5], _headers(top, name, packages, work), work)
+        siw, options = _siw(top, packages[5], _headers(top, name, packages, work), work)
         _collect(image, siw, result)
+        shutil.copy(options, os.path.join(result, "modules", "siw_options.ko"))
         os.rename(result, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -69,6 +69,8 @@ enum peer_fault {
     PEER_FAULT_OPCODE,
     PEER_FAULT_QN,
     PEER_FAULT_MSN,
+    PEER_FAULT_HALF,  /* the connection ends in the middle of the frame */
+    PEER_FAULT_RESET, /* it is reset there */
 };
 
 struct peer_end { /* how the connection ended */
@@ -87,7 +89,7 @@ struct peer_ops {
     /* Is the region still what the other end may reach? Takes it back from the other end either way. */
     bool (*unreg)(struct peer *p, struct peer_region *r);
     /* Copies. invalidate: the other end's key, 0 for none. */
-    int (*send)(struct peer *p, const void *data, size_t len, uint32_t invalidate);
+    int (*send)(struct peer *p, const void *data, size_t len, uint32_t invalidate, bool solicited);
     /* *data is good until the next call. -EPIPE: the connection has ended. */
     int (*recv)(struct peer *p, const uint8_t **data, size_t *len);
     /* The local octets must stay until flush, which waits until all posted is done (Reads: until the octets are there). */

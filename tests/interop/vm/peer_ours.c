@@ -192,8 +192,10 @@ static int decide(struct peer *p, const struct peer_cfg *cfg)
 {
     struct mpa_startup *s = &ours(p)->startup;
     size_t len = cfg->priv ? strlen(cfg->priv) : 0;
-    int err = cfg->refuse ? mpa_startup_reject(s, cfg->priv, len) : mpa_startup_accept(s, cfg->priv, len);
+    int err = cfg->refuse ? -EPROTO : mpa_startup_accept(s, cfg->priv, len);
 
+    if (err == -EPROTO) /* RFC 6581 9.2: what is asked for cannot be met */
+        err = mpa_startup_reject(s, cfg->priv, len);
     return err ? peer_fail(p, -err, "answer to the Request: %s", mpa_startup_err_name(s->err)) : 0;
 }
 
@@ -413,7 +415,7 @@ static int drain(struct peer *p)
 /* ---- what is wrong on purpose, and what core/ cannot post ---- */
 
 /* Changes a frame that is ready to go, and mends its CRC. */
-static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t invalidate)
+static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t invalidate, bool solicited)
 {
     switch (o->fault) {
     case PEER_FAULT_DDP_VERSION:
@@ -433,13 +435,15 @@ static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t in
         break;
     case PEER_FAULT_NONE:
     case PEER_FAULT_CRC:
+    case PEER_FAULT_HALF:
+    case PEER_FAULT_RESET:
         break;
     }
-    if (invalidate) {
-        /* RFC 5040 4.3, Figure 4: Send with Invalidate is opcode 4, and the STag stands in the header of each segment. */
-        ulpdu[1] = rdmap_ctrl(RDMAP_SEND_INV);
+    if (invalidate || solicited)
+        ulpdu[1] = rdmap_ctrl(!invalidate ? RDMAP_SEND_SE : solicited ? RDMAP_SEND_SE_INV : RDMAP_SEND_INV);
+    /* RFC 5040 4.3, Figure 4: the STag stands in the header of each segment. */
+    if (invalidate)
         put_be32(ulpdu + 2, invalidate);
-    }
     (void)mpa_fpdu_end(&o->ep.cfg.tx, ulpdu + len,
                        len, crc32c_update(mpa_fpdu_begin(ulpdu - MPA_HDR_LEN, len), ulpdu, len));
     if (o->fault == PEER_FAULT_CRC)
@@ -447,7 +451,7 @@ static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t in
 }
 
 /* One message is posted and nothing of it sent: sends it changed. */
-static int send_changed(struct peer *p, uint32_t invalidate)
+static int send_changed(struct peer *p, uint32_t invalidate, bool solicited)
 {
     struct ours *o = ours(p);
     const struct iovec *iov;
@@ -460,11 +464,19 @@ static int send_changed(struct peer *p, uint32_t invalidate)
     for (size_t at = 0; at < len;) {
         size_t ulpdu_len = get_be16(o->flat + at);
 
-        change_frame(o, o->flat + at + MPA_HDR_LEN, ulpdu_len, invalidate);
+        change_frame(o, o->flat + at + MPA_HDR_LEN, ulpdu_len, invalidate,
+                     solicited);
         at += mpa_fpdu_len(ulpdu_len);
     }
-    err = write_all(o, o->flat, len);
+    if (o->fault == PEER_FAULT_RESET &&
+        setsockopt(o->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger)) < 0)
+        return peer_fail(p, errno, "SO_LINGER");
+    err = write_all(o, o->flat, o->fault == PEER_FAULT_HALF || o->fault == PEER_FAULT_RESET ? len / 2 : len);
     iwarp_out_sent(&o->ep, len);
+    if (o->fault == PEER_FAULT_RESET) {
+        close(o->fd);
+        o->fd = -1;
+    }
     o->fault = PEER_FAULT_NONE;
     return err ? peer_fail(p, -err, "send") : 0;
 }
@@ -547,7 +559,7 @@ static int again(struct peer *p, int err)
     return peer_fail(p, -err, err == -EPIPE ? "the connection has ended" : "post");
 }
 
-static int ours_send(struct peer *p, const void *data, size_t len, uint32_t invalidate)
+static int ours_send(struct peer *p, const void *data, size_t len, uint32_t invalidate, bool solicited)
 {
     struct ours *o = ours(p);
     struct iovec iov = { (void *)(uintptr_t)data, len };
@@ -558,7 +570,7 @@ static int ours_send(struct peer *p, const void *data, size_t len, uint32_t inva
         err = again(p, err);
     if (err)
         return err;
-    return invalidate || o->fault ? send_changed(p, invalidate) : drain(p);
+    return invalidate || solicited || o->fault ? send_changed(p, invalidate, solicited) : drain(p);
 }
 
 static int ours_recv(struct peer *p, const uint8_t **data, size_t *len)
@@ -595,7 +607,7 @@ static int ours_write(struct peer *p, struct peer_region *r, size_t off, size_t 
         while (!err && (err = iwarp_post_write(&o->ep.base, to.key, to.addr, &it, n)) < 0)
             err = again(p, err);
         if (!err)
-            err = o->fault ? send_changed(p, 0) : drain(p);
+            err = o->fault ? send_changed(p, 0, false) : drain(p);
         if (err)
             return err;
         to.addr += n;

@@ -349,12 +349,13 @@ static bool verbs_unreg(struct peer *p, struct peer_region *r)
     return false;
 }
 
-static int verbs_send(struct peer *p, const void *data, size_t len, uint32_t invalidate)
+static int verbs_send(struct peer *p, const void *data, size_t len, uint32_t invalidate, bool solicited)
 {
     struct verbs *v = verbs(p);
     struct ibv_sge sge = { .length = (uint32_t)len, .lkey = v->send_mr->lkey };
     struct ibv_send_wr wr = {
         .wr_id = (uint64_t)WR_SEND << 32, .sg_list = &sge, .num_sge = len > 0, .opcode = IBV_WR_SEND,
+        .send_flags = solicited ? IBV_SEND_SOLICITED : 0,
     };
     int err = room(p, &v->send_under_way, SENDS); /* completions come in order: the slot is free */
 

@@ -61,7 +61,7 @@ int tell_region(struct peer *p, const struct peer_region *r)
 
     put_be32(msg, r->key);
     put_be64(msg + 4, r->addr);
-    return must(p, p->ops->send(p, msg, sizeof(msg), 0), "tells its region");
+    return must(p, p->ops->send(p, msg, sizeof(msg), 0, false), "tells its region");
 }
 
 int hear_region(struct peer *p, struct peer_remote *remote)
@@ -82,7 +82,7 @@ int tell(struct peer *p, uint64_t number)
     uint8_t msg[8];
 
     put_be64(msg, number);
-    return must(p, p->ops->send(p, msg, sizeof(msg), 0), "tells a number");
+    return must(p, p->ops->send(p, msg, sizeof(msg), 0, false), "tells a number");
 }
 
 int hear(struct peer *p, uint64_t number)
@@ -124,6 +124,8 @@ static int check_met(struct peer *p, const struct options *opt)
         return say_wrong("%s: RTR %s, not %s", p->ops->name, mpa_rtr_name(met->rtr), mpa_rtr_name((unsigned)opt->expect_rtr));
     if (p->ops == &peer_ours && opt->expect_rev >= 0 && met->rev != opt->expect_rev)
         return say_wrong("%s: revision %u, not %d", p->ops->name, met->rev, opt->expect_rev);
+    if ((opt->expect_ird >= 0 && met->ird != opt->expect_ird) || (opt->expect_ord >= 0 && met->ord != opt->expect_ord))
+        return say_wrong("%s: IRD %u, ORD %u, not %d, %d", p->ops->name, met->ird, met->ord, opt->expect_ird, opt->expect_ord);
     return 0;
 }
 
@@ -182,23 +184,22 @@ static int message_from(struct peer *p, unsigned i)
     return 0;
 }
 
-static int message_to(struct peer *p, unsigned i)
+static int message_to(struct peer *p, unsigned i, bool solicited)
 {
     uint8_t msg[PEER_MESSAGE_MAX];
 
     pattern_fill(msg, message_len(i), i * 7u);
-    return must(p, p->ops->send(p, msg, message_len(i), 0), "sends a message");
+    return must(p, p->ops->send(p, msg, message_len(i), 0, solicited && i % 3 == 0), "sends a message");
 }
 
 /* As many as may be under way, then as many back. */
 static int messages_initiator(struct peer *p, const struct options *opt)
 {
-    (void)opt;
     for (unsigned i = 0; i < MESSAGES; i += PEER_WINDOW) {
         unsigned end = i + PEER_WINDOW < MESSAGES ? i + PEER_WINDOW : MESSAGES;
 
         for (unsigned k = i; k < end; k++)
-            if (message_to(p, k) < 0)
+            if (message_to(p, k, opt->solicited) < 0)
                 return -1;
         for (unsigned k = i; k < end; k++)
             if (message_from(p, k) < 0)
@@ -209,9 +210,8 @@ static int messages_initiator(struct peer *p, const struct options *opt)
 
 static int messages_responder(struct peer *p, const struct options *opt)
 {
-    (void)opt;
     for (unsigned i = 0; i < MESSAGES; i++)
-        if (message_from(p, i) < 0 || message_to(p, i) < 0)
+        if (message_from(p, i) < 0 || message_to(p, i, opt->solicited) < 0)
             return -1;
     return hear_end(p);
 }

@@ -14,6 +14,9 @@ struct options { /* as the command line says; 0 or NULL: the scenario's own */
     const char *expect_priv; /* hello: the other end's private data */
     int expect_rtr;          /* hello: the kind agreed, -1: any */
     int expect_rev;          /* hello: the other end's, -1: any */
+    int expect_ird, expect_ord; /* hello: ours as agreed, -1: any */
+    bool expect_crc;         /* CRCs although our end does not ask */
+    bool solicited;          /* Sends carry Solicited Event */
     uint64_t bytes;          /* bulk: how many */
     unsigned count;          /* rping: how many times */
 };

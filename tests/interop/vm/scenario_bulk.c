@@ -194,7 +194,7 @@ int survivor_responder(struct peer *p, const struct options *opt)
         const uint8_t *msg;
         size_t len;
 
-        if (p->ops->recv(p, &msg, &len) < 0 || p->ops->send(p, msg, len, 0) < 0)
+        if (p->ops->recv(p, &msg, &len) < 0 || p->ops->send(p, msg, len, 0, false) < 0)
             /* What was posted last may be lost. */
             return slot < KILL_AT / SLOT - SLOTS ? say_wrong("ended after %u chunks", (unsigned)slot) : survives(p);
     }

@@ -42,6 +42,9 @@ static const struct fault {
     { "opcode", ACT_SEND, false, 0, 0, 8, PEER_FAULT_OPCODE, { 0, 2, 6 }, { 2, 0, 6 } },
     /* RFC 5044 8 */
     { "crc", ACT_SEND, false, 0, 0, 8, PEER_FAULT_CRC, { 2, 0, 2 }, { 0 } },
+    /* no Terminate: an end where none may be */
+    { "half", ACT_SEND, false, 0, 0, 100, PEER_FAULT_HALF, { 0 }, { 0 } },
+    { "reset", ACT_SEND, false, 0, 0, 100, PEER_FAULT_RESET, { 0 }, { 0 } },
     { NULL, ACT_SEND, false, 0, 0, 0, PEER_FAULT_NONE, { 0 }, { 0 } },
 };
 
@@ -85,9 +88,9 @@ static int offend(struct peer *p, const struct fault *f, struct peer_region *loc
     case ACT_READ:
         return must(p, p->ops->read(p, local, 0, 64, remote), "reads");
     case ACT_SEND:
-        return must(p, p->ops->send(p, text, f->len, 0), "sends");
+        return must(p, p->ops->send(p, text, f->len, 0, false), "sends");
     case ACT_INVALIDATE:
-        return must(p, p->ops->send(p, text, f->len, remote.key), "sends with Invalidate");
+        return must(p, p->ops->send(p, text, f->len, remote.key, false), "sends with Invalidate");
     }
     return -1;
 }
@@ -103,8 +106,11 @@ int fault_initiator(struct peer *p, const struct options *opt)
     if (!f->name)
         return say_wrong("no fault '%s'", opt->fault ? opt->fault : "");
     if (make(p, &local, PEER_REMOTE_WRITE) < 0 || tell(p, 1) < 0 || hear_region(p, &remote[0]) < 0 ||
-        hear_region(p, &remote[1]) < 0 || offend(p, f, &local, remote[f->region]) < 0 ||
-        must(p, p->ops->wait_end(p, &end), "waits for the end") < 0)
+        hear_region(p, &remote[1]) < 0 || offend(p, f, &local, remote[f->region]) < 0)
+        return -1;
+    if (f->fault == PEER_FAULT_HALF || f->fault == PEER_FAULT_RESET)
+        return 0;
+    if (must(p, p->ops->wait_end(p, &end), "waits for the end") < 0)
         return -1;
     if (p->ops != &peer_ours)
         return 0;
@@ -143,13 +149,12 @@ int invalidate_initiator(struct peer *p, const struct options *opt)
     struct peer_remote remote;
     struct peer_end end;
 
-    (void)opt;
     if (make(p, &source, 0) < 0)
         return -1;
     pattern_fill(source.mem, REGION, 0);
     if (tell(p, 1) < 0 || hear_region(p, &remote) < 0 ||
         must(p, p->ops->write(p, &source, 0, REGION, remote), "writes") < 0 ||
-        must(p, p->ops->send(p, "invalid now", 11, remote.key), "sends with Invalidate") < 0 || hear(p, 2) < 0)
+        must(p, p->ops->send(p, "invalid now", 11, remote.key, opt->solicited), "sends with Invalidate") < 0 || hear(p, 2) < 0)
         return -1;
     /* RFC 5041 7.1: the STag is not valid any more. */
     if (must(p, p->ops->write(p, &source, 0, 64, remote), "writes once more") < 0 ||

@@ -24,7 +24,7 @@ static int advertise(struct peer *p, const struct peer_region *r, size_t size)
     put_be64(msg, r->addr);
     put_be32(msg + 8, r->key);
     put_be32(msg + 12, (uint32_t)size);
-    return must(p, p->ops->send(p, msg, sizeof(msg), 0), "advertises");
+    return must(p, p->ops->send(p, msg, sizeof(msg), 0, false), "advertises");
 }
 
 /* 0, or 1 at the connection's end. */
