@@ -16,7 +16,7 @@
 #include "core/mpa/startup.h"
 #include "tests/interop/vm/scenario.h"
 
-#define LIMIT_S 30 /* in all */
+#define LIMIT_S 100 /* in all */
 
 int peer_fail(struct peer *p, int err, const char *format, ...)
 {

@@ -31,28 +31,49 @@ static uint64_t mixed(uint64_t x)
     return x ^ x >> 29;
 }
 
+/* The pattern's octets [off, off + 8) that lie in one word of it: how many, at most left. */
+static size_t pattern_part(uint64_t off, size_t left, uint8_t part[8])
+{
+    uint64_t word = mixed(off / 8);
+    size_t at = off % 8, n = 8 - at < left ? 8 - at : left;
+
+    memcpy(part, (const uint8_t *)&word + at, n);
+    return n;
+}
+
 void pattern_fill(uint8_t *mem, size_t len, uint64_t off)
 {
-    for (size_t i = 0; i < len;) {
-        uint64_t word = mixed((off + i) / 8);
-        size_t at = (off + i) % 8, n = 8 - at < len - i ? 8 - at : len - i;
+    uint8_t part[8];
 
-        memcpy(mem + i, (uint8_t *)&word + at, n);
-        i += n;
+    for (size_t i = 0, n; i < len; i += n) {
+        if ((off + i) % 8 == 0 && len - i >= 8) { /* (most of them: worth it in an emulated processor) */
+            uint64_t word = mixed((off + i) / 8);
+
+            memcpy(mem + i, &word, n = 8);
+        } else {
+            n = pattern_part(off + i, len - i, part);
+            memcpy(mem + i, part, n);
+        }
     }
 }
 
 bool pattern_same(const uint8_t *mem, size_t len, uint64_t off)
 {
-    for (size_t i = 0; i < len;) {
-        uint64_t word = mixed((off + i) / 8);
-        size_t at = (off + i) % 8, n = 8 - at < len - i ? 8 - at : len - i;
+    uint64_t wrong = 0;
+    uint8_t part[8];
 
-        if (memcmp(mem + i, (uint8_t *)&word + at, n) != 0)
-            return false;
-        i += n;
+    for (size_t i = 0, n; i < len; i += n) {
+        if ((off + i) % 8 == 0 && len - i >= 8) {
+            uint64_t word;
+
+            memcpy(&word, mem + i, n = 8);
+            wrong |= word ^ mixed((off + i) / 8);
+        } else {
+            n = pattern_part(off + i, len - i, part);
+            wrong |= memcmp(mem + i, part, n) != 0;
+        }
     }
-    return true;
+    return wrong == 0;
 }
 
 int tell_region(struct peer *p, const struct peer_region *r)
