@@ -153,6 +153,8 @@ preload_tests += tests/preload/bench.test
 # Runs in the virtual machine of tests/interop/vm/vm.test.
 iwpeer_sources = \
     tests/interop/vm/iwpeer.c \
+    tests/interop/vm/ours.h \
+    tests/interop/vm/ours_connect.c \
     tests/interop/vm/peer.h \
     tests/interop/vm/peer_ours.c \
     tests/interop/vm/peer_verbs.c \

@@ -1,11 +1,17 @@
 # The tests, sourced by init.sh in the virtual machine. A test point is a line "ok - NAME" or "not ok - NAME"; lines that
 # begin with "#" tell more. Our end is in the namespace far.
 
+only=$(cat /only)
+
 # check NAME COMMAND...: one test point; what the command and the kernel say is shown if it fails.
 check()
 {
     check_name=$1
     shift
+    case $check_name in
+    *"$only"*) ;;
+    *) return ;;
+    esac
     dmesg -c >/dev/null
     if "$@" >/tmp/out 2>&1; then
         echo "ok - $check_name"
@@ -157,13 +163,16 @@ check "1 % lost, ours to verbs: 2 MB read and verified each way" pair verbs ours
 
 # ---- startup, as siw's responder and initiator do it ----
 
+# RFC 6581 10: a Rev 1 initiator is answered in kind.
 check "ours to verbs, Rev 1" pair verbs ours hello -- -- rev=1 expect-rev=1
+# RFC 6581 9.2: the RTR comes first, and then the responder may send.
 for kind in write read; do
     check "ours to verbs, RTR $kind: the responder may speak first" \
         pair verbs ours hello -- expect-rtr=read -- rtr=$kind expect-rtr=$kind
 done
 check "ours to verbs, RTR write or read is offered: siw takes write" \
     pair verbs ours hello -- expect-rtr=read -- rtr=write,read expect-rtr=write
+# RFC 6581 9.1: each side's ORD is at most the other's IRD.
 # (siw as the responder takes as many Reads as it is asked to, whatever its program says.)
 check "ours to verbs: IRD and ORD, each as the other can" pair verbs ours hello -- ird=3 ord=2 expect-ird=7 expect-ord=6 \
     -- ird=6 ord=7 expect-ird=6 expect-ord=7

@@ -57,9 +57,12 @@ def _clean_env():
     return env
 
 
-def _run(*words, timeout=300, **options):
-    return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", timeout=timeout, env=_clean_env(), **options)
+def _run(*words, timeout=250, **options):
+    try:
+        return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=timeout, env=_clean_env(), **options)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 124, "E: not done in %d s: %s" % (timeout, " ".join(words[:2])))
 
 
 def _must(*words, **options):
@@ -85,8 +88,8 @@ class Apt:
         os.makedirs(os.path.join(state, "cache", "archives", "partial"), exist_ok=True)
         self.options = ["-o", "Dir::State::lists=" + os.path.join(state, "lists"),
                         "-o", "Dir::Cache=" + os.path.join(state, "cache")]
-        result = _run("apt-get", "-q", *self.options, "update")
-        if result.returncode or "\nE: " in result.stdout:
+        result = _run("apt-get", "-q", "-o", "APT::Update::Error-Mode=any", *self.options, "update")
+        if result.returncode:
             raise Missing("no download of Debian's package lists: " + _last(result.stdout))
 
     def candidate(self, package):
@@ -162,7 +165,7 @@ def _siw(top, source, build, work):
         with open(path, "w", encoding="utf-8") as f:
             f.write(text.replace(old, new))
     for where in folder, changed:
-        _must("make", "-C", build, "M=" + where, "CONFIG_RDMA_SIW=m", "modules")
+        _must("make", "-j2", "-C", build, "M=" + where, "CONFIG_RDMA_SIW=m", "modules")
     return os.path.join(folder, "siw.ko"), os.path.join(changed, "siw.ko")
 
 

@@ -1,7 +1,5 @@
-/* Our end: the software endpoint of core/iwarp over a TCP socket, with the immediate startup of RFC 5044 Figure 10. */
+/* Our end: the software endpoint of core/iwarp over a TCP socket. */
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,45 +8,14 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
-#include "core/iwarp/iwarp.h"
-#include "core/mpa/startup.h"
-#include "tests/interop/vm/peer.h"
+#include "tests/interop/vm/ours.h"
 
-#define IN_CAP (512u << 10)
-#define OUT_CAP (256u << 10)
-#define RETRY_LIMIT 200 /* connections refused, 50 ms apart */
 #define NUDGE_MS 500
 #define NUDGES 20u
-
-struct message {
-    struct message *next;
-    size_t len;
-    uint8_t data[];
-};
-
-struct ours {
-    int fd;
-    bool ready;    /* the endpoint is set up */
-    bool in_ended; /* nothing more will come: end of the stream, or an error */
-    int error;     /* of the socket */
-    unsigned nudges;
-    enum peer_fault fault;
-    struct mpa_startup startup;
-    struct iwarp_ep ep;
-    uint64_t reads_posted;
-    struct message *first, **last, *current;
-    uint8_t in[IN_CAP], out[OUT_CAP], flat[OUT_CAP];
-};
-
-static struct ours *ours(struct peer *p)
-{
-    return p->impl;
-}
 
 static uint32_t random32(void *arg)
 {
@@ -58,195 +25,6 @@ static uint32_t random32(void *arg)
     if (getrandom(&r, sizeof(r), 0) != sizeof(r))
         abort();
     return r;
-}
-
-/* ---- the socket ---- */
-
-/* 1 if an event came, 0 if timeout_ms are over (-1: never). */
-static int wait_until(struct ours *o, short events, int timeout_ms)
-{
-    struct pollfd pfd = { .fd = o->fd, .events = events };
-    int n = poll(&pfd, 1, timeout_ms);
-
-    if (n < 0)
-        return errno == EINTR ? 1 : -errno;
-    return n;
-}
-
-static int wait_for(struct ours *o, short events)
-{
-    int n = wait_until(o, events, -1);
-
-    return n < 0 ? n : 0;
-}
-
-static int listen_one(struct peer *p, const struct addrinfo *ai, const struct peer_cfg *cfg)
-{
-    int one = 1, listener = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
-
-    if (listener < 0)
-        return peer_fail(p, errno, "socket");
-    if (setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-        bind(listener, ai->ai_addr, ai->ai_addrlen) < 0 || listen(listener, 1) < 0) {
-        fd = peer_fail(p, errno, "listen");
-    } else {
-        peer_tell_ready(cfg);
-        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0)
-            fd = peer_fail(p, errno, "accept");
-    }
-    close(listener);
-    return fd;
-}
-
-static int connect_one(struct peer *p, const struct addrinfo *ai, const struct peer_cfg *cfg)
-{
-    for (int tries = 0;; tries++) {
-        int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
-
-        if (fd < 0)
-            return peer_fail(p, errno, "socket");
-        if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0)
-            return fd;
-        err = errno;
-        close(fd);
-        if (err != ECONNREFUSED || !cfg->retry || tries == RETRY_LIMIT)
-            return peer_fail(p, err, "connect");
-        /* A program that cannot tell when it listens: no event to wait for. */
-        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
-    }
-}
-
-static int open_socket(struct peer *p, const struct peer_cfg *cfg)
-{
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
-    struct addrinfo *ai;
-    int err = getaddrinfo(cfg->address, cfg->port, &hints, &ai), one = 1, fd;
-
-    if (err)
-        return peer_fail(p, EINVAL, "%s port %s: %s", cfg->address, cfg->port, gai_strerror(err));
-    fd = cfg->responder ? listen_one(p, ai, cfg) : connect_one(p, ai, cfg);
-    freeaddrinfo(ai);
-    if (fd < 0)
-        return fd;
-    ours(p)->fd = fd;
-    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ||
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0)
-        return peer_fail(p, errno, "socket options");
-    return 0;
-}
-
-static int write_all(struct ours *o, const uint8_t *data, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = send(o->fd, data, len, MSG_NOSIGNAL);
-
-        if (n < 0 && errno == EAGAIN) {
-            int err = wait_for(o, POLLOUT);
-            if (err)
-                return err;
-        } else if (n < 0) {
-            return -errno;
-        } else {
-            data += n;
-            len -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
-/* ---- startup ---- */
-
-static int startup_in(struct peer *p)
-{
-    struct ours *o = ours(p);
-    uint8_t buf[MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX];
-    size_t need = mpa_startup_need(&o->startup);
-    ssize_t n = recv(o->fd, buf, need < sizeof(buf) ? need : sizeof(buf), 0);
-
-    if (n < 0 && errno == EAGAIN)
-        return wait_for(o, POLLIN);
-    if (n < 0)
-        return peer_fail(p, errno, "recv during the startup");
-    if (n == 0)
-        mpa_startup_eof(&o->startup);
-    else if (mpa_startup_input(&o->startup, buf, (size_t)n) < 0)
-        return peer_fail(p, EPROTO, "startup: %s", mpa_startup_err_name(o->startup.err));
-    return 0;
-}
-
-static int startup_out(struct peer *p)
-{
-    struct ours *o = ours(p);
-    const uint8_t *frame;
-    size_t len = mpa_startup_output(&o->startup, &frame);
-    int err = write_all(o, frame, len);
-
-    if (err)
-        return peer_fail(p, -err, "send during the startup");
-    mpa_startup_sent(&o->startup, len);
-    return 0;
-}
-
-static int decide(struct peer *p, const struct peer_cfg *cfg)
-{
-    struct mpa_startup *s = &ours(p)->startup;
-    size_t len = cfg->priv ? strlen(cfg->priv) : 0;
-    int err = cfg->refuse ? -EPROTO : mpa_startup_accept(s, cfg->priv, len);
-
-    if (err == -EPROTO) /* RFC 6581 9.2: what is asked for cannot be met */
-        err = mpa_startup_reject(s, cfg->priv, len);
-    return err ? peer_fail(p, -err, "answer to the Request: %s", mpa_startup_err_name(s->err)) : 0;
-}
-
-static int run_startup(struct peer *p, const struct peer_cfg *cfg)
-{
-    struct ours *o = ours(p);
-    struct mpa_startup_cfg sc = {
-        .responder = cfg->responder,
-        .rev = cfg->rev,
-        .crc = cfg->crc,
-        .markers = cfg->markers,
-        .peer_to_peer = !cfg->responder && cfg->rtr && cfg->rev > 1,
-        .rtr = cfg->rtr,
-        .ird = cfg->rev > 1 ? cfg->ird : MPA_IRD_ORD_NONE,
-        .ord = cfg->rev > 1 ? cfg->ord : MPA_IRD_ORD_NONE,
-        .priv = cfg->priv,
-        .priv_len = cfg->priv ? strlen(cfg->priv) : 0,
-    };
-    const struct mpa_startup_result *res = &o->startup.res;
-    int err = mpa_startup_init(&o->startup, &sc);
-
-    if (err)
-        return peer_fail(p, -err, "startup settings");
-    for (;;) {
-        switch ((enum mpa_startup_state)o->startup.state) {
-        case MPA_ST_SEND_REQ:
-        case MPA_ST_SEND_REP:
-            err = startup_out(p);
-            break;
-        case MPA_ST_WAIT_REP:
-        case MPA_ST_WAIT_REQ:
-            err = startup_in(p);
-            break;
-        case MPA_ST_DECIDE:
-            err = decide(p, cfg);
-            break;
-        case MPA_ST_FAILED:
-            return peer_fail(p, EPROTO, "startup: %s", mpa_startup_err_name(o->startup.err));
-        case MPA_ST_DONE:
-        case MPA_ST_REJECTED:
-            p->met = (struct peer_met){
-                .refused = o->startup.state == MPA_ST_REJECTED,
-                .ird = res->ird, .ord = res->ord, .rev = res->rev, .rtr = res->rtr, .crc = res->crc,
-                .priv_len = res->peer_priv_len < PEER_PRIVATE_MAX ? res->peer_priv_len : PEER_PRIVATE_MAX,
-            };
-            memcpy(p->met.priv, res->peer_priv, p->met.priv_len);
-            return 0;
-        }
-        if (err)
-            return err;
-    }
 }
 
 /* ---- moving octets ---- */
@@ -360,7 +138,7 @@ static int pull(struct ours *o, bool *moved)
 static int wait_or_nudge(struct ours *o, short events)
 {
     bool may = o->ep.cfg.initiator && o->ep.stats.rx_fpdus == 0 && o->nudges < NUDGES && events == POLLIN;
-    int n = wait_until(o, events, may ? NUDGE_MS : -1);
+    int n = ours_wait_until(o, events, may ? NUDGE_MS : -1);
     struct iov_iter nothing = iov_iter_init(NULL, 0);
 
     if (n != 0)
@@ -471,7 +249,7 @@ static int send_changed(struct peer *p, uint32_t invalidate, bool solicited)
     if (o->fault == PEER_FAULT_RESET &&
         setsockopt(o->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger)) < 0)
         return peer_fail(p, errno, "SO_LINGER");
-    err = write_all(o, o->flat, o->fault == PEER_FAULT_HALF || o->fault == PEER_FAULT_RESET ? len / 2 : len);
+    err = ours_write_all(o, o->flat, o->fault == PEER_FAULT_HALF || o->fault == PEER_FAULT_RESET ? len / 2 : len);
     iwarp_out_sent(&o->ep, len);
     if (o->fault == PEER_FAULT_RESET) {
         close(o->fd);
@@ -500,9 +278,9 @@ static int ours_open(struct peer *p, const struct peer_cfg *cfg)
         return peer_fail(p, ENOMEM, "memory");
     o->fd = -1;
     o->last = &o->first;
-    err = open_socket(p, cfg);
+    err = ours_open_socket(p, cfg);
     if (!err)
-        err = run_startup(p, cfg);
+        err = ours_run_startup(p, cfg);
     if (err || p->met.refused)
         return err;
     if (getsockopt(o->fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &size) < 0)
@@ -652,7 +430,7 @@ static void drop_rest(struct ours *o)
     do {
         n = recv(o->fd, buf, sizeof(buf), 0);
         if (n < 0 && errno == EAGAIN)
-            n = wait_for(o, POLLIN) == 0;
+            n = ours_wait_for(o, POLLIN) == 0;
     } while (n > 0);
 }
 

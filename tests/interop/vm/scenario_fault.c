@@ -24,23 +24,23 @@ static const struct fault {
     struct term_code code; /* what the standard says */
     struct term_code siw;  /* what siw says, if it says something else; (siw says 2/0/5 for 0/2/5: its octets are those) */
 } faults[] = {
-    /* RFC 5041 7.1: tagged */
+    /* RFC 5041 7.1: tagged buffers: STag, bounds; the right is RDMAP's */
     { "write-key", ACT_WRITE, true, 0, 0, 0, PEER_FAULT_NONE, { 1, 1, 0 }, { 0 } },
     { "write-bounds", ACT_WRITE, false, REGION - 63, 0, 0, PEER_FAULT_NONE, { 1, 1, 1 }, { 0 } },
     { "write-rights", ACT_WRITE, false, 0, 1, 0, PEER_FAULT_NONE, { 0, 1, 2 }, { 1, 1, 0 } },
-    /* RFC 5040 4.8: remote protection */
+    /* RFC 5040 4.8: remote protection errors of a Read Request and of an Invalidate */
     { "read-key", ACT_READ, true, 0, 1, 0, PEER_FAULT_NONE, { 0, 1, 0 }, { 0 } },
     { "read-bounds", ACT_READ, false, REGION - 63, 1, 0, PEER_FAULT_NONE, { 0, 1, 1 }, { 0 } },
     { "read-rights", ACT_READ, false, 0, 0, 0, PEER_FAULT_NONE, { 0, 1, 2 }, { 0 } },
     { "invalidate-key", ACT_INVALIDATE, true, 0, 0, 8, PEER_FAULT_NONE, { 0, 1, 9 }, { 0, 2, 9 } },
-    /* RFC 5041 7.1: untagged */
+    /* RFC 5041 7.1: untagged buffers: length, queue, sequence, version */
     { "send-long", ACT_SEND, false, 0, 0, 4000, PEER_FAULT_NONE, { 1, 2, 5 }, { 1, 2, 2 } },
     { "qn", ACT_SEND, false, 0, 0, 8, PEER_FAULT_QN, { 1, 2, 1 }, { 0 } },
     { "msn", ACT_SEND, false, 0, 0, 8, PEER_FAULT_MSN, { 1, 2, 3 }, { 0 } },
     { "ddp-version", ACT_SEND, false, 0, 0, 8, PEER_FAULT_DDP_VERSION, { 1, 2, 6 }, { 0 } },
     { "rdmap-version", ACT_SEND, false, 0, 0, 8, PEER_FAULT_RDMAP_VERSION, { 0, 2, 5 }, { 2, 0, 5 } },
     { "opcode", ACT_SEND, false, 0, 0, 8, PEER_FAULT_OPCODE, { 0, 2, 6 }, { 2, 0, 6 } },
-    /* RFC 5044 8 */
+    /* RFC 5044 8: code 2, CRC */
     { "crc", ACT_SEND, false, 0, 0, 8, PEER_FAULT_CRC, { 2, 0, 2 }, { 0 } },
     /* no Terminate: an end where none may be */
     { "half", ACT_SEND, false, 0, 0, 100, PEER_FAULT_HALF, { 0 }, { 0 } },
@@ -135,6 +135,7 @@ int fault_responder(struct peer *p, const struct options *opt)
         return 0;
     if (!end.found)
         return say_wrong("ours: no error found");
+    /* RFC 5041 7.1: after an error nothing is placed */
     for (unsigned i = 0; i < REGION; i++)
         if (writable.mem[i] != 0 || readable.mem[i] != 0)
             return say_wrong("ours: something was written all the same");
