@@ -173,7 +173,7 @@ int ours_run_startup(struct peer *p, const struct peer_cfg *cfg)
     if (err)
         return peer_fail(p, -err, "startup settings");
     for (;;) {
-        switch ((enum mpa_startup_state)o->startup.state) {
+        switch (o->startup.state) {
         case MPA_ST_SEND_REQ:
         case MPA_ST_SEND_REP:
             err = startup_out(p);
@@ -185,7 +185,7 @@ int ours_run_startup(struct peer *p, const struct peer_cfg *cfg)
         case MPA_ST_DECIDE:
             err = decide(p, cfg);
             break;
-        case MPA_ST_FAILED:
+        default: /* FAILED, and what other dialects have */
             return peer_fail(p, EPROTO, "startup: %s", mpa_startup_err_name(o->startup.err));
         case MPA_ST_DONE:
         case MPA_ST_REJECTED:
