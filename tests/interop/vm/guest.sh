@@ -201,11 +201,12 @@ while read -r fault code; do
 done <<END
 write-key 1 1 0
 write-bounds 1 1 1
-write-rights 0 1 2
 read-key 0 1 0
 read-bounds 0 1 1
 invalidate-key 0 1 9
 END
+check "ours to verbs: write-rights is terminated" pair verbs ours fault fault=write-rights
+check "verbs to ours: write-rights is terminated" pair ours verbs fault fault=write-rights
 # (The other way round siw answers: it does not look at the right to be read.)
 check "verbs to ours: read-rights is terminated" told 0 1 2 pair ours verbs fault fault=read-rights
 check "ours to verbs: send-long is terminated" pair verbs ours fault fault=send-long -- message=1000
