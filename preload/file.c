@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/io.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
@@ -252,6 +254,48 @@ static ssize_t result(ssize_t r)
     return -1;
 }
 
+#define WITH_ROOM_LEN 1024u /* where poll says there is room, so much there is */
+
+/* One that the kernel does. */
+static ssize_t plain_sendfile(int out, int in, off64_t *off, size_t len)
+{
+    if (len == 0 || SW_LIKELY(!io_ring_would_cut(out, 0)))
+        return REAL(sendfile64)(out, in, off, len);
+    uint64_t deadline = drive_call_deadline(out, SO_SNDTIMEO);
+    size_t done = 0;
+    while (done < len) {
+        int ready = drive_wait(out, POLLOUT, deadline, NULL);
+        if (ready <= 0)
+            return done > 0 ? (ssize_t)done : result(ready < 0 ? ready : -EAGAIN);
+        ssize_t n = REAL(sendfile64)(out, in, off, len - done < WITH_ROOM_LEN ? len - done : WITH_ROOM_LEN);
+        if (n <= 0)
+            return done > 0 ? (ssize_t)done : n;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
+{
+    if (!(flags & SPLICE_F_NONBLOCK) && len > 0 && io_drive_before(in, 0) < 0)
+        return -1;
+    if (len == 0 || SW_LIKELY(!io_ring_would_cut(out, 0)) || in_off != NULL || out_off != NULL)
+        return REAL(splice)(in, in_off, out, out_off, len, flags);
+    uint64_t deadline = drive_call_deadline(out, SO_SNDTIMEO);
+    size_t done = 0;
+    while (done < len) {
+        int ready = drive_wait(out, POLLOUT, deadline, NULL);
+        if (ready <= 0)
+            return done > 0 ? (ssize_t)done : result(ready < 0 ? ready : -EAGAIN);
+        ssize_t n = REAL(splice)(in, NULL, out, NULL, len - done < WITH_ROOM_LEN ? len - done : WITH_ROOM_LEN,
+                                 done > 0 ? flags | SPLICE_F_NONBLOCK : flags);
+        if (n <= 0)
+            return done > 0 ? (ssize_t)done : n;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
 ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
     struct sock *s = sock_get_active(out), *from = s == NULL ? sock_get_active(in) : NULL;
@@ -269,7 +313,7 @@ ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
         sock_put(s);
     if (from != NULL)
         sock_put(from);
-    return r == CONN_ASK_KERNEL ? REAL(sendfile64)(out, in, off, len) : result(r);
+    return r == CONN_ASK_KERNEL ? plain_sendfile(out, in, off, len) : result(r);
 }
 
 ssize_t sendfile(int out, int in, off_t *off, size_t len)
@@ -297,5 +341,5 @@ ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, u
         sock_put(from);
     if (to != NULL)
         sock_put(to);
-    return r == CONN_ASK_KERNEL ? REAL(splice)(in, in_off, out, out_off, len, flags) : result(r);
+    return r == CONN_ASK_KERNEL ? plain_splice(in, in_off, out, out_off, len, flags) : result(r);
 }

@@ -14,6 +14,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
+#include "preload/io.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
@@ -91,12 +92,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
     return r;
 }
 
-/*
- * A blocking read of something else: while negotiations are under way, it drives them first. Of a descriptor that can be
- * read already, or is not blocking, poll returns at once. -1 with errno if the call's time went by or a handler
- * interrupted it meanwhile; else 0, and the call itself says what there is to say.
- */
-static int drive_before(int fd, int flags)
+int io_drive_before(int fd, int flags)
 {
     if (SW_LIKELY(!drive_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)) ||
         proc_unwinding)
@@ -132,11 +128,11 @@ static bool leaving(int fd)
     do {                                                            \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
-            return leaving(fd) || drive_before(fd, flags) < 0 ? -1 : call; \
+            return leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : call; \
         ssize_t r_ = result(in_iov(s_, fd, iov, n, flags));         \
         if (r_ == CONN_ASK_KERNEL) {                                \
             fd = sock_fd_now(s_, fd);                               \
-            r_ = call;                                              \
+            r_ = io_drive_before(fd, flags) < 0 ? -1 : call;        \
         }                                                           \
         sock_put(s_);                                               \
         return r_;                                                  \
@@ -159,9 +155,10 @@ static bool is_active(int fd)
         IN(fd, iov, n, flags, call);                                                     \
     } while (0)
 
-/* A blocking send with a time-out on a connection of ours that is plain: see conn_ring_busy. */
-static bool ring_would_cut(int fd, int flags)
+bool io_ring_would_cut(int fd, int flags)
 {
+    if (SW_LIKELY(!conn_ring_busy()))
+        return false;
     struct sock *s = (flags & (MSG_DONTWAIT | MSG_OOB)) ? NULL : sock_get(fd);
     bool blocking = s != NULL && s->kind == SOCK_CONN && !atomic_load(&s->nonblock);
     if (s != NULL)
@@ -183,12 +180,13 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
             return leaving(fd) ? -1                                 \
-                   : SW_UNLIKELY(conn_ring_busy()) && ring_would_cut(fd, flags) \
+                   : io_ring_would_cut(fd, flags)                   \
                        ? out_in_pieces(fd, iov, n, flags) : call;   \
         ssize_t r_ = result(out_iov(s_, fd, iov, n, flags));        \
         if (r_ == CONN_ASK_KERNEL) {                                \
             fd = sock_fd_now(s_, fd);                               \
-            r_ = call;                                              \
+            r_ = io_ring_would_cut(fd, flags)                       \
+                     ? out_in_pieces(fd, iov, n, flags) : call;     \
         }                                                           \
         sock_put(s_);                                               \
         return r_;                                                  \
@@ -260,7 +258,7 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     struct iovec v = one(buf, cut(len));
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
-        return leaving(fd) || drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+        return leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     ssize_t r = in_iov(s, fd, &v, 1, flags);
     if (r >= 0 && from != NULL)
         r = no_address(r, from_len);
@@ -321,7 +319,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     if (s == NULL || msg == NULL) {
         if (s != NULL)
             sock_put(s);
-        else if (leaving(fd) || drive_before(fd, flags) < 0)
+        else if (leaving(fd) || io_drive_before(fd, flags) < 0)
             return -1;
         ssize_t r = REAL(recvmsg)(fd, msg, flags);
         if (r >= 0 && msg->msg_controllen > 0 && proc_on())
@@ -387,7 +385,7 @@ int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec
 {
     struct sock *s = sock_get_active(fd);
     if (s == NULL) {
-        int r = leaving(fd) || drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+        int r = leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
         for (int i = 0; i < r && proc_on(); i++)
             passed(&vec[i].msg_hdr);
         return r;
@@ -514,6 +512,15 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
     return out_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
 }
 
+/* On what is not accelerated. */
+static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
+{
+    if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && header_check(msg, flags) == 0 && msg->msg_controllen == 0 &&
+        msg->msg_name == NULL)
+        return out_in_pieces(fd, msg->msg_iov, msg->msg_iovlen, flags);
+    return REAL(sendmsg)(fd, msg, flags);
+}
+
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
     struct sock *s = sock_get_active(fd);
@@ -526,13 +533,38 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     if (s == NULL || msg == NULL) {
         if (s != NULL)
             sock_put(s);
-        return REAL(sendmsg)(fd, msg, flags);
+        return send_message(fd, msg, flags);
     }
     ssize_t r = result(out_msg(s, fd, msg, flags));
     if (r == CONN_ASK_KERNEL)
-        r = REAL(sendmsg)(sock_fd_now(s, fd), msg, flags);
+        r = send_message(sock_fd_now(s, fd), msg, flags);
     sock_put(s);
     return r;
+}
+
+/* Of this message a part only: what is behind it may not come before its rest. */
+static bool is_part(const struct msghdr *msg, ssize_t sent)
+{
+    struct iov_iter whole = iov_iter_init(msg->msg_iov, msg->msg_iovlen);
+    return (size_t)sent < cut(iov_iter_left(&whole));
+}
+
+/* On what is not accelerated. */
+static int send_messages(int fd, struct mmsghdr *vec, unsigned n, int flags)
+{
+    unsigned done = 0;
+    if (SW_LIKELY(!io_ring_would_cut(fd, flags)) || (flags & MSG_COMPAT) || n == 0 || n > IOV_MAX ||
+        !probe_can_write(vec, n * sizeof(*vec)))
+        return REAL(sendmmsg)(fd, vec, n, flags);
+    while (done < n) {
+        ssize_t r = send_message(fd, &vec[done].msg_hdr, flags);
+        if (r < 0)
+            return done > 0 ? (int)done : -1;
+        vec[done].msg_len = (unsigned)r;
+        if (is_part(&vec[done++].msg_hdr, r))
+            break;
+    }
+    return (int)done;
 }
 
 static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, int flags)
@@ -544,17 +576,16 @@ static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n,
     while (done < n) {
         r = out_msg(s, fd, &vec[done].msg_hdr, flags);
         if (r == CONN_ASK_KERNEL) {
-            int more = REAL(sendmmsg)(sock_fd_now(s, fd), vec + done, n - done, flags);
+            int more = send_messages(sock_fd_now(s, fd), vec + done, n - done, flags);
             return more > 0 ? (ssize_t)done + more : done > 0 ? (ssize_t)done : -errno;
         }
         if (r >= 0 && !probe_can_write(&vec[done].msg_len, sizeof(vec[done].msg_len)))
             r = -EFAULT;
         if (r < 0)
             break;
-        struct iov_iter whole = iov_iter_init(vec[done].msg_hdr.msg_iov, vec[done].msg_hdr.msg_iovlen);
-        vec[done++].msg_len = (unsigned)r;
-        if ((size_t)r < cut(iov_iter_left(&whole)))
-            break; /* of this one a part only: what is behind it may not come before its rest */
+        vec[done].msg_len = (unsigned)r;
+        if (is_part(&vec[done++].msg_hdr, r))
+            break;
     }
     return done > 0 ? (ssize_t)done : r;
 }
@@ -563,7 +594,7 @@ int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
-        return leaving(fd) ? -1 : REAL(sendmmsg)(fd, vec, n, flags);
+        return leaving(fd) ? -1 : send_messages(fd, vec, n, flags);
     ssize_t r = flags & MSG_COMPAT ? -EINVAL : out_msgs(s, fd, vec, n, flags);
     sock_put(s);
     return (int)result(r);

@@ -33,7 +33,7 @@ preload_sources = \
     preload/holders.c \
     preload/holders.h \
     preload/inherit.c \
-    preload/io.c \
+    preload/io.c preload/io.h \
     preload/listen.c \
     preload/local.c \
     preload/local.h \
