@@ -277,9 +277,10 @@ static ssize_t plain_sendfile(int out, int in, off64_t *off, size_t len)
 
 static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
 {
-    if (!(flags & SPLICE_F_NONBLOCK) && len > 0 && io_drive_before(in, 0) < 0)
+    bool wait = !(flags & SPLICE_F_NONBLOCK), asked = len == 0 || in_off != NULL || out_off != NULL || (flags & ~SPLICE_FLAGS);
+    if (!asked && wait && is_pipe(out, O_WRONLY, &wait) && wait && io_drive_before(in, 0) < 0)
         return -1;
-    if (len == 0 || SW_LIKELY(!io_ring_would_cut(out, 0)) || in_off != NULL || out_off != NULL)
+    if (asked || SW_LIKELY(!io_ring_would_cut(out, 0)))
         return REAL(splice)(in, in_off, out, out_off, len, flags);
     uint64_t deadline = drive_call_deadline(out, SO_SNDTIMEO);
     size_t done = 0;
