@@ -89,7 +89,7 @@ int conn_begin(struct conn *c)
         },
         .params = {
             .version = 1,
-            .flags = STREAM_FLAG_LLP | (c->opts.notify_immediate ? STREAM_FLAG_IMMEDIATE : 0),
+            .flags = STREAM_FLAG_LLP | STREAM_FLAG_URGENT | (c->opts.notify_immediate ? STREAM_FLAG_IMMEDIATE : 0),
             .ring_len = c->opts.ring_len,
             .eager_max = CONN_EAGER_MAX,
             .bufs = 64,
@@ -166,6 +166,16 @@ int conn_go_full(struct sock *s, struct conn *c)
         lowat = 1;
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
     }
+    /*
+     * Urgent data: the kernel's urgent pointer goes with a frame's last octet, so that SIGURG and POLLPRI come by themselves;
+     * but no octet may leave the stream for it. What the program sees of it is done by the stream (conn_rx.c).
+     */
+    int inlined = 0;
+    socklen_t inlined_len = sizeof(inlined);
+    if (REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
+        atomic_store(&c->st.rx.urgent_inline, inlined != 0);
+    inlined = 1;
+    REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
     struct stat sb;
     c->ino = fstat(fd, &sb) == 0 ? sb.st_ino : 0;
     segv_guard();

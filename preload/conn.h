@@ -78,10 +78,12 @@ struct conn {
     _Atomic bool rx_arrived;  /* any: octets or the end came in since somebody looked: an edge */
     bool rx_more;             /* the last receive filled all there was room for */
     bool rx_shut;             /* shutdown(SHUT_RD) */
+    bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
     bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
     uint64_t plain_rx;
 
     /* tx */
+    bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
     _Atomic bool tx_shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
     _Atomic bool fin_owed;    /* FIN waits for the tail before it; read by any as a hint, as the next two */
@@ -240,10 +242,29 @@ ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
 int conn_rx_progress(struct conn *c, int fd, bool fill);
 /* The same, until the kernel has nothing or staging is full. rx held. */
 void conn_rx_all(struct conn *c, int fd);
-/* Octets a read would give now; rx held. */
+/* Octets that are there, an urgent one among them; rx held. */
 size_t conn_rx_avail(const struct conn *c);
 /* Sets SO_RCVLOWAT so that half a frame wakes nobody; 1 between frames. rx held. */
 void conn_rx_lowat(struct conn *c, int fd);
+
+/* ---- conn_urgent.c ---- */
+
+/* As recv(2) with MSG_OOB on an accelerated connection. */
+ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
+/*
+ * A read stops before the urgent octet, and if it begins there it passes over it, unless that is read in its place
+ * (SO_OOBINLINE). done: octets read by this call; passed: what a look has passed over. Cuts *can to what may be given now;
+ * false: nothing more. rx held, FULL.
+ */
+bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, int flags);
+/* Is the next octet the urgent one, read out of band or not? rx held. */
+bool conn_rx_at_mark(const struct conn *c);
+/* What FIONREAD tells: up to the mark. rx held. */
+size_t conn_rx_count(const struct conn *c);
+/* How many octets have to be there for it to be readable. rx held. */
+size_t conn_rx_target(const struct conn *c);
+/* A handler asked for the urgent octet meanwhile (urgent_told): does the call it has interrupted end by EINTR? */
+bool conn_urgent_interrupts(struct conn *c, int fd);
 
 /* ---- conn_tx.c ---- */
 

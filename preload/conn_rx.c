@@ -138,7 +138,7 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
         return conn_state(c) == CONN_DEAD;
     decode(c, fd);
     /* The program's low-water mark counts its octets, the kernel's would count frames. */
-    while (take && (stream_avail(&c->st) < atomic_load(&c->user_lowat) && c->st.rx.end == STREAM_OPEN)) {
+    while (take && (stream_avail(&c->st) < conn_rx_target(c) && c->st.rx.end == STREAM_OPEN)) {
         ssize_t n = fill(c, fd, MSG_DONTWAIT);
         if (n < 0) {
             if (n == -ESHUTDOWN)
@@ -303,19 +303,26 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     size_t lowat = atomic_load(&c->user_lowat);
     size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
-    size_t done = 0, idle = 0;
+    size_t done = 0, passed = 0, idle = 0;
     uint64_t avail = 0;
     conn_rx_whole(c, fd);
     for (;;) {
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
         bool held = conn_rx_held(c);
-        size_t can = takes(c, it, len - done, done, flags);
-        size_t got = give(c, it, can, done, flags);
+        size_t most = len - done;
+        if (SW_UNLIKELY(conn_state(c) == CONN_FULL && c->st.rx.urgent != STREAM_URGENT_NONE) &&
+            !conn_rx_to_mark(c, done, &passed, &most, flags))
+            return (ssize_t)done;
+        size_t can = takes(c, it, most, passed, flags);
+        size_t got = give(c, it, can, passed, flags);
         done += got;
+        passed += got;
         idle = got > 0 ? 0 : idle;
-        if (can < len - (done - got))
+        if (can < most)
             return done > 0 ? (ssize_t)done : -EFAULT;
+        if (most < len - (done - got) && got > 0)
+            return (ssize_t)done; /* it ends at the mark */
         if (done == len && (len > 0 || conn_rx_avail(c) > 0))
             return (ssize_t)done;
         if (held && got > 0 && !(flags & MSG_PEEK))
@@ -325,7 +332,10 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
              * not hold octets whose edge was told already. A look leaves what it saw: all there is has to be seen.
              */
-            bool more = conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && (c->rx_more || (flags & MSG_PEEK));
+            bool more = false;
+            if (conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN)
+                /* (At an urgent mark, which is at a frame's last octet, the kernel gives less than there is.) */
+                more = c->rx_more || (flags & MSG_PEEK) || iwarp_in_need(&c->ep) == 1;
             if (!more || fill(c, fd, MSG_DONTWAIT) <= 0)
                 return (ssize_t)done;
             continue;
@@ -336,6 +346,8 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             return (ssize_t)done; /* plain from here on: the caller asks the kernel */
         ssize_t r = wait ? wait_more(s, c, fd) : fill(c, fd, MSG_DONTWAIT);
         fd = sock_fd_now(s, fd);
+        if (SW_UNLIKELY(c->urgent_told) && conn_urgent_interrupts(c, fd) && r >= 0 && done == 0)
+            return -EINTR;
         if (r > 0 && idle_too_long(c, &idle, &avail, r))
             r = -EAGAIN;
         if (r >= 0)
@@ -399,7 +411,9 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
         if (st != CONN_FULL && st != CONN_DEAD)
             return CONN_ASK_KERNEL;
-        return (flags & MSG_ERRQUEUE) ? -EAGAIN : -EINVAL; /* as TCP without errors queued, or without urgent data */
+        if (flags & MSG_ERRQUEUE)
+            return -EAGAIN; /* as TCP without errors queued */
+        return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         const struct conn *before = drive_watch(c);

@@ -36,6 +36,8 @@ static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects f
 static struct sock *finishing[FINISHING_MAX];
 static unsigned finishing_n;
 
+#define URGENT_IOV 4u /* an urgent octet's frame: headers, octet, trailer */
+
 static bool is_closed(int fd)
 {
     struct tcp_info info;
@@ -99,14 +101,31 @@ static bool flushed(struct conn *c)
     return iwarp_out(&c->ep, &iov, &len) > 0;
 }
 
-/* One sendmsg of what is queued. 0: all of it went; else -errno (some of it may have gone). */
+/*
+ * One sendmsg of what is queued. 0: all of it went; else -errno (some of it may have gone). An urgent octet's frame goes in
+ * two: the kernel's urgent pointer is for the last octet of what it takes, which must be the frame's.
+ */
 static int out_some(struct conn *c, int fd, int flags)
 {
     const struct iovec *iov;
+    struct iovec first[URGENT_IOV];
     size_t len;
     size_t n = iwarp_out(&c->ep, &iov, &len);
-    if (n == 0)
+    if (n == 0) {
+        c->tx_urgent = false;
         return 0;
+    }
+    if (SW_UNLIKELY(c->tx_urgent) && n <= URGENT_IOV) {
+        if (len == 1) {
+            flags |= MSG_OOB;
+        } else {
+            memcpy(first, iov, n * sizeof(*iov));
+            if (--first[n - 1].iov_len == 0)
+                n--;
+            iov = first;
+            flags |= MSG_MORE;
+        }
+    }
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
     ssize_t sent;
     if (flags & MSG_DONTWAIT) {
@@ -122,6 +141,11 @@ static int out_some(struct conn *c, int fd, int flags)
         return -errno;
     c->kernel_tx += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
+    if (SW_UNLIKELY(c->tx_urgent)) {
+        if (len > 1 && (size_t)sent == len - 1)
+            return out_some(c, fd, flags & ~MSG_MORE);
+        c->tx_urgent = (size_t)sent < len;
+    }
     return (size_t)sent == len ? 0 : -EINPROGRESS;
 }
 
@@ -229,8 +253,8 @@ void conn_tx_later(struct conn *c, int fd)
         n = iwarp_out(&c->ep, &iov, &len);
     }
     /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
-    if (n == 0 || c->job_runs || atomic_load(&c->holders.n) != 1 || sandbox_on())
-        return;
+    if (n == 0 || c->job_runs || atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx_urgent)
+        return; /* (An urgent octet needs a call of its own: whoever waits next makes it.) */
     c->job.fd = fd;
     c->job.then = c->fin_owed && (c->st.llp || c->st.tx.fin) ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING;
     c->job.iov = (struct iovec *)(uintptr_t)iov;
@@ -385,10 +409,11 @@ static ssize_t broken_pipe(int flags)
 }
 
 /* What was posted but not begun is the program's again. Returns octets taken back. */
-static size_t take_back(struct conn *c, int fd)
+static size_t take_back(struct conn *c, int fd, bool urgent)
 {
     struct iwarp_cut cut = iwarp_out_detach(&c->ep);
     size_t back = stream_unpost(&c->st, cut.frames);
+    c->tx_urgent = urgent && back == 0;
     conn_tx_later(c, fd);
     return back;
 }
@@ -442,6 +467,9 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         }
         size_t part = len - done;
         size_t most = wait ? CONN_BATCH_LEN : CONN_BATCH_NONBLOCK_LEN;
+        bool urgent = (flags & MSG_OOB) && part == 1;
+        if ((flags & MSG_OOB) && part > 1)
+            part--; /* the last one is urgent, and goes alone */
         if (part > most)
             part = most;
         /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
@@ -451,7 +479,8 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             break;
         }
         struct iov_iter before = *it;
-        ssize_t n = stream_write(&c->st, it, part);
+        ssize_t n = urgent ? stream_write_urgent(&c->st, it) : stream_write(&c->st, it, part);
+        c->tx_urgent = urgent && n > 0;
         if (n <= 0) {
             r = n < 0 ? (int)n : -EAGAIN;
             break;
@@ -466,7 +495,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         fd = sock_fd_now(s, fd);
         if (r == -EINPROGRESS)
             r = cut_short(fd, wait && !shared);
-        size_t back = take_back(c, fd);
+        size_t back = take_back(c, fd, urgent);
         done -= back;
         c->tx_rest = true;
         if (r == -EAGAIN && shared) {
@@ -673,7 +702,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         return CONN_ASK_KERNEL;
     if (st == CONN_DEAD)
         return broken_pipe(flags);
-    if (flags & MSG_OOB)
+    if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
         return -EOPNOTSUPP;
     if (len == 0)
         return c->tx_shut ? broken_pipe(flags) : 0;

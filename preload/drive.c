@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
@@ -271,6 +272,11 @@ static bool step_peek(struct conn *c, int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
     ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
+    int mark = 0;
+    if (n < 0 && errno == EAGAIN && c->neg.state == NEGOTIATE_PEEK && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) {
+        buf[0] = 0; /* an urgent octet comes first: no Hello */
+        n = 1;
+    }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         c->kernel_wants = POLLIN;
         return false;

@@ -357,7 +357,7 @@ uint32_t watch_kernel_events(const struct watch *w)
          */
         mode &= EPOLLEXCLUSIVE;
         if (conn_speaks_plain(c))
-            return mode | EPOLLIN | (w->out_told ? 0 : w->events & OUT_BITS);
+            return mode | EPOLLIN | (w->events & EPOLLPRI) | (w->out_told ? 0 : w->events & OUT_BITS);
         return mode | c->kernel_wants;
     case CONN_FULL:
         if ((w->events & OUT_BITS) && !iwarp_can_send(&c->ep))
@@ -519,7 +519,7 @@ void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
     pthread_mutex_lock(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL; w = w->next)
         if (w != but && !w->disarmed && (arrived || !(w->events & EPOLLET)) &&
-            (w->events & (EPOLLIN | EPOLLRDNORM))) {
+            (w->events & (EPOLLIN | EPOLLRDNORM | EPOLLPRI))) {
             watch_queue(w);
             if (atomic_load(&w->set->waiters) > 0)
                 epset_kick(w->set);

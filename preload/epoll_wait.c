@@ -189,7 +189,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
             tell(wt, w, got, by_kernel);
         /* (What the kernel does not know of it does not tell again.) */
         if (!(w->events & (EPOLLET | EPOLLONESHOT)) &&
-            (got & (EPOLLIN | EPOLLRDNORM | (~kernel & (EPOLLOUT | EPOLLWRNORM)))))
+            (got & (EPOLLIN | EPOLLRDNORM | EPOLLPRI | (~kernel & (EPOLLOUT | EPOLLWRNORM)))))
             watch_queue(w);
         if (got == 0 || !atomic_load(&s->active)) {
             /* Swallowed: a one-shot registration has to be armed again. */

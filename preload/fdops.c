@@ -247,9 +247,20 @@ static int readable_octets(struct conn *c, int fd)
     if (turn_take_brief(&c->rx) < 0)
         return 0;
     conn_rx_all(c, fd);
-    size_t n = conn_rx_avail(c);
+    size_t n = conn_rx_count(c);
     turn_give(&c->rx);
     return n > INT_MAX ? INT_MAX : (int)n;
+}
+
+/* Is the urgent octet the next one? */
+static int at_mark(struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->rx) < 0)
+        return 0;
+    conn_rx_all(c, fd);
+    bool yes = conn_rx_at_mark(c);
+    turn_give(&c->rx);
+    return yes;
 }
 
 int ioctl(int fd, unsigned long request, ...)
@@ -280,6 +291,12 @@ int ioctl(int fd, unsigned long request, ...)
         }
         r = 0;
         errno = err;
+    } else if (request == SIOCATMARK && atomic_load(&s->active) && conn_state(s->conn) == CONN_FULL &&
+               probe_can_write(arg, sizeof(int))) {
+        *(int *)arg = at_mark(s->conn, fd);
+        ready_left_over(s);
+        r = 0;
+        errno = err;
     } else {
         r = REAL(ioctl)(fd, request, arg);
         if (r == 0 && request == FIONBIO)
@@ -287,4 +304,11 @@ int ioctl(int fd, unsigned long request, ...)
     }
     sock_put(s);
     return r;
+}
+
+/* (libc's calls an ioctl of its own.) */
+int sockatmark(int fd)
+{
+    int mark;
+    return ioctl(fd, SIOCATMARK, &mark) < 0 ? -1 : mark;
 }

@@ -293,7 +293,9 @@ static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
         if (msg->msg_name != NULL)
             msg->msg_namelen = 0; /* as TCP */
         msg->msg_controllen = 0;
-        msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+        msg->msg_flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
+        if ((flags & MSG_OOB) && r == 0)
+            msg->msg_flags |= MSG_TRUNC;
     }
     return r;
 }

@@ -13,6 +13,7 @@ preload_sources = \
     preload/conn_orphan.c \
     preload/conn_rx.c \
     preload/conn_tx.c \
+    preload/conn_urgent.c \
     preload/connect.c \
     preload/connect.h \
     preload/drive.c \

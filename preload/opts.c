@@ -29,8 +29,6 @@ static unsigned rules_out(int level, int name, const void *val, socklen_t len)
         return REASON_ULP;
     if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && on)
         return REASON_FASTOPEN;
-    if (level == SOL_SOCKET && name == SO_OOBINLINE && on)
-        return REASON_URGENT;
     return REASON_NONE;
 }
 
@@ -64,6 +62,15 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
     return 0;
 }
 
+/* The kernel's own is on in any case: see conn_go_full. */
+static int set_oobinline(struct conn *c, const void *val)
+{
+    int v;
+    memcpy(&v, val, sizeof(v));
+    atomic_store(&c->st.rx.urgent_inline, v != 0);
+    return 0;
+}
+
 /* 1: make the real call; 0: done; -errno. */
 static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
 {
@@ -82,6 +89,8 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
         return 1;
     if (level == SOL_SOCKET && name == SO_RCVLOWAT)
         return set_lowat(s, fd, val, len);
+    if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_FULL && len >= sizeof(int))
+        return set_oobinline(c, val);
     if (level == IPPROTO_TCP && name == TCP_NODELAY && val != NULL && len >= sizeof(int))
         c->nodelay_lent = false; /* now it is the program's */
     if (reason == REASON_NONE || reason == REASON_FASTOPEN)
@@ -91,7 +100,7 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     int r = 1;
     if (conn_undecided(c))
         negotiate_decline(&c->neg, reason);
-    else if (conn_state(c) == CONN_FULL && reason != REASON_URGENT)
+    else if (conn_state(c) == CONN_FULL)
         r = -EOPNOTSUPP; /* programs do without */
     turn_give(&c->rx);
     return r;
@@ -134,7 +143,7 @@ static int pending_error(struct sock *s)
 
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
-    bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT)) ||
+    bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE)) ||
                 (level == IPPROTO_TCP && name == TCP_NODELAY);
     struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
     if (s == NULL)
@@ -149,6 +158,8 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
             v = v && !s->conn->nodelay_lent;
         else if (name == SO_RCVLOWAT)
             v = (int)atomic_load(&s->conn->user_lowat);
+        else if (name == SO_OOBINLINE)
+            v = conn_state(s->conn) == CONN_FULL ? atomic_load(&s->conn->st.rx.urgent_inline) : v;
         else if (v == EPIPE && (conn_state(s->conn) == CONN_DEAD ||
                                 (conn_state(s->conn) == CONN_FULL && s->conn->st.tx.total == 0 &&
                                  (s->conn->st.rx.end == STREAM_OPEN || !conn_kernel_acked_all(fd)))))

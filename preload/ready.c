@@ -63,13 +63,31 @@ static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
     bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
     if (yes && conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && !c->rx_shut &&
         atomic_load(&c->so_error) == 0)
-        yes = conn_rx_avail(c) >= atomic_load(&c->user_lowat) || staging_full(c);
+        yes = conn_rx_avail(c) >= conn_rx_target(c) || staging_full(c);
     if (!yes) {
         conn_rx_lowat(c, fd);
         *ask |= POLLIN;
     }
     turn_give(&c->rx);
     return yes;
+}
+
+/* Is there urgent data? The kernel reports it until we have read it; then we know, and it does not. */
+static bool urgent(struct sock *s, struct conn *c, short kernel, short *ask)
+{
+    uint8_t *p;
+    *ask |= POLLPRI;
+    if (turn_take_brief(&c->rx) < 0)
+        return c->st.rx.urgent == STREAM_URGENT_VALID; /* another thread sleeps in recv: it is first in line */
+    int fd = atomic_load(&s->fd);
+    if (kernel & POLLPRI)
+        conn_rx_all(c, fd);
+    else
+        conn_rx_progress(c, fd, false);
+    if (staging_full(c) && iwarp_in_space(&c->ep, &p) == 0)
+        *ask &= ~POLLPRI; /* it would be told again and again; first others have to be read */
+    turn_give(&c->rx);
+    return c->st.rx.urgent == STREAM_URGENT_VALID;
 }
 
 static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
@@ -140,8 +158,10 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     default:
         break;
     }
-    *ask = want & (POLLRDHUP | POLLPRI);
-    short got = kernel & (short)((want & (POLLRDHUP | POLLPRI)) | ALWAYS);
+    *ask = want & POLLRDHUP;
+    short got = kernel & (short)((want & POLLRDHUP) | ALWAYS);
+    if ((want & POLLPRI) && urgent(s, c, kernel, ask))
+        got |= POLLPRI;
     bool could_send = iwarp_can_send(&c->ep);
     if ((want & IN_BITS) || !could_send) {
         short in_ask = 0;

@@ -141,6 +141,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_signal.c \
     tests/preload/sem_stdio.c \
     tests/preload/sem_thread.c \
+    tests/preload/sem_urgent.c \
     tests/preload/sem_vector.c \
     tests/preload/sem_wait.c \
     tests/preload/sem_waiting.c \

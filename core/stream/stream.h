@@ -26,6 +26,8 @@ enum stream_type { STREAM_DATA = 1, STREAM_CREDIT = 2, STREAM_FIN = 3, STREAM_RE
 
 /* flags: this CREDIT only answers the peer's, and is not answered itself */
 #define STREAM_HDR_ANSWER 1u
+/* this DATA's last octet is urgent (RFC 9293 3.8.5); only to peers with STREAM_FLAG_URGENT */
+#define STREAM_HDR_URGENT 2u
 
 struct stream_hdr {
     uint8_t type;    /* enum stream_type */
@@ -44,6 +46,7 @@ int stream_hdr_decode(const uint8_t *buf, size_t len, struct stream_hdr *out) SW
 #define STREAM_PARAMS_LEN 16u
 #define STREAM_FLAG_LLP 1u /* flow control by the LLP */
 #define STREAM_FLAG_IMMEDIATE 2u /* the notify may be Immediate Data (RFC 7306) */
+#define STREAM_FLAG_URGENT 4u /* takes STREAM_HDR_URGENT */
 #define STREAM_RING_MIN 4096u
 #define STREAM_RING_MAX 0x40000000u
 
@@ -86,6 +89,9 @@ struct stream_cfg {
     uint32_t eager_limit; /* writes above this go as RDMA Writes; clamped to peer.eager_max */
 };
 
+/* An urgent octet: there is none; it was not read out of band; it was, and its place is still ahead. */
+enum stream_urgent { STREAM_URGENT_NONE, STREAM_URGENT_VALID, STREAM_URGENT_READ };
+
 enum stream_rx_end { STREAM_OPEN, STREAM_EOF, STREAM_RESET_BY_PEER, STREAM_BROKEN };
 
 struct stream {
@@ -108,6 +114,11 @@ struct stream {
         uint32_t bufs_used;     /* credits: receive buffers that came to be used, but by CREDITs */
         uint32_t bufs_back;     /* credits: receive buffers returned (CREDITs' are not counted) */
         uint8_t end;            /* enum stream_rx_end, once the slices are used up */
+        _Atomic uint8_t urgent; /* enum stream_urgent; read by any as a hint */
+        uint8_t urgent_octet;
+        _Atomic bool urgent_inline; /* the owner's: it is read in its place like any other */
+        uint64_t urgent_at;     /* its place among the octets read (total) */
+        uint64_t urgent_taken;  /* the owner's: the place behind an urgent octet it has read before it was polled, 0 */
     } rx;
 
     struct { /* send side */
@@ -180,6 +191,13 @@ size_t stream_peek(struct stream *st, struct iov_iter *dst, size_t len, size_t s
 /* As read, but drops the octets (MSG_TRUNC). */
 size_t stream_discard(struct stream *st, size_t len);
 /*
+ * Where the urgent octet is from the next one to be read: 0 at the mark; UINT64_MAX: there is none, or it was passed.
+ */
+static inline uint64_t stream_mark(const struct stream *st)
+{
+    return st->rx.urgent == STREAM_URGENT_NONE ? UINT64_MAX : st->rx.urgent_at - st->rx.total;
+}
+/*
  * The pipe below ended; clean: on a message boundary. All of it has been polled (not
  * stream_paused).
  */
@@ -202,6 +220,11 @@ bool stream_wants_credit(const struct stream *st);
  * terminated, or FIN was sent; -EINVAL: src holds less than len.
  */
 ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len) SW_MUST;
+/*
+ * Posts the next octet of src as an urgent one, in a message of its own. 1; 0: queue full; -EPIPE; -EINVAL as
+ * stream_write; -EOPNOTSUPP: the peer takes none.
+ */
+ssize_t stream_write_urgent(struct stream *st, struct iov_iter *src) SW_MUST;
 /*
  * Everything posted has gone out. May post a notify that had no room before: look at the endpoint
  * again.

@@ -141,6 +141,19 @@ static void take_credit(struct stream *st, const struct stream_hdr *h, size_t pa
     atomic_store(&st->peer_ring, h->ring);
 }
 
+/*
+ * The last octet that came is urgent: as Linux, which knows one at a time. An older one is an octet like others from now
+ * on, unless all before it was read: then it is gone.
+ */
+static void take_urgent(struct stream *st, uint8_t octet)
+{
+    if (stream_mark(st) == 0 && !st->rx.urgent_inline)
+        stream_discard(st, 1);
+    st->rx.urgent_at = st->rx.total + st->rx.avail - 1;
+    st->rx.urgent_octet = octet;
+    st->rx.urgent = st->rx.urgent_taken == st->rx.urgent_at + 1 ? STREAM_URGENT_READ : STREAM_URGENT_VALID;
+}
+
 static int take_send(struct stream *st, const struct endpoint_event *ev)
 {
     struct stream_hdr h;
@@ -168,6 +181,8 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
     if (payload > 0) {
         slice_add(st, ev->data + STREAM_HDR_LEN, payload, upto, 1, ev->in_place);
         st->rx.off += payload;
+        if (SW_UNLIKELY(h.flags & STREAM_HDR_URGENT) && st->llp)
+            take_urgent(st, ev->data[ev->len - 1]);
     } else {
         release_behind(st, upto);
     }
@@ -238,6 +253,8 @@ static void slice_used(struct stream *st, size_t len)
     s->len -= (uint32_t)len;
     st->rx.avail -= len;
     st->rx.total += len;
+    if (SW_UNLIKELY(st->rx.urgent != STREAM_URGENT_NONE) && st->rx.total > st->rx.urgent_at)
+        st->rx.urgent = STREAM_URGENT_NONE;
     if (ring) {
         st->rx.ring_used += len;
         atomic_store(&st->back_ring, (uint32_t)st->rx.ring_used);

@@ -169,6 +169,19 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
     return (ssize_t)done;
 }
 
+ssize_t stream_write_urgent(struct stream *st, struct iov_iter *src)
+{
+    if (st->tx.fin)
+        return -EPIPE;
+    if (!st->llp || !(st->cfg.peer.flags & STREAM_FLAG_URGENT))
+        return -EOPNOTSUPP;
+    int r = post(st, STREAM_DATA, STREAM_HDR_URGENT, src, 1);
+    if (r < 0)
+        return r == -EAGAIN ? 0 : r;
+    st->tx.total++;
+    return 1;
+}
+
 void stream_flushed(struct stream *st)
 {
     st->tx.batch_n = 0;

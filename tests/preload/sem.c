@@ -276,7 +276,7 @@ static struct far_result far_act(int *s, int listener, const struct far_command 
     case FAR_EXIT:
         break;
     case FAR_OOB:
-        res.r = send(*s, "!", 1, MSG_OOB | MSG_NOSIGNAL);
+        res.r = send(*s, "++++++++!" + 8 - c->a, (size_t)c->a + 1, MSG_OOB | MSG_NOSIGNAL);
         break;
     }
     if (res.r < 0)
@@ -466,7 +466,7 @@ static const struct scenario *const all[] = {
     sem_recv,       sem_send,       sem_end,  sem_ready, sem_signal, sem_fd,   sem_close,
     sem_epoll,      sem_epoll_life, sem_epoll_sets, sem_flags, sem_interrupt, sem_left, sem_move,
     sem_name,       sem_option,     sem_poll, sem_raw,   sem_select, sem_share, sem_stdio,
-    sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting,
+    sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent,
 };
 
 /* NULL if there is none of that name. */

@@ -23,7 +23,8 @@ extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem
     sem_fd[], sem_backlog[], sem_close[], sem_efault[], sem_epoll[], sem_epoll_life[],
     sem_epoll_sets[], sem_flags[],
     sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[], sem_poll[], sem_raw[],
-    sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[];
+    sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[],
+    sem_urgent[];
 
 /* ---- the outcome ---- */
 
@@ -61,7 +62,7 @@ enum far_op {
     FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
     FAR_EXIT,  /* _exit without close */
     FAR_USE,   /* a: which of its connections, in the order they were made, is meant from now on */
-    FAR_OOB,   /* sends one urgent octet */
+    FAR_OOB,   /* sends an urgent octet; a: with so many before it, in one call */
 };
 
 struct far_result {

@@ -61,7 +61,7 @@ static inline struct stream_params stream_end_params(const struct stream_pair_cf
 {
     return (struct stream_params){
         .version = 1,
-        .flags = (c->llp ? STREAM_FLAG_LLP : 0) | (c->immediate ? STREAM_FLAG_IMMEDIATE : 0),
+        .flags = (c->llp ? STREAM_FLAG_LLP | STREAM_FLAG_URGENT : 0) | (c->immediate ? STREAM_FLAG_IMMEDIATE : 0),
         .ring_stag = stag,
         .ring_len = c->ring_len,
         .eager_max = c->eager_max,

@@ -551,6 +551,97 @@ Test(stream, too_many_small_messages_wait_for_the_reader, .fini = teardown)
     cr_expect(iwarp_in_eof(&p.b.side.ep), "all was given back");
 }
 
+/* ---- urgent octets ---- */
+
+static void urgent_from_a(uint8_t octet)
+{
+    struct iovec v = { &octet, 1 };
+    struct iov_iter it = iov_iter_init(&v, 1);
+
+    cr_assert_eq(stream_write_urgent(&p.a.st, &it), 1);
+    cr_assert(stream_end_push(&p.a));
+    cr_assert_geq(stream_end_pull(&p.b), 0);
+}
+
+static void octets_from_a(size_t len)
+{
+    cr_assert_eq(stream_end_write(&p.a, data, len), (ssize_t)len);
+    stream_end_push(&p.a);
+    cr_assert_geq(stream_end_pull(&p.b), 0);
+}
+
+Test(stream, an_urgent_octet_is_marked_where_it_lies, .fini = teardown)
+{
+    setup_llp();
+    octets_from_a(700);
+    cr_expect_eq(stream_mark(&p.b.st), UINT64_MAX);
+    urgent_from_a('!');
+    octets_from_a(10);
+    cr_expect_eq(p.b.st.rx.urgent, STREAM_URGENT_VALID);
+    cr_expect_eq(p.b.st.rx.urgent_octet, '!');
+    cr_expect_eq(stream_mark(&p.b.st), 700u);
+    cr_assert_eq(stream_end_read(&p.b, got, 699), 699u);
+    cr_expect_eq(stream_mark(&p.b.st), 1u);
+    cr_assert_eq(stream_end_read(&p.b, got, 1), 1u);
+    cr_expect_eq(stream_mark(&p.b.st), 0u);
+    cr_assert_eq(stream_end_read(&p.b, got, 11), 11u);
+    cr_expect_eq(got[0], '!');
+    cr_expect_eq(stream_mark(&p.b.st), UINT64_MAX);
+    cr_expect_eq(p.b.st.rx.urgent, STREAM_URGENT_NONE);
+}
+
+Test(stream, a_newer_urgent_octet_takes_the_older_ones_place, .fini = teardown)
+{
+    setup_llp();
+    octets_from_a(3);
+    urgent_from_a('1');
+    urgent_from_a('2'); /* the older one is an octet like others */
+    cr_expect_eq(stream_mark(&p.b.st), 4u);
+    cr_expect_eq(p.b.st.rx.urgent_octet, '2');
+    cr_assert_eq(stream_end_read(&p.b, got, 4), 4u);
+    cr_expect_eq(got[3], '1');
+    urgent_from_a('3'); /* all before the older one was read: it is gone */
+    cr_expect_eq(stream_mark(&p.b.st), 0u);
+    cr_expect_eq(stream_avail(&p.b.st), 1u);
+    p.b.st.rx.urgent_inline = true;
+    urgent_from_a('4');
+    cr_expect_eq(stream_mark(&p.b.st), 1u);
+    cr_assert_eq(stream_end_read(&p.b, got, 2), 2u);
+    cr_expect_arr_eq(got, "34", 2);
+    cr_expect(iwarp_in_eof(&p.b.side.ep));
+    /* One that its owner has read ahead. */
+    p.b.st.rx.urgent_taken = p.b.st.rx.total + 3;
+    octets_from_a(2);
+    urgent_from_a('5');
+    cr_expect_eq(p.b.st.rx.urgent, STREAM_URGENT_READ);
+    cr_expect_eq(stream_mark(&p.b.st), 2u);
+}
+
+Test(stream, an_urgent_octet_can_be_taken_back, .fini = teardown)
+{
+    uint8_t octet = '!';
+    struct iovec v = { &octet, 1 };
+    struct iov_iter it = iov_iter_init(&v, 1);
+
+    setup_llp();
+    cr_assert_eq(stream_write_urgent(&p.a.st, &it), 1);
+    cr_assert_eq(stream_unpost(&p.a.st, iwarp_out_detach(&p.a.side.ep).frames), 1u);
+    octets_from_a(5);
+    cr_expect_eq(stream_avail(&p.b.st), 5u);
+    cr_expect_eq(stream_mark(&p.b.st), UINT64_MAX);
+}
+
+Test(stream, no_urgent_octets_for_a_peer_that_takes_none, .fini = teardown)
+{
+    struct iov_iter it = iov_iter_init(NULL, 0);
+
+    setup_llp();
+    p.a.st.cfg.peer.flags &= (uint8_t)~STREAM_FLAG_URGENT;
+    cr_expect_eq(stream_write_urgent(&p.a.st, &it), -EOPNOTSUPP);
+    p.a.st.tx.fin = true;
+    cr_expect_eq(stream_write_urgent(&p.a.st, &it), -EPIPE);
+}
+
 /* ---- the batch ---- */
 
 Test(stream, a_full_batch_owes_its_notify_until_it_is_out, .fini = teardown)
