@@ -559,7 +559,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
         if ((st != CONN_NEGOTIATING && st != CONN_CONNECTING) || *done == len)
             return 0;
         short events = (short)c->kernel_wants;
-        if (conn_speaks_plain(c)) {
+        if (conn_speaks_plain(c) && !late) { /* (the time is over: room that is found now comes too late) */
             ssize_t n = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
             if (n < 0)
                 return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
