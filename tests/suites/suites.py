@@ -28,8 +28,6 @@ TWISTED = "internet web names mail words conch spread test".split()
 
 # Tests whose outcome differs, and why: patterns of names.
 KNOWN = {
-    "*test_asyncore.*.test_handle_expt": "no urgent data on upgraded connections",
-    "*test_ftplib.*.test_abort": "no urgent data on upgraded connections",
     "*test_multiprocessing_*.test_pickling": "an upgraded connection is not passed over AF_UNIX",
     "*test_newtls.*.test_startTLSAfterRegisterProducer*":
         "both ends in one thread: connect() is seen to succeed after the other end was accepted, and it has reset by then",
