@@ -733,24 +733,38 @@ static int decide(struct sock *s, struct conn *c, int fd)
     }
 }
 
+/* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
+static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
+{
+    int rx = turn_take_brief(&c->rx), tx = rx == 0 ? turn_take_brief(&c->tx) : -EBUSY;
+    enum conn_state st = conn_state(c);
+    bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
+    if (still)
+        *result = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    if (tx == 0)
+        turn_give(&c->tx);
+    if (rx == 0)
+        turn_give(&c->rx);
+    if (still)
+        epoll_out_blocked(s); /* an edge: a send fails at once now */
+    return still;
+}
+
 #define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
 
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
-    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+    while (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         const struct conn *before = drive_watch(c);
         int r = decide(s, c, fd);
         drive_unwatch(before);
         if (r != 0)
             return r;
-        st = conn_state(c);
-        if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-            r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
-            epoll_out_blocked(s); /* an edge: a send fails at once now */
+        if (shutdown_undecided(s, c, fd, how, &r))
             return r;
-        }
+        st = conn_state(c);
     }
     if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
         return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
