@@ -33,6 +33,8 @@ core_sources = \
     core/iwarp/iwarp_tx.c \
     core/mpa/fpdu.c \
     core/mpa/fpdu.h \
+    core/mpa/marker.c \
+    core/mpa/marker.h \
     core/mpa/startup.c \
     core/mpa/startup.h \
     core/negotiate/hello.c \

@@ -67,7 +67,7 @@ static size_t mulpdu(const struct conn *c, int fd)
     socklen_t len = sizeof(mss);
     if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) < 0 || mss <= 0)
         mss = 536; /* every host takes that much: RFC 9293 section 3.7.1 */
-    return mpa_mulpdu((size_t)mss);
+    return mpa_mulpdu((size_t)mss, false);
 }
 
 /* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */

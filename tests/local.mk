@@ -15,6 +15,7 @@ unit_tests += tests/unit/test_stats
 unit_tests += tests/unit/test_trace
 unit_tests += tests/unit/test_crc32c
 unit_tests += tests/unit/test_mpa_fpdu
+unit_tests += tests/unit/test_mpa_marker
 unit_tests += tests/unit/test_hello
 unit_tests += tests/unit/test_negotiate
 unit_tests += tests/unit/test_verdict

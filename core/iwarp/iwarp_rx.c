@@ -563,8 +563,8 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         /* RFC 5041 7.1: "DDP MUST silently drop any subsequent incoming DDP Segments." */
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;
-        n = mpa_fpdu_decode(&ep->cfg.rx, ep->cfg.in_buf + ep->rx.head, ep->rx.tail - ep->rx.head,
-                            &f, &need);
+        n = mpa_fpdu_decode(&ep->cfg.rx, 0, ep->cfg.in_buf + ep->rx.head,
+                            ep->rx.tail - ep->rx.head, &f, &need);
         if (n == -EAGAIN)
             return 0;
         if (SW_UNLIKELY(n < 0)) {

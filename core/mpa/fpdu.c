@@ -1,8 +1,9 @@
 /*
- * FPDU framing without markers, RFC 5044 sections 4.1, 4.4 and 4.5: both directions of one format.
+ * FPDU framing, RFC 5044 sections 4 and 5: both directions of one format.
  *
  * Receive path: transport -> [mpa] -> ddp -> rdmap -> stream. This is the first place where
- * received octets are looked at; what leaves it is one ULPDU (a DDP segment) whose CRC was good.
+ * received octets are looked at; what leaves it is one ULPDU (a DDP segment) whose CRC was good,
+ * without markers. Putting markers in is done in marker.c.
  */
 #include "core/mpa/fpdu.h"
 
@@ -12,36 +13,110 @@
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 #include "core/base/fault.h"
+#include "core/mpa/marker.h"
 
-size_t mpa_mulpdu(size_t emss)
+size_t mpa_mulpdu(size_t emss, bool markers)
 {
+    /*
+     * RFC 5044 4.5: "MUST be computed as: MULPDU = EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod
+     * 4)", without markers "EMSS - (6 + EMSS mod 4)".
+     */
     size_t overhead = MPA_HDR_LEN + MPA_CRC_LEN + emss % 4;
+    if (markers)
+        overhead += MPA_MARKER_LEN * (emss / MPA_MARKER_EVERY + (emss % MPA_MARKER_EVERY != 0));
+    /* RFC 5044 4.5: "MUST NOT shrink the MULPDU below 128 octets". */
     if (emss < MPA_MULPDU_MIN + overhead)
         return MPA_MULPDU_MIN;
     return emss - overhead > MPA_MULPDU_MAX ? MPA_MULPDU_MAX : emss - overhead;
 }
 
-ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint8_t *buf, size_t len,
+size_t mpa_fpdu_wire_len(const struct mpa_framing *framing, uint64_t pos, size_t ulpdu_len)
+{
+    size_t len = mpa_fpdu_len(ulpdu_len);
+    size_t first = mpa_marker_first(pos);
+    if (!framing->markers || first >= len)
+        return len;
+    return len + MPA_MARKER_LEN * (1 + (len - first - 1) / MPA_MARKER_GAP);
+}
+
+/* Octets before the length field: a marker's, or none. */
+static size_t leading(const struct mpa_framing *framing, uint64_t pos)
+{
+    return framing->markers && mpa_marker_first(pos) == 0 ? MPA_MARKER_LEN : 0;
+}
+
+size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf,
+                       size_t len)
+{
+    /* (All that precedes a marker has a length that is a multiple of 4: none falls into the field.) */
+    size_t lead = leading(framing, pos);
+    if (len < lead + MPA_HDR_LEN)
+        return mpa_fpdu_wire_len(framing, pos, 0);
+    return mpa_fpdu_wire_len(framing, pos, get_be16(buf + lead));
+}
+
+/*
+ * RFC 5044 8: code 3, "received MPA Marker (if enabled) and ULPDU Length fields do not agree on the
+ * start of an FPDU". All of them are looked at.
+ */
+static bool markers_agree(const uint8_t *buf, size_t total, size_t first, size_t lead)
+{
+    for (size_t at = first; at < total; at += MPA_MARKER_EVERY) {
+        /*
+         * RFC 5044 4.2: the lower two bits: "receivers MUST always treat these as zero"; Reserved
+         * is "ignored on receive (except for CRC calculation)". (An FPDU above the MULPDU's range
+         * may be longer than the pointer can say.)
+         */
+        uint16_t ptr = get_be16(buf + at + 2) & 0xfffcu;
+        if (ptr != (uint16_t)(at < lead ? 0 : at - lead))
+            return false;
+    }
+    return true;
+}
+
+/* Moves the ULPDU's octets together. at: where it starts, mark: where the next marker stands. */
+static void take_markers_out(uint8_t *buf, size_t at, size_t mark, size_t ulpdu_len)
+{
+    size_t to = at;
+    while (ulpdu_len > 0) {
+        size_t n = mark - at < ulpdu_len ? mark - at : ulpdu_len;
+        if (to != at)
+            memmove(buf + to, buf + at, n);
+        to += n;
+        at += n + MPA_MARKER_LEN;
+        mark += MPA_MARKER_EVERY;
+        ulpdu_len -= n;
+    }
+}
+
+ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t *buf, size_t len,
                         struct mpa_fpdu *out, size_t *need)
 {
-    if (framing->markers)
-        return -ENOTSUP;
-    if (len < MPA_HDR_LEN) {
-        *need = MPA_FPDU_MIN;
-        return -EAGAIN;
-    }
-    size_t ulpdu_len = get_be16(buf);
-    size_t total = mpa_fpdu_len(ulpdu_len);
-    if (len < total) {
+    /*
+     * RFC 5044 6: "The ULPDU Length field (see Section 4) MUST be used to determine if the entire
+     * FPDU is present before forwarding the ULPDU to DDP."
+     */
+    size_t lead = leading(framing, pos);
+    size_t total = mpa_fpdu_expect(framing, pos, buf, len);
+    if (len < lead + MPA_HDR_LEN || len < total) {
         *need = total;
         return -EAGAIN;
     }
+    /* RFC 5044 4.4: "If not, the receiver MUST treat the FPDU as an invalid FPDU." */
     if (framing->crc) {
         uint32_t crc = crc32c_final(crc32c_update(CRC32C_INIT, buf, total - MPA_CRC_LEN));
         if (crc != get_le32(buf + total - MPA_CRC_LEN))
             return -EBADMSG;
     }
-    out->ulpdu = buf + MPA_HDR_LEN;
+    size_t ulpdu_len = get_be16(buf + lead);
+    if (SW_UNLIKELY(framing->markers)) {
+        size_t first = mpa_marker_first(pos);
+        if (!markers_agree(buf, total, first, lead))
+            return -EILSEQ;
+        /* RFC 5044 4.3: "MUST pass the ULPDU data and the ULPDU Length to DDP and not the Markers". */
+        take_markers_out(buf, lead + MPA_HDR_LEN, lead ? MPA_MARKER_EVERY : first, ulpdu_len);
+    }
+    out->ulpdu = buf + lead + MPA_HDR_LEN;
     out->ulpdu_len = ulpdu_len;
     return (ssize_t)total;
 }
@@ -56,7 +131,7 @@ uint32_t mpa_fpdu_begin(uint8_t *hdr, size_t ulpdu_len)
 size_t mpa_fpdu_end(const struct mpa_framing *framing, uint8_t *trailer, size_t ulpdu_len,
                     uint32_t crc_state)
 {
-    SW_CHECK(!framing->markers, "markers are not implemented");
+    SW_CHECK(!framing->markers, "an FPDU with markers is put together by mpa_marked_*");
     size_t pad = mpa_pad_len(ulpdu_len);
     memset(trailer, 0, pad + MPA_CRC_LEN);
     if (framing->crc)

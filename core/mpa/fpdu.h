@@ -4,6 +4,9 @@
  *      0         2                       2+len        +pad        +4
  *      | length  | ULPDU                 | 0..3 zeros | CRC32C LE |
  *
+ * If the receiver wants them, a marker of four octets stands at every 512th octet of the stream,
+ * counted from the first FPDU's first octet, wherever that falls between those above.
+ *
  * Receive path: transport -> [mpa] -> ddp -> rdmap -> stream.
  */
 #ifndef SW_MPA_FPDU_H
@@ -29,6 +32,14 @@
 #define MPA_ULPDU_MAX 65535u /* what the length field can say: accepted on receive */
 #define MPA_FPDU_MAX (MPA_HDR_LEN + MPA_ULPDU_MAX + MPA_TRAILER_MAX)
 
+#define MPA_MARKER_LEN 4u
+/* RFC 5044 4.3: "at every 512th octet of the TCP octet stream thereafter". */
+#define MPA_MARKER_EVERY 512u
+#define MPA_MARKER_GAP (MPA_MARKER_EVERY - MPA_MARKER_LEN) /* other octets between two of them */
+/* The most that len octets grow to when markers are put between them, and one before them. */
+#define MPA_MARKED_MAX(len) ((len) + MPA_MARKER_LEN * ((len) / MPA_MARKER_GAP + 1u))
+#define MPA_FPDU_MARKED_MAX MPA_MARKED_MAX(MPA_FPDU_MAX)
+
 static inline size_t mpa_pad_len(size_t ulpdu_len)
 {
     return (4u - ((MPA_HDR_LEN + ulpdu_len) & 3u)) & 3u;
@@ -41,15 +52,16 @@ static inline size_t mpa_fpdu_len(size_t ulpdu_len)
 }
 
 /*
- * The largest ULPDU whose FPDU fits one segment of emss octets, without markers: RFC 5044 section
- * 4.5, EMSS - (6 + EMSS mod 4), kept within MPA_MULPDU_MIN..MPA_MULPDU_MAX.
+ * The largest ULPDU whose FPDU fits one segment of emss octets: EMSS - (6 + EMSS mod 4), with
+ * markers EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4), kept within
+ * MPA_MULPDU_MIN..MPA_MULPDU_MAX.
  */
-size_t mpa_mulpdu(size_t emss);
+size_t mpa_mulpdu(size_t emss, bool markers);
 
 /* What the startup negotiated for one direction. */
 struct mpa_framing {
     bool crc;     /* check (receive) or generate (send); the field is always present */
-    bool markers; /* a marker every 512 octets; not implemented: must be false */
+    bool markers; /* a marker every 512 octets */
 };
 
 struct mpa_fpdu {
@@ -58,24 +70,43 @@ struct mpa_fpdu {
 };
 
 /*
+ * In what follows pos is where the FPDU starts in the direction's octets, those of the first FPDU
+ * (and its leading marker) being 0, 1, …; it is not looked at without markers. Only its remainder
+ * by 512 matters, so that it may wrap.
+ */
+
+/* Octets of the whole FPDU with its markers. One that stands before the next FPDU is that one's. */
+size_t mpa_fpdu_wire_len(const struct mpa_framing *framing, uint64_t pos, size_t ulpdu_len);
+
+/*
+ * How long the FPDU is that buf begins with, or, if its length field is not there yet, how long it
+ * is at least.
+ */
+size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf,
+                       size_t len);
+
+/*
  * Finds one FPDU at the start of buf. The whole FPDU must be there before anything is passed up
  * (ULPDU_Length decides completeness; segmentation of the input never does, RFC 5044 section 6),
  * and its CRC is checked first when framing->crc (section 4.4: an FPDU that fails is invalid;
  * section 8, code 2: nothing more is delivered on this half connection, which is the caller's to
  * keep). Without framing->crc the CRC field "MUST be considered valid regardless of its contents"
- * (section 7.1.1). Pad octets are covered by the CRC and otherwise ignored.
+ * (section 7.1.1). Pad octets are covered by the CRC and otherwise ignored. Each marker has to
+ * point to the FPDU's length field (section 8, code 3).
  *
- * buf is not changed; it is mutable so that the ULPDU may be, and so that markers could be taken
- * out in place.
+ * With markers the ULPDU's octets are moved together in buf, towards its start: an FPDU with
+ * markers can be decoded once only. Otherwise buf is not changed.
  *
  * Returns octets used (> 0) with *out filled in; -EAGAIN if more octets are needed, *need then
  * being how many buf must hold in all before another call can make progress (at least len + 1,
- * never more than the FPDU's length); -EBADMSG for a bad CRC; -ENOTSUP if framing->markers. *out is
- * written only on success, *need only with -EAGAIN. Takes no lock, keeps no state; any thread,
- * signal handlers too.
+ * never more than the FPDU's length); -EBADMSG for a bad CRC; -EILSEQ for a marker that does not
+ * agree with the length fields. *out is written only on success, *need only with -EAGAIN, buf is
+ * changed only on success. Takes no lock, keeps no state; any thread, signal handlers too.
  */
-ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint8_t *buf, size_t len,
+ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t *buf, size_t len,
                         struct mpa_fpdu *out, size_t *need) SW_MUST;
+
+/* ---- sending without markers: the parts may lie anywhere ---- */
 
 /*
  * Writes ULPDU_Length (ulpdu_len <= MPA_ULPDU_MAX) at hdr (2 octets) and returns the CRC state over
@@ -91,5 +122,27 @@ uint32_t mpa_fpdu_begin(uint8_t *hdr, size_t ulpdu_len);
  */
 size_t mpa_fpdu_end(const struct mpa_framing *framing, uint8_t *trailer, size_t ulpdu_len,
                     uint32_t crc_state);
+
+/* ---- sending with markers: the parts are copied ---- */
+
+/* An FPDU that is being put together. */
+struct mpa_marked {
+    bool crc_on;
+    uint32_t crc;       /* state over all that was put out so far */
+    uint32_t to_marker; /* octets until the next marker is due, 0: before the next octet */
+    uint32_t since;     /* octets since the start of the length field, markers counted */
+    uint32_t ulpdu_len;
+};
+
+/*
+ * begin puts out the length field, put the ULPDU's octets (in all ulpdu_len of them), end the pad
+ * and the CRC; each with the markers that are due before these octets. They return octets written,
+ * for len octets at most MPA_MARKED_MAX(len), end at most MPA_TRAILER_MAX + MPA_MARKER_LEN, begin
+ * at most MPA_HDR_LEN + MPA_MARKER_LEN. src and dst do not overlap.
+ */
+size_t mpa_marked_begin(struct mpa_marked *m, const struct mpa_framing *framing, uint64_t pos,
+                        uint8_t *dst, size_t ulpdu_len);
+size_t mpa_marked_put(struct mpa_marked *m, uint8_t *dst, const void *src, size_t len);
+size_t mpa_marked_end(struct mpa_marked *m, uint8_t *dst);
 
 #endif

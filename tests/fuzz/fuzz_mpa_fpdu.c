@@ -1,8 +1,9 @@
 /*
- * Fuzz target: FPDU framing (RFC 5044 section 4). The first octet picks CRC and how the rest is
- * turned into FPDUs: taken as it is, or as ULPDUs to be sent. What must hold: a frame is never
- * larger than what is there; `need` is reachable and true; how the octets are cut into pieces
- * changes nothing; what was sent is received.
+ * Fuzz target: FPDU framing (RFC 5044 section 4). The first octet picks CRC, markers (two more octets
+ * say then where the stream stands, just before 2^32) and how the rest is turned into FPDUs: taken
+ * as it is, or as ULPDUs to be sent. What must hold: a frame is never larger than what is there;
+ * `need` is reachable and true; how the octets are cut into pieces changes nothing; what was sent
+ * is received.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -13,6 +14,9 @@
 #include "core/mpa/fpdu.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Where in the stream the next FPDU starts. */
+static uint64_t pos;
 
 static void must(int cond)
 {
@@ -30,16 +34,20 @@ static ssize_t decode(const struct mpa_framing *framing, const uint8_t *data, si
     if (len > 0)
         memcpy(buf, data, len);
     *need = 0;
-    ssize_t r = mpa_fpdu_decode(framing, buf, len, &f, need);
-    must(len == 0 || memcmp(buf, data, len) == 0);
+    ssize_t r = mpa_fpdu_decode(framing, pos, buf, len, &f, need);
+    must(len == 0 || (r > 0 && framing->markers) || memcmp(buf, data, len) == 0);
+    must(mpa_fpdu_expect(framing, pos, data, len) >= MPA_FPDU_MIN);
     if (r > 0) {
         must((size_t)r <= len && r % 4 == 0);
-        must(f.ulpdu == buf + MPA_HDR_LEN && (size_t)r == mpa_fpdu_len(f.ulpdu_len));
+        must(f.ulpdu >= buf + MPA_HDR_LEN && f.ulpdu + f.ulpdu_len + MPA_CRC_LEN <= buf + r);
+        must((size_t)r == mpa_fpdu_wire_len(framing, pos, f.ulpdu_len));
         *ulpdu_len = f.ulpdu_len;
     } else {
         must(f.ulpdu == NULL && f.ulpdu_len == SIZE_MAX);
-        must(r == -EAGAIN ? *need > len && *need <= MPA_FPDU_MAX : r == -EBADMSG);
+        must(r == -EAGAIN ? *need > len && *need <= MPA_FPDU_MARKED_MAX
+                          : r == -EBADMSG || r == -EILSEQ);
         must(r != -EBADMSG || framing->crc);
+        must(r != -EILSEQ || framing->markers);
     }
     free(buf);
     return r;
@@ -57,13 +65,14 @@ static void receive(const struct mpa_framing *framing, const uint8_t *data, size
             return;
         }
         /* The same verdict from exactly its octets, and none from fewer. */
-        size_t len = mpa_fpdu_len((size_t)data[0] << 8 | data[1]);
+        size_t len = mpa_fpdu_expect(framing, pos, data, size);
         must(decode(framing, data, len, &other, &need) == r);
         must(decode(framing, data, len - 1, &other, &need) == -EAGAIN && need == len);
         if (r < 0)
             return;
         must(ulpdu_len == other && (size_t)r == len);
         data += r;
+        pos += (uint64_t)r;
         size -= (size_t)r;
     }
 }
@@ -89,14 +98,46 @@ static void send_and_receive(const struct mpa_framing *framing, const uint8_t *d
     free(fpdu);
 }
 
+/* The same with markers, and the FPDU as long as announced. */
+static void send_and_receive_marked(const struct mpa_framing *framing, const uint8_t *data,
+                                    size_t size)
+{
+    size_t len = size < MPA_MULPDU_MAX ? size : MPA_MULPDU_MAX, got = 0, need, n;
+    size_t want = mpa_fpdu_wire_len(framing, pos, len);
+    uint8_t *fpdu = malloc(want);
+    struct mpa_marked m;
+    must(fpdu != NULL);
+    n = mpa_marked_begin(&m, framing, pos, fpdu, len);
+    n += mpa_marked_put(&m, fpdu + n, data, len / 3);
+    n += mpa_marked_put(&m, fpdu + n, data + len / 3, len - len / 3);
+    n += mpa_marked_end(&m, fpdu + n);
+    must(n == want);
+    must(decode(framing, fpdu, n, &got, &need) == (ssize_t)n && got == len);
+    struct mpa_fpdu f;
+    must(mpa_fpdu_decode(framing, pos, fpdu, n, &f, &need) == (ssize_t)n);
+    must(memcmp(f.ulpdu, data, len) == 0);
+    free(fpdu);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < 2)
+    if (size < 4)
         return 0;
-    struct mpa_framing framing = { .crc = (data[0] & 1) != 0, .markers = false };
-    if (data[0] & 2)
-        send_and_receive(&framing, data + 1, size - 1);
+    struct mpa_framing framing = { .crc = (data[0] & 1) != 0, .markers = (data[0] & 4) != 0 };
+    bool send = (data[0] & 2) != 0;
+    data++;
+    size--;
+    pos = 0;
+    if (framing.markers) {
+        pos = 0xffff0000u + (((uint64_t)data[0] << 8 | data[1]) & ~3ull);
+        data += 2;
+        size -= 2;
+    }
+    if (!send)
+        receive(&framing, data, size);
+    else if (framing.markers)
+        send_and_receive_marked(&framing, data, size);
     else
-        receive(&framing, data + 1, size - 1);
+        send_and_receive(&framing, data, size);
     return 0;
 }

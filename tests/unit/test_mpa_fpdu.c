@@ -1,5 +1,5 @@
 /*
- * FPDU framing without markers: RFC 5044 sections 3, 4 and 8.
+ * FPDU framing without markers: RFC 5044 sections 3, 4 and 8. (With markers: test_mpa_marker.c.)
  */
 #include "core/mpa/fpdu.h"
 
@@ -83,7 +83,7 @@ Test(mpa_fpdu, figures_5_and_6_without_markers_decode)
         struct mpa_fpdu f;
         size_t need;
         memcpy(buf, vectors[v].octets, sizeof(buf));
-        cr_assert_eq(mpa_fpdu_decode(&crc_on, buf, sizeof(buf), &f, &need), 48, "%s",
+        cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, sizeof(buf), &f, &need), 48, "%s",
                      vectors[v].name);
         cr_assert_eq(f.ulpdu_len, 42u);
         cr_assert_eq(f.ulpdu[0], 0x41);
@@ -134,7 +134,7 @@ static void roundtrip(uint8_t *buf, size_t ulpdu_len)
             cr_assert_eq(buf[MPA_HDR_LEN + ulpdu_len + i], 0, "the pad must be zero");
         if (!crc)
             cr_assert_eq(get_le32(buf + len - 4), 0u);
-        cr_assert_eq(mpa_fpdu_decode(fr, buf, len, &f, &need), (ssize_t)len);
+        cr_assert_eq(mpa_fpdu_decode(fr, 0, buf, len, &f, &need), (ssize_t)len);
         check_ulpdu(&f, buf, ulpdu_len);
     }
 }
@@ -162,7 +162,7 @@ Test(mpa_fpdu, every_truncation_asks_for_more_and_says_how_much)
             memcpy(part, whole, cut);
             struct mpa_fpdu f = { .ulpdu = whole, .ulpdu_len = 77 };
             size_t need = 0;
-            cr_assert_eq(mpa_fpdu_decode(&crc_on, part, cut, &f, &need), -EAGAIN);
+            cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, part, cut, &f, &need), -EAGAIN);
             cr_assert_eq(need, cut < MPA_HDR_LEN ? MPA_FPDU_MIN : total, "cut %zu of %zu", cut,
                          total);
             cr_assert(need > cut && need <= total);
@@ -184,7 +184,7 @@ Test(mpa_fpdu, one_octet_at_a_time_yields_the_fpdus_one_by_one)
         in[have++] = stream[i];
         struct mpa_fpdu f;
         size_t need;
-        ssize_t n = mpa_fpdu_decode(&crc_on, in, have, &f, &need);
+        ssize_t n = mpa_fpdu_decode(&crc_on, 0, in, have, &f, &need);
         if (n == -EAGAIN)
             continue;
         cr_assert_eq(n, (ssize_t)have, "an FPDU ended before the octet that completes it");
@@ -205,7 +205,7 @@ Test(mpa_fpdu, several_fpdus_in_one_buffer_are_told_apart)
     for (size_t n = 0; n < 20; n++) {
         struct mpa_fpdu f;
         size_t need;
-        ssize_t used = mpa_fpdu_decode(&crc_on, stream + at, end - at, &f, &need);
+        ssize_t used = mpa_fpdu_decode(&crc_on, 0, stream + at, end - at, &f, &need);
         cr_assert_eq(used, (ssize_t)mpa_fpdu_len(n));
         check_ulpdu(&f, stream + at, n);
         at += (size_t)used;
@@ -222,14 +222,14 @@ Test(mpa_fpdu, any_flipped_bit_is_a_bad_crc_or_another_length)
     size_t len = encode(&crc_on, buf, ULPDU);
     for (size_t bit = 0; bit < len * 8; bit++) {
         buf[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        ssize_t n = mpa_fpdu_decode(&crc_on, buf, len, &f, &need);
+        ssize_t n = mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need);
         if (bit < 16 && mpa_fpdu_len(get_be16(buf)) > len)
             cr_assert_eq(n, -EAGAIN, "a longer FPDU is not complete yet");
         else
             cr_assert_eq(n, -EBADMSG, "bit %zu", bit);
         buf[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    cr_assert_eq(mpa_fpdu_decode(&crc_on, buf, len, &f, &need), (ssize_t)len);
+    cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need), (ssize_t)len);
 }
 
 Test(mpa_fpdu, a_bad_crc_leaves_the_result_alone)
@@ -238,7 +238,7 @@ Test(mpa_fpdu, a_bad_crc_leaves_the_result_alone)
     size_t len = encode(&crc_on, buf, 20), need = 5;
     struct mpa_fpdu f = { .ulpdu = NULL, .ulpdu_len = 3 };
     buf[len - 1] ^= 0x80;
-    cr_assert_eq(mpa_fpdu_decode(&crc_on, buf, len, &f, &need), -EBADMSG);
+    cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need), -EBADMSG);
     cr_assert(f.ulpdu == NULL && f.ulpdu_len == 3 && need == 5);
 }
 
@@ -255,11 +255,11 @@ Test(mpa_fpdu, without_crc_any_crc_field_is_good)
     static const uint32_t garbage[] = { 0, 1, 0xffffffff, 0xdeadbeef };
     for (size_t i = 0; i < SW_ARRAY_LEN(garbage); i++) {
         put_le32(buf + len - 4, garbage[i]);
-        cr_assert_eq(mpa_fpdu_decode(&crc_off, buf, len, &f, &need), (ssize_t)len);
+        cr_assert_eq(mpa_fpdu_decode(&crc_off, 0, buf, len, &f, &need), (ssize_t)len);
         check_ulpdu(&f, buf, 21);
     }
     put_le32(buf + len - 4, 0);
-    cr_assert_eq(mpa_fpdu_decode(&crc_on, buf, len, &f, &need), -EBADMSG,
+    cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need), -EBADMSG,
                  "a zero field is not good for a receiver that checks");
 }
 
@@ -273,9 +273,9 @@ Test(mpa_fpdu, a_nonzero_pad_with_a_good_crc_is_accepted)
         size_t len = encode(&crc_on, buf, ulpdu);
         memset(buf + MPA_HDR_LEN + ulpdu, 0xa5, mpa_pad_len(ulpdu));
         if (mpa_pad_len(ulpdu) > 0)
-            cr_assert_eq(mpa_fpdu_decode(&crc_on, buf, len, &f, &need), -EBADMSG);
+            cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need), -EBADMSG);
         set_crc(buf, len);
-        cr_assert_eq(mpa_fpdu_decode(&crc_on, buf, len, &f, &need), (ssize_t)len);
+        cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need), (ssize_t)len);
         check_ulpdu(&f, buf, ulpdu);
     }
 }
@@ -286,7 +286,7 @@ Test(mpa_fpdu, the_buffer_is_not_changed)
     size_t len = encode(&crc_on, buf, 222), need;
     struct mpa_fpdu f;
     memcpy(before, buf, len);
-    cr_assert_eq(mpa_fpdu_decode(&crc_on, buf, len, &f, &need), (ssize_t)len);
+    cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need), (ssize_t)len);
     cr_assert_arr_eq(buf, before, len);
 }
 
@@ -303,18 +303,8 @@ Test(mpa_fpdu, mulpdu_follows_the_formula_within_its_range)
         { (size_t)-1, 64768 },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(row); i++)
-        cr_assert_eq(mpa_mulpdu(row[i].emss), row[i].mulpdu, "EMSS %zu: %zu", row[i].emss,
-                     mpa_mulpdu(row[i].emss));
+        cr_assert_eq(mpa_mulpdu(row[i].emss, false), row[i].mulpdu, "EMSS %zu: %zu", row[i].emss,
+                     mpa_mulpdu(row[i].emss, false));
     for (size_t emss = 140; emss < 66000; emss++)
-        cr_assert_leq(mpa_fpdu_len(mpa_mulpdu(emss)), emss, "EMSS %zu", emss);
-}
-
-Test(mpa_fpdu, markers_are_refused_rather_than_misread)
-{
-    struct mpa_framing markers = { .crc = true, .markers = true };
-    uint8_t buf[64];
-    struct mpa_fpdu f;
-    size_t need;
-    size_t len = encode(&crc_on, buf, 20);
-    cr_assert_eq(mpa_fpdu_decode(&markers, buf, len, &f, &need), -ENOTSUP);
+        cr_assert_leq(mpa_fpdu_len(mpa_mulpdu(emss, false)), emss, "EMSS %zu", emss);
 }
