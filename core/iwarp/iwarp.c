@@ -25,12 +25,9 @@ const struct endpoint_ops iwarp_endpoint_ops = {
 
 int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
 {
-    if (cfg->tx.markers || cfg->rx.markers)
-        return -EINVAL;
     if (cfg->mulpdu < MPA_MULPDU_MIN || cfg->mulpdu > MPA_MULPDU_MAX)
         return -EINVAL;
-    if (cfg->in_cap < MPA_FPDU_MAX || cfg->out_cap < MPA_FPDU_MAX + 512 || cfg->send_max == 0 ||
-        cfg->send_max > UINT32_MAX)
+    if (cfg->in_cap < iwarp_in_min(cfg) || cfg->out_cap < MPA_FPDU_MAX + 512 || cfg->send_max == 0 || cfg->send_max > UINT32_MAX)
         return -EINVAL;
     if (cfg->rtr != 0 && cfg->rtr != MPA_RTR_SEND && cfg->rtr != MPA_RTR_WRITE &&
         cfg->rtr != MPA_RTR_READ)
@@ -48,11 +45,11 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
     for (unsigned qn = 0; qn < RDMAP_QN_MAX; qn++)
         ep->rx.msn[qn] = ep->tx.msn[qn] = 1;
     /*
-     * RFC 5044 section 7.1.2 rule 4: the responder sends no FPDU before it has received one; the
-     * initiator may send at once. RFC 6581 section 9.2 makes the initiator's first one an RTR when
-     * that was agreed.
+     * RFC 5044 7.1.2 rule 4: "MPA Responder mode implementations MUST receive and validate at least
+     * one FPDU before sending any FPDUs or Markers". The initiator may send at once; RFC 6581
+     * section 9.2 makes its first one an RTR when that was agreed.
      */
-    atomic_store_explicit(&ep->state, cfg->initiator ? IWARP_FULL : IWARP_WAIT_RTR,
+    atomic_store_explicit(&ep->state, cfg->initiator || cfg->ready ? IWARP_FULL : IWARP_WAIT_RTR,
                           memory_order_release);
     if (cfg->initiator && cfg->rtr)
         iwarp_tx_rtr(ep);

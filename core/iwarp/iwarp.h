@@ -41,12 +41,16 @@
 
 struct iwarp_cfg {
     bool initiator;
-    struct mpa_framing tx, rx; /* no markers: the startup must not agree to them */
+    struct mpa_framing tx, rx; /* with tx.markers payload is copied into out_buf when it is posted */
     uint8_t rtr;         /* MPA_RTR_* the initiator sends first; 0: none, its ULP speaks first */
     uint16_t ird, ord;   /* clamped to IWARP_IRD_MAX, IWARP_ORD_MAX */
     size_t mulpdu;       /* largest ULPDU to send, MPA_MULPDU_MIN..MPA_MULPDU_MAX */
     size_t send_max;     /* largest Send message, both ways (header included) */
-    uint8_t *in_buf;     /* staging for received octets; in_cap at least MPA_FPDU_MAX */
+    bool ready;          /* responder: the initiator is known to be in full operation (the frame of
+                            MPA_DIALECT_RTR_FRAME came), an FPDU need not be waited for */
+    bool aligned;        /* iovecs end where frames do, as iwarp_out_segment wants them */
+    uint8_t *in_buf;     /* staging for received octets; in_cap at least MPA_FPDU_MAX, with
+                            rx.markers MPA_FPDU_MARKED_MAX */
     size_t in_cap;       /* with send_max more Sends of several segments are taken; without they are
                             refused with Terminate DDP untagged "no buffer" */
     uint8_t *out_buf;    /* rest of a message cut by a full pipe, gathering of many small pieces,
@@ -88,7 +92,7 @@ struct iwarp_ep;     /* below; fields are private to iwarp/ */
  * Ready to exchange FPDUs: the startup is over (mpa/startup.h). An initiator with cfg->rtr has its
  * RTR queued for out() at once: a zero-length Send, Write or Read (RFC 6581 section 9.2). Copies
  * cfg; the buffers stay borrowed. Regions are then added with ddp_stags_add(&ep->stags, ...).
- * -EINVAL for sizes outside what struct iwarp_cfg says, markers, or an unknown RTR kind.
+ * -EINVAL for sizes outside what struct iwarp_cfg says, or an unknown RTR kind.
  */
 int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg) SW_MUST;
 
@@ -198,6 +202,17 @@ bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
  * batch is dropped: 0.
  */
 size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len);
+/*
+ * The same, but of the frames that are there only as many whole ones as seg octets hold (at least
+ * one): what is to go into one TCP segment. Needs cfg.aligned. What iwarp_out_join has joined comes
+ * as a whole.
+ */
+size_t iwarp_out_segment(struct iwarp_ep *ep, size_t seg, const struct iovec **iov, size_t *len);
+/*
+ * The TCP segments' size has changed: the largest ULPDU of messages posted from now on, kept within
+ * its range.
+ */
+void iwarp_set_mulpdu(struct iwarp_ep *ep, size_t mulpdu);
 /* n octets went out. Statistics count here. */
 void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
 /*
@@ -264,6 +279,7 @@ struct iwarp_ep {
         size_t tail;     /* first free octet */
         size_t hold;     /* octets below are released; hold < head: some event's data is not */
         size_t last_end; /* end of the last event's data: released up to here means up to head */
+        uint64_t pos;    /* where head is in the octets of this direction: for the markers */
         bool in_message; /* a message of several segments is unfinished: */
         size_t part_at;  /* untagged: where its octets are so far, joined; 0: nowhere */
         uint8_t msg_opcode;
@@ -277,10 +293,11 @@ struct iwarp_ep {
         struct iovec iov[IWARP_OUT_IOV];
         struct iwarp_out_frame frame[IWARP_OUT_FRAMES];
         /* Headers and trailers in a row, so that a trailer and the next header are one iovec. */
-        uint8_t scratch[IWARP_OUT_FRAMES * (IWARP_HDR_MAX + 8) + 32];
+        uint8_t scratch[IWARP_OUT_FRAMES * (IWARP_HDR_MAX + 16) + 32];
         uint32_t scratch_used;
         uint32_t iov_n, iov_first, frame_n, frame_first;
         uint32_t sent, queued;      /* octets of the batch */
+        uint64_t pos;               /* where the batch starts in the octets of this direction */
         uint32_t msn[RDMAP_QN_MAX]; /* next to use, per queue */
         size_t out_used;            /* octets of out_buf in use, ... */
         uint32_t out_end;           /* ... by frames up to this octet of the batch */

@@ -15,19 +15,21 @@
 #include "core/iwarp/iwarp_impl.h"
 
 /* Segments of a full message, their splits of pieces and scratch runs must fit an empty batch. */
-_Static_assert(IWARP_PIECES_MAX + 2 * IWARP_POST_FRAMES + 1 <= IWARP_POST_IOV,
+_Static_assert(IWARP_PIECES_MAX + 3 * IWARP_POST_FRAMES <= IWARP_POST_IOV,
                "one message fits a batch");
 _Static_assert(MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + IWARP_ULP_HDR_MAX <= IWARP_HDR_MAX &&
                RDMAP_READ_HDR_LEN <= IWARP_ULP_HDR_MAX, "a frame's headers");
 _Static_assert(sizeof(((struct iwarp_ep *)0)->tx.scratch) >=
-                   IWARP_POST_FRAMES * (IWARP_HDR_MAX + MPA_TRAILER_MAX) +
-                       (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX + MPA_TRAILER_MAX),
+                   IWARP_POST_FRAMES * (IWARP_HDR_MAX + MPA_TRAILER_MAX + 2 * MPA_MARKER_LEN) +
+                       (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX + MPA_TRAILER_MAX +
+                        2 * MPA_MARKER_LEN),
                "headers of a full batch and a Terminate");
 
 /* ---- frames come in ---- */
 
 static void batch_reset(struct iwarp_ep *ep)
 {
+    ep->tx.pos += ep->tx.sent;
     ep->tx.scratch_used = 0;
     ep->tx.iov_n = ep->tx.iov_first = ep->tx.frame_n = ep->tx.frame_first = 0;
     ep->tx.sent = ep->tx.queued = 0;
@@ -52,14 +54,20 @@ static void put_iov(struct iwarp_ep *ep, void *p, size_t len)
     ep->tx.queued += (uint32_t)len;
 }
 
-/* The next len octets of scratch: one iovec with what lies just before them if that is scratch. */
+/*
+ * The next len octets of scratch: one iovec with what lies just before them if that is scratch, and
+ * of the same frame where iovecs end with frames.
+ */
 static void put_scratch(struct iwarp_ep *ep, size_t len)
 {
+    uint32_t frame = ep->tx.frame_n > 0 ? ep->tx.frame[ep->tx.frame_n - 1].end : 0;
+    bool join = !ep->cfg.aligned || ep->tx.queued > frame;
+
     uint8_t *p = ep->tx.scratch + ep->tx.scratch_used;
     struct iovec *last = ep->tx.iov_n > ep->tx.iov_first ? &ep->tx.iov[ep->tx.iov_n - 1] : NULL;
 
     ep->tx.scratch_used += (uint32_t)len;
-    if (last && in_scratch(ep, last->iov_base) && (uint8_t *)last->iov_base + last->iov_len == p) {
+    if (last && join && in_scratch(ep, last->iov_base) && (uint8_t *)last->iov_base + last->iov_len == p) {
         last->iov_len += len;
         ep->tx.queued += (uint32_t)len;
     } else {
@@ -67,8 +75,8 @@ static void put_scratch(struct iwarp_ep *ep, size_t len)
     }
 }
 
-void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
-                 const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len)
+static void put_frame(struct iwarp_ep *ep, const struct ddp_segment *seg, const void *ulp_hdr,
+                      size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
     uint8_t *hdr = ep->tx.scratch + ep->tx.scratch_used;
     size_t hdr_len = MPA_HDR_LEN + ddp_segment_encode(seg, hdr + MPA_HDR_LEN);
@@ -91,6 +99,47 @@ void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *se
     }
     put_scratch(ep,
                 mpa_fpdu_end(&ep->cfg.tx, ep->tx.scratch + ep->tx.scratch_used, ulpdu_len, crc));
+}
+
+/*
+ * With markers: they may stand anywhere, also in headers, so the payload goes by copy. The CRC is run
+ * over the copy.
+ */
+static void put_frame_marked(struct iwarp_ep *ep, const struct ddp_segment *seg,
+                             const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src,
+                             size_t len)
+{
+    uint8_t hdr[DDP_UNTAGGED_HDR_LEN + TERM_MAX];
+    size_t hdr_len = ddp_segment_encode(seg, hdr), n = 0;
+    uint8_t *to = ep->tx.scratch + ep->tx.scratch_used;
+    struct mpa_marked m;
+    void *p;
+
+    if (ulp_hdr_len)
+        memcpy(hdr + hdr_len, ulp_hdr, ulp_hdr_len);
+    hdr_len += ulp_hdr_len;
+    n = mpa_marked_begin(&m, &ep->cfg.tx, ep->tx.pos + ep->tx.queued, to, hdr_len + len);
+    put_scratch(ep, n + mpa_marked_put(&m, to + n, hdr, hdr_len));
+    to = ep->cfg.out_buf + ep->tx.out_used;
+    n = 0;
+    for (size_t l; len > 0 && (l = iov_iter_next(src, len, &p)) > 0; len -= l)
+        n += mpa_marked_put(&m, to + n, p, l);
+    SW_CHECK(n <= ep->cfg.out_cap - ep->tx.out_used, "%zu octets, %zu used", n, ep->tx.out_used);
+    if (n > 0) {
+        put_iov(ep, to, n);
+        ep->tx.out_used += n;
+        ep->tx.out_end = ep->tx.queued;
+    }
+    put_scratch(ep, mpa_marked_end(&m, ep->tx.scratch + ep->tx.scratch_used));
+}
+
+void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
+                 const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len)
+{
+    if (SW_UNLIKELY(ep->cfg.tx.markers))
+        put_frame_marked(ep, seg, ulp_hdr, ulp_hdr_len, src, len);
+    else
+        put_frame(ep, seg, ulp_hdr, ulp_hdr_len, src, len);
     ep->tx.frame[ep->tx.frame_n++] = (struct iwarp_out_frame){
         .end = ep->tx.queued,
         .scratch_end = (uint16_t)ep->tx.scratch_used,
@@ -121,6 +170,23 @@ size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
     *iov = ep->tx.iov + ep->tx.iov_first;
     *len = ep->tx.queued - ep->tx.sent;
     return ep->tx.iov_n - ep->tx.iov_first;
+}
+
+size_t iwarp_out_segment(struct iwarp_ep *ep, size_t seg, const struct iovec **iov, size_t *len)
+{
+    size_t n = iwarp_out(ep, iov, len), sum = 0, i;
+    uint32_t k = ep->tx.frame_first;
+
+    SW_CHECK(ep->cfg.aligned, "not set up for this");
+    if (n == 0 || *len <= seg)
+        return n;
+    while (k + 1 < ep->tx.frame_n && ep->tx.frame[k + 1].end - ep->tx.sent <= seg)
+        k++;
+    *len = ep->tx.frame[k].end - ep->tx.sent;
+    for (i = 0; sum < *len; i++)
+        sum += (*iov)[i].iov_len;
+    *len = sum; /* (more than that if iwarp_out_join has made one piece of the frames) */
+    return i;
 }
 
 static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)

@@ -8,6 +8,7 @@
  * Only the first error counts (section 7.1 item 4), from whichever side; "failed" decides who was
  * first.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "core/base/trace.h"
@@ -45,9 +46,11 @@ void iwarp_fail(struct iwarp_ep *ep, struct term_code code)
     fail(ep, &t, heard_valid_fpdu(ep));
 }
 
-void iwarp_fail_crc(struct iwarp_ep *ep)
+void iwarp_fail_fpdu(struct iwarp_ep *ep, int err)
 {
-    iwarp_fail(ep, (struct term_code){ TERM_LAYER_LLP, 0, TERM_MPA_CRC });
+    /* RFC 5044 8: codes 2 and 3. */
+    iwarp_fail(ep, (struct term_code){ TERM_LAYER_LLP, 0,
+                                       err == -EILSEQ ? TERM_MPA_MARKER : TERM_MPA_CRC });
 }
 
 void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len)

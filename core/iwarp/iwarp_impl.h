@@ -46,8 +46,8 @@ static inline uint8_t iwarp_state_load(const struct iwarp_ep *ep)
 /* An error on this received segment: Terminate with the headers RFC 5040 Figure 10 asks for. */
 void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
                         uint8_t etype, uint8_t code);
-/* A frame whose CRC is wrong. */
-void iwarp_fail_crc(struct iwarp_ep *ep);
+/* A frame that is no valid FPDU: err is mpa_fpdu_decode's. */
+void iwarp_fail_fpdu(struct iwarp_ep *ep, int err);
 /* A ULPDU shorter than the DDP header it announces. */
 void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len);
 /* A Read under way whose source was revoked; send side. off octets were answered. */
@@ -66,9 +66,21 @@ static inline bool iwarp_batch_empty(const struct iwarp_ep *ep)
     return ep->tx.queued == ep->tx.sent;
 }
 
+/* Staging holds one FPDU at least. */
+static inline size_t iwarp_in_min(const struct iwarp_cfg *cfg)
+{
+    return cfg->rx.markers ? MPA_FPDU_MARKED_MAX : MPA_FPDU_MAX;
+}
+
+/* Room that len octets of payload in n frames need in out_buf when markers are put in. */
+static inline size_t iwarp_marked_len(size_t len, size_t n)
+{
+    return len + MPA_MARKER_LEN * (len / MPA_MARKER_GAP + n);
+}
+
 /*
  * One FPDU into the batch: headers, the ULP's header (copied), the next len octets of src (not
- * copied), trailer. The caller has made sure of room.
+ * copied, but with markers), trailer. The caller has made sure of room.
  */
 void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
                  const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len);

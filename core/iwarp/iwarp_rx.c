@@ -112,8 +112,9 @@ size_t iwarp_in_need(const struct iwarp_ep *ep)
 
     if (staged == 0)
         return 0;
-    whole =
-        mpa_fpdu_len(staged >= MPA_HDR_LEN ? get_be16(ep->cfg.in_buf + ep->rx.head) : ULPDU_MIN);
+    whole = mpa_fpdu_expect(&ep->cfg.rx, ep->rx.pos, ep->cfg.in_buf + ep->rx.head, staged);
+    if (whole == 0)
+        whole = mpa_fpdu_wire_len(&ep->cfg.rx, ep->rx.pos, ULPDU_MIN);
     return whole > staged ? whole - staged : 0;
 }
 
@@ -422,7 +423,7 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
         return RX_FAILED;
     if ((uint64_t)s->ddp.mo + s->len > ep->cfg.send_max)
         return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG); /* RFC 5041 7.1 untagged 4 */
-    if (!whole && ep->cfg.in_cap < MPA_FPDU_MAX + MPA_HDR_LEN + ep->cfg.send_max)
+    if (!whole && ep->cfg.in_cap < iwarp_in_min(&ep->cfg) + MPA_HDR_LEN + ep->cfg.send_max)
         return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
     if (inv && s->ddp.last && !invalidate(ep, s->ddp.ulp_word))
         return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE);
@@ -563,12 +564,12 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         /* RFC 5041 7.1: "DDP MUST silently drop any subsequent incoming DDP Segments." */
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;
-        n = mpa_fpdu_decode(&ep->cfg.rx, 0, ep->cfg.in_buf + ep->rx.head,
+        n = mpa_fpdu_decode(&ep->cfg.rx, ep->rx.pos, ep->cfg.in_buf + ep->rx.head,
                             ep->rx.tail - ep->rx.head, &f, &need);
         if (n == -EAGAIN)
             return 0;
         if (SW_UNLIKELY(n < 0)) {
-            iwarp_fail_crc(ep);
+            iwarp_fail_fpdu(ep, (int)n);
             return -EPROTO;
         }
         r = rx_segment(ep, &f, ev);
@@ -576,6 +577,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
             return -EPROTO;
 
         ep->rx.head += (size_t)n;
+        ep->rx.pos += (uint64_t)n;
         ep->stats.rx_fpdus++;
         if (SW_UNLIKELY(state == IWARP_WAIT_RTR && iwarp_state_load(ep) == IWARP_WAIT_RTR))
             atomic_store_explicit(&ep->state, IWARP_FULL, memory_order_release);

@@ -5,8 +5,9 @@
  *   post_* -> [this file] -> iwarp_batch.c: frame, out -> (pipe) -> out_sent
  *
  * Payload is never copied here: the iovecs point to what was posted, and the CRC is run over it
- * where it lies. The exceptions use out_buf: messages in too many pieces, and Read Responses (the
- * peer may write to the region between our CRC and the pipe's copy, so they go out from a copy).
+ * where it lies. The exceptions use out_buf: messages in too many pieces, Read Responses (the peer
+ * may write to the region between our CRC and the pipe's copy, so they go out from a copy), and all
+ * payload when the peer wants markers.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,12 +17,27 @@
 #include "core/iwarp/iwarp_impl.h"
 #include "core/mpa/startup.h"
 
+/* The longest payload that out_buf takes. */
+static size_t copy_max(const struct iwarp_ep *ep)
+{
+    if (!ep->cfg.tx.markers)
+        return ep->cfg.out_cap;
+    return ep->cfg.out_cap - (iwarp_marked_len(ep->cfg.out_cap, IWARP_POST_FRAMES) - ep->cfg.out_cap);
+}
+
+void iwarp_set_mulpdu(struct iwarp_ep *ep, size_t mulpdu)
+{
+    ep->cfg.mulpdu = mulpdu < MPA_MULPDU_MIN   ? MPA_MULPDU_MIN
+                     : mulpdu > MPA_MULPDU_MAX ? MPA_MULPDU_MAX
+                                               : mulpdu;
+}
+
 size_t iwarp_write_max(const struct endpoint *e)
 {
     const struct iwarp_ep *ep = iwarp_of_const(e);
     size_t batch = IWARP_POST_FRAMES * (ep->cfg.mulpdu - DDP_TAGGED_HDR_LEN);
 
-    return batch < ep->cfg.out_cap ? batch : ep->cfg.out_cap;
+    return batch < copy_max(ep) ? batch : copy_max(ep);
 }
 
 size_t iwarp_send_max(const struct endpoint *e)
@@ -29,8 +45,8 @@ size_t iwarp_send_max(const struct endpoint *e)
     const struct iwarp_ep *ep = iwarp_of_const(e);
     size_t batch = IWARP_POST_FRAMES * (ep->cfg.mulpdu - DDP_UNTAGGED_HDR_LEN);
 
-    if (batch > ep->cfg.out_cap)
-        batch = ep->cfg.out_cap;
+    if (batch > copy_max(ep))
+        batch = copy_max(ep);
     return batch < ep->cfg.send_max ? batch : ep->cfg.send_max;
 }
 
@@ -90,19 +106,22 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     struct iov_iter it = *src, gathered, *from = &it;
     struct iovec copy;
     int err = may_post(ep), pieces;
-    bool gather;
+    bool gather, marked;
 
     if (err)
         return err;
     pieces = count_pieces(src, len);
     if (pieces < 0)
         return pieces;
-    gather = pieces > (int)IWARP_PIECES_MAX;
-    if (gather)
+    marked = ep->cfg.tx.markers;
+    gather = pieces > (int)IWARP_PIECES_MAX && !marked;
+    if (gather || marked)
         pieces = 1;
     if (ep->tx.frame_n + frames > IWARP_POST_FRAMES)
         return -EAGAIN;
-    if (ep->tx.iov_n + (size_t)pieces + 2 * frames + 1 > IWARP_POST_IOV)
+    if (ep->tx.iov_n + (size_t)pieces + 3 * frames > IWARP_POST_IOV)
+        return -EAGAIN;
+    if (marked && iwarp_marked_len(len, frames) > ep->cfg.out_cap - ep->tx.out_used)
         return -EAGAIN;
     if (gather && ep->tx.out_used > 0)
         return -EAGAIN;
@@ -304,6 +323,7 @@ void iwarp_tx_terminate(struct iwarp_ep *ep)
 void iwarp_tx_read_responses(struct iwarp_ep *ep)
 {
     size_t room = ep->cfg.mulpdu - DDP_TAGGED_HDR_LEN;
+    bool marked = ep->cfg.tx.markers;
     uint32_t tail = atomic_load_explicit(&ep->ctrl.tail, memory_order_relaxed);
     uint32_t head = atomic_load_explicit(&ep->ctrl.head, memory_order_acquire);
 
@@ -325,18 +345,22 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
         struct iovec iov = { copy, n };
         struct iov_iter it = iov_iter_init(&iov, 1);
 
-        if (n > ep->cfg.out_cap - ep->tx.out_used)
+        if ((marked ? iwarp_marked_len(n, 1) : n) > ep->cfg.out_cap - ep->tx.out_used)
             break;
         if (n > 0) {
             if (__atomic_load_n(&c->src->stag, __ATOMIC_ACQUIRE) != c->read.src_stag) {
                 iwarp_fail_read(ep, c, off);
                 return;
             }
-            memcpy(copy, c->src->base + (c->read.src_to - c->src->to) + off, n);
+            iov.iov_base = c->src->base + (c->read.src_to - c->src->to) + off;
+            if (!marked) /* else the frame is put together by a copy */
+                iov.iov_base = memcpy(copy, iov.iov_base, n);
         }
         iwarp_frame(ep, IWARP_KIND_CTRL, &seg, NULL, 0, &it, n);
-        ep->tx.out_used += n;
-        ep->tx.out_end = ep->tx.queued;
+        if (!marked) {
+            ep->tx.out_used += n;
+            ep->tx.out_end = ep->tx.queued;
+        }
         if (seg.last) {
             ep->tx.read_off = 0;
             atomic_store_explicit(&ep->ctrl.tail, ++tail, memory_order_release);

@@ -51,7 +51,7 @@ size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const ui
     /* (All that precedes a marker has a length that is a multiple of 4: none falls into the field.) */
     size_t lead = leading(framing, pos);
     if (len < lead + MPA_HDR_LEN)
-        return mpa_fpdu_wire_len(framing, pos, 0);
+        return 0;
     return mpa_fpdu_wire_len(framing, pos, get_be16(buf + lead));
 }
 
@@ -98,8 +98,8 @@ ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t
      */
     size_t lead = leading(framing, pos);
     size_t total = mpa_fpdu_expect(framing, pos, buf, len);
-    if (len < lead + MPA_HDR_LEN || len < total) {
-        *need = total;
+    if (total == 0 || len < total) {
+        *need = total ? total : mpa_fpdu_wire_len(framing, pos, 0);
         return -EAGAIN;
     }
     /* RFC 5044 4.4: "If not, the receiver MUST treat the FPDU as an invalid FPDU." */

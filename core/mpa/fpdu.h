@@ -78,10 +78,7 @@ struct mpa_fpdu {
 /* Octets of the whole FPDU with its markers. One that stands before the next FPDU is that one's. */
 size_t mpa_fpdu_wire_len(const struct mpa_framing *framing, uint64_t pos, size_t ulpdu_len);
 
-/*
- * How long the FPDU is that buf begins with, or, if its length field is not there yet, how long it
- * is at least.
- */
+/* How long the FPDU is that buf begins with; 0 if its length field is not there yet. */
 size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf,
                        size_t len);
 

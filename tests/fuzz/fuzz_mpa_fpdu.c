@@ -36,7 +36,7 @@ static ssize_t decode(const struct mpa_framing *framing, const uint8_t *data, si
     *need = 0;
     ssize_t r = mpa_fpdu_decode(framing, pos, buf, len, &f, need);
     must(len == 0 || (r > 0 && framing->markers) || memcmp(buf, data, len) == 0);
-    must(mpa_fpdu_expect(framing, pos, data, len) >= MPA_FPDU_MIN);
+    must(len < 6 || mpa_fpdu_expect(framing, pos, data, len) >= MPA_FPDU_MIN);
     if (r > 0) {
         must((size_t)r <= len && r % 4 == 0);
         must(f.ulpdu >= buf + MPA_HDR_LEN && f.ulpdu + f.ulpdu_len + MPA_CRC_LEN <= buf + r);

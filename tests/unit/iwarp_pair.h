@@ -24,7 +24,7 @@ static inline uint32_t prng32(void *arg)
 
 #define SIDE_OUT_CAP (MPA_FPDU_MAX + 512u)
 #define SIDE_SEND_MAX 8192u
-#define SIDE_IN_CAP (MPA_FPDU_MAX + MPA_HDR_LEN + SIDE_SEND_MAX)
+#define SIDE_IN_CAP (MPA_FPDU_MARKED_MAX + MPA_HDR_LEN + SIDE_SEND_MAX)
 
 struct side {
     struct iwarp_ep ep;
@@ -56,6 +56,13 @@ static inline struct iwarp_cfg side_cfg(struct side *s, bool initiator, uint8_t 
         .random32 = prng32,
         .random_arg = &s->prng,
     };
+}
+
+/* With markers in what it receives, or sends. */
+static inline void cfg_markers(struct iwarp_cfg *c, bool rx, bool tx)
+{
+    c->rx.markers = rx;
+    c->tx.markers = tx;
 }
 
 static inline void side_alloc(struct side *s, uint64_t seed)

@@ -96,8 +96,7 @@ Test(iwarp, configurations_that_cannot_work_are_refused)
     REFUSED(c.in_cap = MPA_FPDU_MAX - 1);
     REFUSED(c.out_cap = MPA_FPDU_MAX + 511);
     REFUSED(c.send_max = 0);
-    REFUSED(c.tx.markers = true);
-    REFUSED(c.rx.markers = true);
+    REFUSED((c.rx.markers = true, c.in_cap = MPA_FPDU_MARKED_MAX - 1));
     REFUSED(c.rtr = 3);
     pair_fini(&p);
 }

@@ -253,7 +253,8 @@ Test(mpa_marker, a_stream_of_fpdus_octet_by_octet)
         if (n == -EAGAIN) {
             cr_assert_gt(need, have);
             cr_assert_leq(need, mpa_fpdu_wire_len(&marked, head, lens[seen]));
-            cr_assert_eq(mpa_fpdu_expect(&marked, head, in, have), need);
+            size_t expect = mpa_fpdu_expect(&marked, head, in, have);
+            cr_assert(expect == need || (expect == 0 && have < 6));
             continue;
         }
         cr_assert_eq(n, (ssize_t)have, "FPDU %zu: %zd", seen, n);
