@@ -31,10 +31,14 @@ core_sources = \
     core/iwarp/iwarp_impl.h \
     core/iwarp/iwarp_rx.c \
     core/iwarp/iwarp_tx.c \
+    core/mpa/enhanced.c \
+    core/mpa/enhanced.h \
     core/mpa/fpdu.c \
     core/mpa/fpdu.h \
     core/mpa/marker.c \
     core/mpa/marker.h \
+    core/mpa/session.c \
+    core/mpa/session.h \
     core/mpa/startup.c \
     core/mpa/startup.h \
     core/negotiate/hello.c \

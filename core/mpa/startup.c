@@ -17,18 +17,10 @@
 enum { OFF_FLAGS = 16, OFF_REV = 17, OFF_PD_LEN = 18 };
 
 /*
- * Octet 16. S exists from Rev 2 on (RFC 6581 section 6); the rest "MUST be set to zero when
- * sending, and not checked".
+ * Octet 16. S exists from Rev 2 on (RFC 6581 section 6), and in the proposal of 2007; the rest "MUST
+ * be set to zero when sending, and not checked".
  */
 enum { FLAG_M = 0x80, FLAG_C = 0x40, FLAG_R = 0x20, FLAG_S = 0x10 };
-
-/* The enhanced word, RFC 6581 section 9. */
-#define WORD_A 0x80000000u
-#define WORD_B 0x40000000u
-#define WORD_IRD_SHIFT 16
-#define WORD_C 0x00008000u
-#define WORD_D 0x00004000u
-#define WORD_DEPTH_MASK 0x3fffu
 
 #define RTR_ALL (MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ)
 
@@ -36,15 +28,20 @@ static const uint8_t key_request[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ',
                                               'e', 'q', ' ', 'F', 'r', 'a', 'm', 'e' };
 static const uint8_t key_reply[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R',
                                             'e', 'p', ' ', 'F', 'r', 'a', 'm', 'e' };
+/* The proposal's: 4D 50 41 20 49 44 20 52 74 52 20 46 72 61 6D 65. */
+static const uint8_t key_rtr[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R',
+                                          't', 'R', ' ', 'F', 'r', 'a', 'm', 'e' };
 
 static const struct sm_state states[] = {
     [MPA_ST_SEND_REQ] = { "send-request", SM_TO(MPA_ST_WAIT_REP) | SM_TO(MPA_ST_FAILED) },
-    [MPA_ST_WAIT_REP] = { "wait-reply",
-                          SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
+    [MPA_ST_WAIT_REP] = { "wait-reply", SM_TO(MPA_ST_SEND_RTR) | SM_TO(MPA_ST_DONE) |
+                                            SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_WAIT_REQ] = { "wait-request", SM_TO(MPA_ST_DECIDE) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_DECIDE] = { "decide", SM_TO(MPA_ST_SEND_REP) | SM_TO(MPA_ST_FAILED) },
-    [MPA_ST_SEND_REP] = { "send-reply",
-                          SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
+    [MPA_ST_SEND_REP] = { "send-reply", SM_TO(MPA_ST_WAIT_RTR) | SM_TO(MPA_ST_DONE) |
+                                            SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
+    [MPA_ST_SEND_RTR] = { "send-rtr", SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_FAILED) },
+    [MPA_ST_WAIT_RTR] = { "wait-rtr", SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_DONE] = { "done", 0 },
     [MPA_ST_REJECTED] = { "rejected", 0 },
     [MPA_ST_FAILED] = { "failed", 0 },
@@ -70,50 +67,20 @@ static uint16_t min_u16(uint16_t a, uint16_t b)
 
 /* ---- frames ---- */
 
-struct enhanced {
-    bool p2p;
-    uint8_t rtr;
-    uint16_t ird, ord;
-};
-
-static uint32_t enhanced_encode(const struct enhanced *e)
-{
-    uint32_t word = (uint32_t)e->ird << WORD_IRD_SHIFT | e->ord;
-    /* "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be set to 0." */
-    if (e->p2p)
-        word |= WORD_A | (e->rtr & MPA_RTR_SEND ? WORD_B : 0) |
-                (e->rtr & MPA_RTR_WRITE ? WORD_C : 0) | (e->rtr & MPA_RTR_READ ? WORD_D : 0);
-    return word;
-}
-
-static struct enhanced enhanced_decode(uint32_t word)
-{
-    struct enhanced e = {
-        .p2p = (word & WORD_A) != 0,
-        .ird = (uint16_t)(word >> WORD_IRD_SHIFT & WORD_DEPTH_MASK),
-        .ord = (uint16_t)(word & WORD_DEPTH_MASK),
-    };
-    /*
-     * "On reception, if Control Flag A is set to 0, then Control Flags B, C, and D MUST be
-     * ignored."
-     */
-    if (e.p2p)
-        e.rtr = (uint8_t)((word & WORD_B ? MPA_RTR_SEND : 0) | (word & WORD_C ? MPA_RTR_WRITE : 0) |
-                          (word & WORD_D ? MPA_RTR_READ : 0));
-    return e;
-}
-
 /* e is NULL for the unenhanced form. The caller has seen to it that the private data fit. */
 static void put_frame(struct mpa_startup *s, const uint8_t key[KEY_LEN], uint8_t flags, uint8_t rev,
-                      const struct enhanced *e, const void *priv, size_t priv_len)
+                      const struct mpa_enhanced *e, const void *priv, size_t priv_len)
 {
     struct bytes_wr w = bytes_wr_init(s->out, sizeof(s->out));
     bytes_wr_copy(&w, key, KEY_LEN);
     bytes_wr_u8(&w, (uint8_t)(flags | (e ? FLAG_S : 0)));
     bytes_wr_u8(&w, rev);
     bytes_wr_be16(&w, (uint16_t)(priv_len + (e ? MPA_ENHANCED_LEN : 0)));
-    if (e)
-        bytes_wr_be32(&w, enhanced_encode(e));
+    if (e) {
+        uint8_t word[MPA_ENHANCED_LEN];
+        mpa_enhanced_encode(e, word);
+        bytes_wr_copy(&w, word, sizeof(word));
+    }
     bytes_wr_copy(&w, priv, priv_len);
     SW_CHECK(!w.bad, "a startup frame of %zu private octets", priv_len);
     s->out_len = bytes_wr_len(&w);
@@ -127,7 +94,7 @@ static uint8_t own_flags(const struct mpa_startup *s)
 
 /* ---- setup ---- */
 
-/* RFC 6581 section 10: no enhanced form "when no enhanced functionality is desired". */
+/* RFC 6581 10: "MUST NOT use the enhanced … formats … when no enhanced functionality is desired". */
 static bool wants_enhanced(const struct mpa_startup_cfg *cfg)
 {
     return cfg->rev >= 2 &&
@@ -141,15 +108,16 @@ static size_t priv_max(bool enhanced)
 
 static bool cfg_ok(const struct mpa_startup_cfg *cfg)
 {
-    if (cfg->ird > MPA_IRD_ORD_NONE || cfg->ord > MPA_IRD_ORD_NONE || (cfg->rtr & ~RTR_ALL) != 0)
+    if (cfg->ird > MPA_IRD_ORD_NONE || cfg->ord > MPA_IRD_ORD_NONE || cfg->ord_min > cfg->ord ||
+        (cfg->rtr & ~RTR_ALL) != 0 || cfg->dialect > MPA_DIALECT_RTR_FRAME)
         return false;
     for (size_t i = 0; i < SW_ARRAY_LEN(cfg->rtr_pref); i++)
         if ((cfg->rtr_pref[i] & ~RTR_ALL) != 0 || (cfg->rtr_pref[i] & (cfg->rtr_pref[i] - 1)) != 0)
             return false; /* not a single kind */
-    /* "The responder MUST support at least one RTR indication option" (RFC 6581 section 9.2). */
+    /* RFC 6581 9.2: "The responder MUST support at least one RTR indication option". */
     if (cfg->responder)
         return cfg->rtr != 0;
-    if (cfg->rev < 1 || cfg->rev > 2)
+    if (cfg->rev < 1 || cfg->rev > 2 || (cfg->dialect == MPA_DIALECT_RTR_FRAME && cfg->rev != 1))
         return false;
     if (cfg->rev == 2 && cfg->peer_to_peer && cfg->rtr == 0)
         return false;
@@ -172,10 +140,13 @@ int mpa_startup_init(struct mpa_startup *s, const struct mpa_startup_cfg *cfg)
         return 0;
     }
     s->state = MPA_ST_SEND_REQ;
-    struct enhanced e = {
+    struct mpa_enhanced e = {
         .p2p = cfg->peer_to_peer, .rtr = cfg->rtr, .ird = cfg->ird, .ord = cfg->ord
     };
-    put_frame(s, key_request, own_flags(s), cfg->rev, wants_enhanced(cfg) ? &e : NULL, cfg->priv,
+    uint8_t flags = own_flags(s);
+    if (cfg->dialect == MPA_DIALECT_RTR_FRAME)
+        flags |= FLAG_S;
+    put_frame(s, key_request, flags, cfg->rev, wants_enhanced(cfg) ? &e : NULL, cfg->priv,
               cfg->priv_len);
     return 0;
 }
@@ -192,9 +163,10 @@ static uint8_t rtr_choose(const struct mpa_startup_cfg *cfg, uint8_t set)
 }
 
 /*
- * Responder. `ours` is the depth we offer, `wanted` what the peer asks for. 0x3FFF from the peer:
- * "leaving its local endpoint … value unchanged, and setting [it] to 0x3FFF in its reply"; from us:
- * our ULP sees to it.
+ * Responder. `ours` is the depth we offer, `wanted` what the peer asks for. 0x3FFF from us: our ULP
+ * sees to it. From the peer:
+ * RFC 6581 9.1: "The responder MUST respond to an initiator ORD value of 0x3FFF by leaving its local
+ * endpoint IRD value unchanged and setting the IRD to 0x3FFF in its reply message"; and so for IRD.
  */
 static uint16_t depth_reply(uint16_t ours, uint16_t wanted)
 {
@@ -212,14 +184,14 @@ static uint16_t depth_local(uint16_t ours, uint16_t replied)
 static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
 {
     struct mpa_startup_result *res = &s->res;
-    /* "the responder MUST set Control Flag A to 1": without it the models do not agree. */
+    /* RFC 6581 9.2: "the responder MUST set Control Flag A to 1": else the models do not agree. */
     if (asked_p2p && !res->peer_p2p)
         return fail(s, MPA_SE_RTR);
     if (res->peer_p2p) {
         /*
-         * "Upon receiving the MPA Accept Frame with Control Flag A set to 1, the initiator MUST
-         * generate one of the negotiated RTR indications." A Read only if nothing else is left,
-         * should the responder have no room for one.
+         * RFC 6581 9.2: "Upon receiving the MPA Accept Frame with Control Flag A set to 1, the
+         * initiator MUST generate one of the negotiated RTR indications." A Read only if nothing
+         * else is left, should the responder have no room for one.
          */
         uint8_t common = res->peer_rtr & s->cfg.rtr;
         if (res->peer_ird == 0 && common != MPA_RTR_READ)
@@ -228,14 +200,14 @@ static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
         if (res->rtr == 0)
             return fail(s, MPA_SE_RTR);
     }
-    /* "its ORD at most to the responder IRD" */
+    /* RFC 6581 9.1: "MUST set … its ORD at most to the responder IRD". */
     if (res->peer_ird != MPA_IRD_ORD_NONE && s->cfg.ord != MPA_IRD_ORD_NONE)
         res->ord = min_u16(s->cfg.ord, res->peer_ird);
     if (res->rtr == MPA_RTR_READ && res->ord == 0)
         res->ord = 1; /* the RTR itself; the responder chose the kind */
     /*
-     * "MUST set its IRD at least to the responder ORD … If the initiator does not have sufficient
-     * resources for the required IRD, it MUST send a TERM message".
+     * RFC 6581 9.1: "MUST set its IRD at least to the responder ORD … If the initiator does not have
+     * sufficient resources for the required IRD, it MUST send a TERM message".
      */
     if (res->peer_ord != MPA_IRD_ORD_NONE && s->cfg.ird != MPA_IRD_ORD_NONE &&
         res->peer_ord > s->cfg.ird)
@@ -245,20 +217,47 @@ static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
 
 /* ---- receiving ---- */
 
-static size_t pd_len(const struct mpa_startup *s)
+/*
+ * The frame under way. That of an RtR frame is put where the Reply was, which is out by then: the
+ * Request's private data are still the ULP's.
+ */
+static const uint8_t *frame_in(const struct mpa_startup *s)
 {
-    return get_be16(s->in + OFF_PD_LEN);
+    return s->state == MPA_ST_WAIT_RTR ? s->out : s->in;
 }
 
-/* S in the Request that we sent. */
-static bool sent_enhanced(const struct mpa_startup *s)
+static size_t pd_len(const struct mpa_startup *s)
 {
-    return (s->out[OFF_FLAGS] & FLAG_S) != 0;
+    return get_be16(frame_in(s) + OFF_PD_LEN);
+}
+
+/*
+ * RFC 6581 6: the private data begin with the word. At Rev 1 the bit is one of RFC 5044's Res, which
+ * "MUST be set to zero when sending, and not checked on reception" (section 7.1.1), or the
+ * proposal's.
+ */
+static bool is_enhanced(const uint8_t *frame)
+{
+    return frame[OFF_REV] >= 2 && (frame[OFF_FLAGS] & FLAG_S) != 0;
+}
+
+/* The proposal's S. */
+static bool says_rtr_frame(const struct mpa_startup *s, const uint8_t *frame)
+{
+    return s->cfg.dialect == MPA_DIALECT_RTR_FRAME && frame[OFF_REV] == 1 &&
+           (frame[OFF_FLAGS] & FLAG_S) != 0;
 }
 
 static bool is_prefix(const struct mpa_startup *s, const uint8_t key[KEY_LEN])
 {
-    return memcmp(s->in, key, s->in_len < KEY_LEN ? s->in_len : KEY_LEN) == 0;
+    return memcmp(frame_in(s), key, s->in_len < KEY_LEN ? s->in_len : KEY_LEN) == 0;
+}
+
+static const uint8_t *key_expected(const struct mpa_startup *s)
+{
+    return s->state == MPA_ST_WAIT_REQ   ? key_request
+           : s->state == MPA_ST_WAIT_RTR ? key_rtr
+                                         : key_reply;
 }
 
 /*
@@ -268,33 +267,39 @@ static bool is_prefix(const struct mpa_startup *s, const uint8_t key[KEY_LEN])
  */
 static enum mpa_startup_err check_header(const struct mpa_startup *s)
 {
-    if (!is_prefix(s, s->cfg.responder ? key_request : key_reply)) {
+    const uint8_t *frame = frame_in(s);
+    if (!is_prefix(s, key_expected(s))) {
+        /*
+         * RFC 5044 7.1.2 rule 5: "If a received "Key" does not match the expected value … the
+         * TCP/DDP connection MUST be closed". Rule 8: "MUST use the difference between the MPA
+         * Request Frame and the MPA Reply Frame to check for incorrect "Initiator/Initiator"
+         * startups."
+         */
         if (s->cfg.responder || !is_prefix(s, key_request))
             return MPA_SE_KEY;
         return s->in_len < KEY_LEN ? MPA_SE_NONE : MPA_SE_CROSSING;
     }
     if (s->in_len > OFF_REV) {
-        uint8_t flags = s->in[OFF_FLAGS], rev = s->in[OFF_REV];
-        if (rev < 1 || rev > 2)
+        /*
+         * RFC 5044 7.1.1: "If the MPA receiver cannot interoperate with the received version, then
+         * it MUST close the connection". RFC 6581 6: "A host accepting MPA connections MUST continue
+         * to accept MPA Requests with version one, even if it supports version two."
+         */
+        if (frame[OFF_REV] < 1 || frame[OFF_REV] > 2)
             return MPA_SE_REV;
         /*
-         * RFC 6581 section 6: "To use any enhanced connection establishment feature, this MUST be
-         * set to two or higher."
+         * RFC 6581 10: "If the responder receives an enhanced MPA message, it MUST respond with an
+         * enhanced MPA message." A plain rejection is understood all the same.
          */
-        if ((flags & FLAG_S) && rev < 2)
+        if (s->state == MPA_ST_WAIT_REP && is_enhanced(frame) != is_enhanced(s->out) &&
+            (is_enhanced(frame) || !(frame[OFF_FLAGS] & FLAG_R)))
             return MPA_SE_ENHANCED;
-        if (!s->cfg.responder) {
-            /* Section 10: answered in kind. A plain rejection is understood all the same. */
-            if ((flags & FLAG_S) && !sent_enhanced(s))
-                return MPA_SE_ENHANCED;
-            if (!(flags & FLAG_S) && sent_enhanced(s) && !(flags & FLAG_R))
-                return MPA_SE_ENHANCED;
-        }
     }
     if (s->in_len >= MPA_STARTUP_HDR_LEN) {
+        /* RFC 5044 7.1.2 rule 9: "MPA implementations MUST validate the PD_Length field." */
         if (pd_len(s) > MPA_PRIVATE_MAX)
             return MPA_SE_PD_LEN;
-        if ((s->in[OFF_FLAGS] & FLAG_S) && pd_len(s) < MPA_ENHANCED_LEN)
+        if (is_enhanced(frame) && pd_len(s) < MPA_ENHANCED_LEN)
             return MPA_SE_ENHANCED;
     }
     return MPA_SE_NONE;
@@ -305,9 +310,10 @@ static void take_result(struct mpa_startup *s)
     struct mpa_startup_result *res = &s->res;
     uint8_t flags = s->in[OFF_FLAGS];
     res->rev = s->in[OFF_REV];
-    res->enhanced = (flags & FLAG_S) != 0;
+    res->enhanced = is_enhanced(s->in);
+    res->rtr_frame = says_rtr_frame(s, s->in);
     /*
-     * "When this bit is '1' in either the MPA Request Frame or MPA Reply Frame, CRCs MUST be
+     * RFC 5044 7.1.1: "When this bit is '1' in either the MPA Request Frame or MPA Reply Frame, CRCs MUST be
      * generated and checked by both endpoints."
      */
     res->crc = s->cfg.crc || (flags & FLAG_C) != 0;
@@ -316,7 +322,7 @@ static void take_result(struct mpa_startup *s)
     res->peer_priv = s->in + MPA_STARTUP_HDR_LEN;
     res->peer_priv_len = pd_len(s);
     if (res->enhanced) {
-        struct enhanced e = enhanced_decode(get_be32(res->peer_priv));
+        struct mpa_enhanced e = mpa_enhanced_decode(res->peer_priv);
         res->peer_priv += MPA_ENHANCED_LEN;
         res->peer_priv_len -= MPA_ENHANCED_LEN;
         res->peer_p2p = e.p2p;
@@ -326,9 +332,25 @@ static void take_result(struct mpa_startup *s)
     }
 }
 
+/*
+ * The initiator is ready. Flags: the Request's M, and C, by the proposal, as in the Reply; the rest
+ * is 0. No private data are defined.
+ */
+static void put_rtr_frame(struct mpa_startup *s)
+{
+    uint8_t flags =
+        (uint8_t)((s->cfg.markers ? FLAG_M : 0) | (s->in[OFF_FLAGS] & FLAG_C));
+    put_frame(s, key_rtr, flags, 1, NULL, NULL, 0);
+    move(s, MPA_ST_SEND_RTR);
+}
+
 /* The whole frame is there. R is looked at in a Reply only (RFC 5044 section 7.1.1). */
 static ssize_t frame_complete(struct mpa_startup *s)
 {
+    if (s->state == MPA_ST_WAIT_RTR) {
+        move(s, MPA_ST_DONE); /* nothing in it matters */
+        return 0;
+    }
     take_result(s);
     if (s->cfg.responder) {
         move(s, MPA_ST_DECIDE);
@@ -338,14 +360,15 @@ static ssize_t frame_complete(struct mpa_startup *s)
         move(s, MPA_ST_REJECTED);
         return 0;
     }
-    if (s->res.markers_tx && !s->cfg.markers_send_ok)
-        return fail(s, MPA_SE_MARKERS);
     if (s->res.enhanced) {
         ssize_t r = initiator_enhanced(s, s->cfg.peer_to_peer);
         if (r < 0)
             return r;
     }
-    move(s, MPA_ST_DONE);
+    if (s->res.rtr_frame)
+        put_rtr_frame(s);
+    else
+        move(s, MPA_ST_DONE);
     return 0;
 }
 
@@ -356,7 +379,7 @@ ssize_t mpa_startup_input(struct mpa_startup *s, const uint8_t *buf, size_t len)
     size_t used = 0, need;
     while (used < len && (need = mpa_startup_need(s)) > 0) {
         size_t n = len - used < need ? len - used : need;
-        memcpy(s->in + s->in_len, buf + used, n);
+        memcpy((s->state == MPA_ST_WAIT_RTR ? s->out : s->in) + s->in_len, buf + used, n);
         s->in_len += n;
         used += n;
         enum mpa_startup_err err = check_header(s);
@@ -370,7 +393,7 @@ ssize_t mpa_startup_input(struct mpa_startup *s, const uint8_t *buf, size_t len)
 
 size_t mpa_startup_need(const struct mpa_startup *s)
 {
-    if (s->state != MPA_ST_WAIT_REP && s->state != MPA_ST_WAIT_REQ)
+    if (s->state != MPA_ST_WAIT_REP && s->state != MPA_ST_WAIT_REQ && s->state != MPA_ST_WAIT_RTR)
         return 0;
     if (s->in_len < MPA_STARTUP_HDR_LEN)
         return MPA_STARTUP_HDR_LEN - s->in_len;
@@ -385,7 +408,7 @@ void mpa_startup_eof(struct mpa_startup *s)
 
 /* ---- the responder's answer ---- */
 
-static int reply(struct mpa_startup *s, uint8_t flags, const struct enhanced *e, const void *priv,
+static int reply(struct mpa_startup *s, uint8_t flags, const struct mpa_enhanced *e, const void *priv,
                  size_t priv_len)
 {
     put_frame(s, key_reply, flags, s->res.rev, s->res.enhanced ? e : NULL, priv, priv_len);
@@ -403,8 +426,12 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
     struct mpa_startup_result *res = &s->res;
     if (!may_reply(s, priv_len))
         return -EINVAL;
-    if (res->markers_tx && !s->cfg.markers_send_ok) {
-        s->err = MPA_SE_MARKERS;
+    /*
+     * RFC 6581 9.1: "The responder MAY reject the connection request if the initiator IRD is not
+     * sufficient for the ULP-required ORD".
+     */
+    if (res->peer_ird != MPA_IRD_ORD_NONE && res->peer_ird < s->cfg.ord_min) {
+        s->err = MPA_SE_IRD;
         return -EPROTO;
     }
     uint8_t rtr = 0;
@@ -419,11 +446,11 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
         }
     }
     /*
-     * "if the initiator ORD is 0 … and the responder supports use of a zero-length RDMA Read RTR
+     * RFC 6581 9.1: "if the initiator ORD is 0 … and the responder supports use of a zero-length RDMA Read RTR
      * indication, then the responder IRD can be set to 1"
      */
     uint16_t wanted = rtr == MPA_RTR_READ && res->peer_ord == 0 ? 1 : res->peer_ord;
-    struct enhanced e = {
+    struct mpa_enhanced e = {
         .p2p = res->peer_p2p,
         .rtr = rtr,
         .ird = depth_reply(s->cfg.ird, wanted),
@@ -436,7 +463,8 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
      * C also if only the Request has it: the outcome is the same, and some initiators heed the
      * Reply alone.
      */
-    return reply(s, (uint8_t)(own_flags(s) | (res->crc ? FLAG_C : 0)), &e, priv, priv_len);
+    return reply(s, (uint8_t)(own_flags(s) | (res->crc ? FLAG_C : 0) |
+                              (res->rtr_frame ? FLAG_S : 0)), &e, priv, priv_len);
 }
 
 int mpa_startup_reject(struct mpa_startup *s, const void *priv, size_t priv_len)
@@ -444,14 +472,17 @@ int mpa_startup_reject(struct mpa_startup *s, const void *priv, size_t priv_len)
     if (!may_reply(s, priv_len))
         return -EINVAL;
     /*
-     * What we would do: "then the responder MUST set at least one RTR indication type option it
+     * What we would do. RFC 6581 9.2: "then the responder MUST set at least one RTR indication type option it
      * supports".
      */
-    struct enhanced e = {
+    struct mpa_enhanced e = {
         .p2p = s->res.peer_p2p,
         .rtr = s->cfg.rtr,
         .ird = s->res.peer_ord == MPA_IRD_ORD_NONE ? MPA_IRD_ORD_NONE : s->cfg.ird,
-        .ord = s->res.peer_ird == MPA_IRD_ORD_NONE ? MPA_IRD_ORD_NONE : s->cfg.ord,
+        /* RFC 6581 9.1: "and specify the required ORD in the MPA Reject Frame responder ORD". */
+        .ord = s->res.peer_ird == MPA_IRD_ORD_NONE ? MPA_IRD_ORD_NONE
+               : s->err == MPA_SE_IRD              ? s->cfg.ord_min
+                                                   : s->cfg.ord,
     };
     s->reject = true;
     return reply(s, own_flags(s) | FLAG_R, &e, priv, priv_len);
@@ -461,7 +492,8 @@ int mpa_startup_reject(struct mpa_startup *s, const void *priv, size_t priv_len)
 
 static bool has_output(const struct mpa_startup *s)
 {
-    return s->state == MPA_ST_SEND_REQ || s->state == MPA_ST_SEND_REP;
+    return s->state == MPA_ST_SEND_REQ || s->state == MPA_ST_SEND_REP ||
+           s->state == MPA_ST_SEND_RTR;
 }
 
 size_t mpa_startup_output(const struct mpa_startup *s, const uint8_t **p)
@@ -482,10 +514,36 @@ void mpa_startup_sent(struct mpa_startup *s, size_t n)
     s->out_off += n;
     if (s->out_off < s->out_len)
         return;
-    if (s->state == MPA_ST_SEND_REQ)
+    if (s->state == MPA_ST_SEND_REQ) {
         move(s, MPA_ST_WAIT_REP);
-    else
+    } else if (s->state == MPA_ST_SEND_REP && s->res.rtr_frame && !s->reject) {
+        s->in_len = 0;
+        move(s, MPA_ST_WAIT_RTR);
+    } else {
         move(s, s->reject ? MPA_ST_REJECTED : MPA_ST_DONE);
+    }
+}
+
+/* ---- failures ---- */
+
+bool mpa_startup_terminates(const struct mpa_startup *s, uint8_t *code)
+{
+    /*
+     * RFC 6581 9.1: "the TERM message MUST contain Layer 2, Error Type 0, Error Code 6"; 9.2: "Error
+     * Code 7". Other failures here are improperly formatted frames, after which RFC 5044 7.1.2 rules
+     * 2 and 3 want TCP closed; a responder has rejected, or may send no FPDU yet (rule 4).
+     */
+    if (s->state != MPA_ST_FAILED || s->cfg.responder ||
+        (s->err != MPA_SE_IRD && s->err != MPA_SE_RTR))
+        return false;
+    *code = s->err == MPA_SE_IRD ? 6 : 7;
+    return true;
+}
+
+bool mpa_startup_retry_rev1(const struct mpa_startup *s)
+{
+    return s->state == MPA_ST_FAILED && s->err == MPA_SE_CLOSED && !s->cfg.responder &&
+           s->in_len == 0 && s->out_off == s->out_len && is_enhanced(s->out);
 }
 
 /* ---- names ---- */
@@ -499,7 +557,6 @@ const char *mpa_startup_err_name(unsigned err)
         [MPA_SE_REV] = "revision not supported",
         [MPA_SE_PD_LEN] = "private data too long",
         [MPA_SE_ENHANCED] = "enhanced form misused",
-        [MPA_SE_MARKERS] = "peer demands markers",
         [MPA_SE_PIPELINED] = "octets behind the Request",
         [MPA_SE_IRD] = "insufficient IRD",
         [MPA_SE_RTR] = "no common RTR",

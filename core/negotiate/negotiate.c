@@ -250,6 +250,10 @@ static void mpa_settle(struct negotiate *n)
     case MPA_ST_DECIDE:
         mpa_decide(n);
         break;
+    case MPA_ST_SEND_RTR:
+        if (!params_ok(n))
+            spoil(n, REASON_PEER_LIMIT);
+        break;
     case MPA_ST_DONE:
         if (!n->cfg.responder && !params_ok(n))
             spoil(n, REASON_PEER_LIMIT);
@@ -274,7 +278,7 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     if (n->out_off < n->out_len)
         return 0;
     ssize_t r;
-    if (n->cfg.responder && n->mpa.in_len == 0 &&
+    if (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0 &&
         (r = find_withdrawal(n, buf, len)) != -EPROTO) {
         if (r > 0)
             move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);

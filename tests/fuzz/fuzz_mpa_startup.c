@@ -32,15 +32,16 @@ static struct mpa_startup_cfg config(const uint8_t *d)
 {
     struct mpa_startup_cfg cfg = {
         .responder = d[0] & 1,
+        .dialect = d[0] & 16 ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
         .rev = d[0] & 2 ? 2 : 1,
         .crc = d[0] & 4,
         .markers = d[0] & 8,
-        .markers_send_ok = d[0] & 16,
         .peer_to_peer = d[0] & 32,
         .rtr = d[1] & 7,
         .rtr_pref = { (uint8_t)(1 << d[1] / 8 % 3), (uint8_t)(d[1] & 128 ? 0 : MPA_RTR_READ) },
         .ird = depth(d[2]),
         .ord = depth(d[2] >> 2),
+        .ord_min = d[2] & 128 ? 1 : 0,
         .priv = d,
         .priv_len = d[3] & 3,
     };
@@ -53,7 +54,9 @@ static void check_result(const struct mpa_startup *s)
     must(r->rev == 1 || r->rev == 2);
     must(!r->enhanced || r->rev == 2);
     must(r->peer_priv >= s->in + MPA_STARTUP_HDR_LEN);
-    must(r->peer_priv + r->peer_priv_len == s->in + s->in_len);
+    must(r->peer_priv + r->peer_priv_len ==
+         s->in + MPA_STARTUP_HDR_LEN + get_be16(s->in + 18));
+    must(!r->rtr_frame || (r->rev == 1 && s->cfg.dialect == MPA_DIALECT_RTR_FRAME));
     must(r->peer_ird <= MPA_IRD_ORD_NONE && r->peer_ord <= MPA_IRD_ORD_NONE);
     must(r->peer_p2p || r->peer_rtr == 0);
     if (s->state != MPA_ST_DONE)
@@ -61,7 +64,6 @@ static void check_result(const struct mpa_startup *s)
     must((r->rtr & (r->rtr - 1)) == 0 && (r->rtr & ~s->cfg.rtr) == 0 &&
          (r->rtr & ~r->peer_rtr) == 0);
     must((r->rtr != 0) == r->peer_p2p);
-    must(!r->markers_tx || s->cfg.markers_send_ok);
     must(r->markers_rx == s->cfg.markers);
     must(r->crc || !s->cfg.crc);
     must(s->cfg.ird == MPA_IRD_ORD_NONE ? r->ird == s->cfg.ird : r->ird <= s->cfg.ird);
@@ -80,7 +82,7 @@ static void check_reply(struct mpa_startup *s)
     const struct mpa_startup_result *r = &s->res;
     struct mpa_startup_cfg cfg = {
         .rev = r->rev,
-        .markers_send_ok = true,
+        .dialect = r->rtr_frame ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
         .peer_to_peer = r->enhanced && r->peer_p2p,
         .rtr = r->peer_rtr | MPA_RTR_SEND,
         .ird = r->enhanced ? 0x3ffe : MPA_IRD_ORD_NONE,
@@ -91,11 +93,18 @@ static void check_reply(struct mpa_startup *s)
     mpa_startup_sent(&ini, mpa_startup_output(&ini, &p));
     size_t len = mpa_startup_output(s, &p);
     must(len >= MPA_STARTUP_HDR_LEN && len <= FRAME_MAX);
-    must((p[16] & 0x0f) == 0 && p[17] == r->rev && ((p[16] & 0x10) != 0) == r->enhanced);
+    must((p[16] & 0x0f) == 0 && p[17] == r->rev &&
+         ((p[16] & 0x10) != 0) == (r->enhanced || (r->rtr_frame && !reject)));
     memcpy(buf, p, len);
     mpa_startup_sent(s, len);
-    must(s->state == (reject ? MPA_ST_REJECTED : MPA_ST_DONE));
+    must(s->state == (reject ? MPA_ST_REJECTED : r->rtr_frame ? MPA_ST_WAIT_RTR : MPA_ST_DONE));
     must(mpa_startup_input(&ini, buf, len) == (ssize_t)len);
+    if (s->state == MPA_ST_WAIT_RTR) {
+        must(ini.state == MPA_ST_SEND_RTR && mpa_startup_need(s) == MPA_STARTUP_HDR_LEN);
+        len = mpa_startup_output(&ini, &p);
+        must(mpa_startup_input(s, p, len) == (ssize_t)len);
+        mpa_startup_sent(&ini, len);
+    }
     must(ini.state == s->state);
     must(reject || ini.res.rtr == r->rtr);
 }
@@ -154,9 +163,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         decide(&whole, data);
         check_result(&whole);
         break;
-    case MPA_ST_FAILED:
-        must(r == -EPROTO && whole.err != MPA_SE_NONE);
+    case MPA_ST_SEND_RTR:
+        check_result(&whole);
+        must(whole.res.rtr_frame && mpa_startup_output(&whole, &p) == MPA_STARTUP_HDR_LEN);
+        mpa_startup_sent(&whole, MPA_STARTUP_HDR_LEN);
+        must(whole.state == MPA_ST_DONE);
+        check_result(&whole);
         break;
+    case MPA_ST_FAILED: {
+        uint8_t code;
+        must(r == -EPROTO && whole.err != MPA_SE_NONE);
+        must(!mpa_startup_terminates(&whole, &code) || (!cfg.responder && code >= 6));
+        must(!mpa_startup_retry_rev1(&whole));
+        break;
+    }
     default:
         must((size_t)r == len && mpa_startup_need(&whole) > 0);
         mpa_startup_eof(&whole);

@@ -3,7 +3,8 @@
  * read: Hello, MPA startup, FPDUs, DDP, RDMAP, stream.
  *
  *   octet 0: 1 CRC wanted, 2 initiator (the input is what the responder sends), 4 flow control by
- *            credits, 8 the CRC of the Hello frame in front is put right, 16 would decline
+ *            credits, 8 the CRC of the Hello frame in front is put right, 16 would decline, 32 wants
+ *            markers, 64 (responder) does not know RtR frames
  *   octet 1: how the rest is cut
  *
  * The peer waits for the HACK and the Reply; that apart, what comes out must not depend on how the
@@ -67,6 +68,8 @@ static struct negotiate_cfg config(uint8_t flags)
         .mpa = {
             .rev = 2,
             .crc = flags & 1,
+            .markers = flags & 32,
+            .dialect = flags & 66 ? MPA_DIALECT_RFC : MPA_DIALECT_RTR_FRAME,
             .peer_to_peer = true,
             .rtr = MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ,
             .ird = 4,
@@ -97,8 +100,9 @@ static void go_full(struct run *r)
     const struct mpa_startup_result *res = &r->n.mpa.res;
     struct iwarp_cfg ic = {
         .initiator = !r->n.cfg.responder,
-        .tx = { .crc = res->crc },
-        .rx = { .crc = res->crc },
+        .ready = res->rtr_frame,
+        .tx = { .crc = res->crc, .markers = res->markers_tx },
+        .rx = { .crc = res->crc, .markers = res->markers_rx },
         .rtr = res->rtr,
         .ird = res->ird,
         .ord = res->ord,
@@ -114,7 +118,7 @@ static void go_full(struct run *r)
     struct stream_cfg sc = { .ep = &r->ep.base, .local = r->n.cfg.params, .peer = r->n.peer };
     bool llp = r->n.cfg.params.flags & r->n.peer.flags & STREAM_FLAG_LLP;
 
-    must(!res->markers_tx && !res->markers_rx && iwarp_init(&r->ep, &ic) == 0);
+    must(res->markers_rx == r->n.cfg.mpa.markers && iwarp_init(&r->ep, &ic) == 0);
     r->ep.stags.region[0] = (struct ddp_region){
         .stag = r->n.cfg.params.ring_stag,
         .access = DDP_ACCESS_REMOTE_WRITE,
