@@ -59,15 +59,13 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
     return c;
 }
 
-static size_t mulpdu(const struct conn *c, int fd)
+size_t conn_emss(int fd)
 {
-    if (c->opts.fpdu_len != 0)
-        return c->opts.fpdu_len;
     int mss = 0;
     socklen_t len = sizeof(mss);
-    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) < 0 || mss <= 0)
+    if (sandbox_getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) < 0 || mss <= 0)
         mss = 536; /* every host takes that much: RFC 9293 section 3.7.1 */
-    return mpa_mulpdu((size_t)mss, false);
+    return (size_t)mss;
 }
 
 /* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
@@ -80,8 +78,10 @@ int conn_begin(struct conn *c)
         .shim_known = c->known_shim && !c->require,
         .transports = HELLO_TRANSPORT_IWARP,
         .mpa = {
-            .rev = 2,
+            .dialect = c->opts.rtr_frame ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
+            .rev = c->opts.rtr_frame ? 1 : 2,
             .crc = c->opts.crc,
+            .markers = c->opts.markers,
             .peer_to_peer = true,
             .rtr = c->opts.rtr,
             .ird = c->opts.ird,
@@ -111,10 +111,31 @@ int conn_begin(struct conn *c)
     return 0;
 }
 
+/*
+ * RFC 6581 9.3: "The initiator or responder MUST generate the TERM message that contains Layer 2, Error
+ * Type 0, Error Code 5 when it encounters any error locally for which the special Error Code is not
+ * defined in Section 8 before resetting the connection." (A responder may send no FPDU yet: RFC 5044
+ * 7.1.2 rule 4.)
+ */
+static void say_local_error(struct conn *c, int fd)
+{
+    const struct iovec *iov;
+    size_t len, n;
+    iwarp_fail(&c->ep, (struct term_code){ TERM_LAYER_LLP, 0, TERM_MPA_LOCAL });
+    while ((n = iwarp_out(&c->ep, &iov, &len)) > 0) {
+        struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
+        ssize_t sent = sandbox_sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0)
+            break;
+        iwarp_out_sent(&c->ep, (size_t)sent);
+    }
+}
+
 int conn_go_full(struct sock *s, struct conn *c)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
     int fd = atomic_load(&s->fd);
+    c->segment = c->opts.fpdu_len == 0 ? conn_emss(fd) : 0;
     struct iwarp_cfg ic = {
         .initiator = !c->responder,
         .tx = { .crc = res->crc, .markers = res->markers_tx },
@@ -122,7 +143,9 @@ int conn_go_full(struct sock *s, struct conn *c)
         .rtr = res->rtr,
         .ird = res->ird,
         .ord = res->ord,
-        .mulpdu = mulpdu(c, fd),
+        .mulpdu = c->segment ? mpa_mulpdu(c->segment, res->markers_tx) : c->opts.fpdu_len,
+        .ready = res->rtr_frame,
+        .aligned = c->segment != 0,
         .send_max = STREAM_HDR_LEN + CONN_EAGER_MAX,
         .in_buf = c->in,
         .in_cap = CONN_IN_LEN,
@@ -151,8 +174,10 @@ int conn_go_full(struct sock *s, struct conn *c)
         .eager_limit = CONN_EAGER_LIMIT,
     };
     r = stream_init(&c->st, &sc);
-    if (r < 0)
+    if (r < 0) {
+        say_local_error(c, fd);
         return r;
+    }
     if (c->in_len > 0) { /* behind the startup frames: already where the endpoint wants it */
         iwarp_in_fed(&c->ep, c->in_len);
         c->in_len = 0;
@@ -190,6 +215,11 @@ int conn_go_full(struct sock *s, struct conn *c)
     if (!c->responder && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) == 0 && !on) {
         on = 1;
         c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+    }
+    /* No RTR of MPA's: the stream has its own, since the other program may speak first. */
+    if (!c->responder && res->rtr == 0 && !res->rtr_frame) {
+        r = stream_rtr(&c->st);
+        SW_CHECK(r == 0, "the first message: %d", r);
     }
     /*
      * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with

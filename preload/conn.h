@@ -83,6 +83,7 @@ struct conn {
     uint64_t plain_rx;
 
     /* tx */
+    size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
     bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
     _Atomic bool tx_shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
@@ -138,6 +139,8 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
 
 /* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
 int conn_begin(struct conn *c) SW_MUST;
+/* What fits a TCP segment of this connection now (RFC 5044: EMSS). */
+size_t conn_emss(int fd);
 /* The negotiation is done: FPDUs from now on. Both turns held. */
 int conn_go_full(struct sock *s, struct conn *c) SW_MUST;
 /* It stays plain for this reason. Both turns held, or nobody else can know it yet. */

@@ -102,19 +102,26 @@ static bool flushed(struct conn *c)
 }
 
 /*
- * One sendmsg of what is queued. 0: all of it went; else -errno (some of it may have gone). An urgent octet's frame goes in
- * two: the kernel's urgent pointer is for the last octet of what it takes, which must be the frame's.
+ * One sendmsg of the frames queued, or of those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
+ * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
+ * frame's.
  */
-static int out_some(struct conn *c, int fd, int flags)
+static int out_frames(struct conn *c, int fd, int flags, bool *none)
 {
     const struct iovec *iov;
     struct iovec first[URGENT_IOV];
     size_t len;
-    size_t n = iwarp_out(&c->ep, &iov, &len);
+    size_t n = c->segment ? iwarp_out_segment(&c->ep, c->segment, &iov, &len) : iwarp_out(&c->ep, &iov, &len);
+    *none = n == 0;
     if (n == 0) {
         c->tx_urgent = false;
         return 0;
     }
+    /*
+     * RFC 5044 5.1: "SHOULD also use whatever facilities the TCP stack presents to cause the TCP transmitter to start TCP
+     * segments at FPDU boundaries": nothing is put into a segment behind the end of a record.
+     */
+    int record = c->segment ? MSG_EOR : 0;
     if (SW_UNLIKELY(c->tx_urgent) && n <= URGENT_IOV) {
         if (len == 1) {
             flags |= MSG_OOB;
@@ -124,16 +131,17 @@ static int out_some(struct conn *c, int fd, int flags)
                 n--;
             iov = first;
             flags |= MSG_MORE;
+            record = 0;
         }
     }
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
     ssize_t sent;
     if (flags & MSG_DONTWAIT) {
-        sent = sandbox_sendmsg(fd, &msg, flags);
+        sent = sandbox_sendmsg(fd, &msg, flags | record);
     } else {
         turn_sleep(&c->tx);
         struct cancel w = cancel_allow();
-        sent = sandbox_sendmsg(fd, &msg, flags);
+        sent = sandbox_sendmsg(fd, &msg, flags | record);
         cancel_restore(w);
         turn_wake(&c->tx);
     }
@@ -143,10 +151,21 @@ static int out_some(struct conn *c, int fd, int flags)
     iwarp_out_sent(&c->ep, (size_t)sent);
     if (SW_UNLIKELY(c->tx_urgent)) {
         if (len > 1 && (size_t)sent == len - 1)
-            return out_some(c, fd, flags & ~MSG_MORE);
+            return out_frames(c, fd, flags & ~MSG_MORE, none);
         c->tx_urgent = (size_t)sent < len;
     }
     return (size_t)sent == len ? 0 : -EINPROGRESS;
+}
+
+/* What is queued. 0: all of it went; else -errno (some of it may have gone). */
+static int out_some(struct conn *c, int fd, int flags)
+{
+    bool none;
+    int r;
+    do
+        r = out_frames(c, fd, flags, &none);
+    while (r == 0 && !none && c->segment);
+    return r;
 }
 
 /* Waits for room without a call on the socket. 0: look again; -EPIPE: the program has shut down its side meanwhile. */
@@ -428,6 +447,23 @@ void conn_nodelay_back(struct conn *c, int fd)
 #define COPY_LEN 32768u /* Linux fills pages of so many octets */
 
 /*
+ * RFC 5044 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes or changing TCP options, the MULPDU
+ * value is changed accordingly."
+ */
+static void follow_emss(struct conn *c, int fd)
+{
+    size_t emss = conn_emss(fd);
+    if (emss == c->segment)
+        return;
+    c->segment = emss;
+    iwarp_set_mulpdu(&c->ep, mpa_mulpdu(emss, c->neg.mpa.res.markers_tx));
+    c->st.cfg.write_limit = (uint32_t)(c->ep.cfg.mulpdu - DDP_TAGGED_HDR_LEN);
+    size_t most = iwarp_send_max(&c->ep.base) - STREAM_HDR_LEN;
+    if (c->st.cfg.eager_limit > most)
+        c->st.cfg.eager_limit = (uint32_t)most;
+}
+
+/*
  * tx is held. Where several processes have the connection (shared), what the socket does not take at once of a frame begun is
  * copied where all of them see it, before anybody sleeps. If this one is killed then, the others finish the frame.
  */
@@ -442,6 +478,8 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     conn_tx_whole(c, fd);
     if (c->tx_shut || c->broken)
         return broken_pipe(flags);
+    if (SW_UNLIKELY(c->segment != 0))
+        follow_emss(c, fd);
     size_t done = 0;
     int r = 0;
     while (done < len) {

@@ -57,6 +57,7 @@ preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test
 preload_tests += tests/preload/segv.test
 preload_tests += tests/preload/p2p.test
+preload_tests += tests/preload/mpa.test
 preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test
 preload_tests += tests/preload/hostile.test

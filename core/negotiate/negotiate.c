@@ -6,8 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/reason.h"
 #include "core/base/sm.h"
+#include "core/ddp/segment.h"
+#include "core/mpa/fpdu.h"
+#include "core/rdmap/rdmap.h"
+#include "core/rdmap/terminate.h"
 
 static const struct sm_state states[] = {
     [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) |
@@ -37,6 +42,37 @@ static void spoil(struct negotiate *n, unsigned reason)
 {
     n->out_len = n->out_off = 0;
     move(n, n->cfg.responder ? NEGOTIATE_FAILED : NEGOTIATE_FALLBACK, reason);
+}
+
+/*
+ * The one FPDU of a connection whose startup failed for a reason that RFC 6581 has a Terminate for:
+ * RFC 6581 9.1, 9.2: "it MUST send a TERM message to the responder … and terminate the connection".
+ */
+static void put_terminate(struct negotiate *n)
+{
+    const struct mpa_startup_result *res = &n->mpa.res;
+    struct mpa_framing framing = { .crc = res->crc, .markers = res->markers_tx };
+    struct terminate term = { .code = { .layer = TERM_LAYER_LLP } };
+    struct ddp_segment seg = {
+        .last = true, .ulp_ctrl = rdmap_ctrl(RDMAP_TERMINATE), .qn = RDMAP_QN_TERMINATE, .msn = 1,
+    };
+    uint8_t ulpdu[DDP_UNTAGGED_HDR_LEN + TERM_MAX];
+    if (!mpa_startup_terminates(&n->mpa, &term.code.code))
+        return;
+    size_t len = ddp_segment_encode(&seg, ulpdu);
+    len += terminate_encode(&term, ulpdu + len);
+    n->out_off = 0;
+    if (framing.markers) {
+        struct mpa_marked m;
+        n->out_len = mpa_marked_begin(&m, &framing, 0, n->out, len);
+        n->out_len += mpa_marked_put(&m, n->out + n->out_len, ulpdu, len);
+        n->out_len += mpa_marked_end(&m, n->out + n->out_len);
+        return;
+    }
+    uint32_t crc = crc32c_update(mpa_fpdu_begin(n->out, len), ulpdu, len);
+    memcpy(n->out + MPA_HDR_LEN, ulpdu, len);
+    len += MPA_HDR_LEN;
+    n->out_len = len + mpa_fpdu_end(&framing, n->out + len, len - MPA_HDR_LEN, crc);
 }
 
 static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce,
@@ -287,6 +323,7 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     r = mpa_startup_input(&n->mpa, buf, len);
     if (r < 0) {
         spoil(n, REASON_MPA_FAILED);
+        put_terminate(n);
         return 0;
     }
     mpa_settle(n);

@@ -284,10 +284,7 @@ static int opt_crc(struct parser *ps, struct word v, struct policy_opts *o)
 
 static int opt_markers(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    int r = parse_switch(ps, v, &o->markers, "on", "off", "markers is on or off, not '%s'");
-    if (r == 0 && o->markers)
-        return fail(ps, v.p, "this version has no markers: '%s'", v);
-    return r;
+    return parse_switch(ps, v, &o->markers, "on", "off", "markers is on or off, not '%s'");
 }
 
 static int opt_notify(struct parser *ps, struct word v, struct policy_opts *o)
@@ -308,6 +305,12 @@ static int opt_startup(struct parser *ps, struct word v, struct policy_opts *o)
     if (r == 0 && o->immediate)
         return fail(ps, v.p, "this version has only the delayed startup: '%s'", v);
     return r;
+}
+
+static int opt_dialect(struct parser *ps, struct word v, struct policy_opts *o)
+{
+    return parse_switch(ps, v, &o->rtr_frame, "rtr-frame", "rfc",
+                        "dialect is rfc or rtr-frame, not '%s'");
 }
 
 static int opt_hello(struct parser *ps, struct word v, struct policy_opts *o)
@@ -412,6 +415,7 @@ static const struct {
     { "ring", opt_ring },
     { "notify", opt_notify },
     { "startup", opt_startup },
+    { "dialect", opt_dialect },
     { "self", opt_self },
     { "hello", opt_hello },
 };

@@ -8,7 +8,7 @@
  *   address = * | IPv4[/prefix] | IPv6[/prefix] | [IPv6[/prefix]]:port
  *   port    = N | N-M | *
  *   action  = off | auto | require
- *   key     = transport crc markers rtr ird ord fpdu ring notify startup self hello
+ *   key     = transport crc markers rtr ird ord fpdu ring notify startup dialect self hello
  *
  * connect: address and port are the peer's. accept: the local ones of the accepted connection (or
  * of the listener). IPv4-mapped IPv6 addresses match IPv4 rules, and only those ("::/0" does not
@@ -44,6 +44,7 @@ struct policy_opts {
     uint32_t ring_len;   /* 64K..1G, suffix K M G; default 1M. ring=N */
     bool notify_immediate; /* notify=send|immediate; default send */
     bool immediate;      /* startup=delayed|immediate; default delayed */
+    bool rtr_frame;      /* dialect=rfc|rtr-frame; default rfc */
     bool self;           /* self=on|off; default off */
     bool hello_always;   /* hello=auto|always; default auto */
 };

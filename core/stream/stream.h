@@ -236,6 +236,12 @@ void stream_flushed(struct stream *st);
  * program taken back. A FIN among them is posted again by stream_fin.
  */
 size_t stream_unpost(struct stream *st, unsigned frames);
+/*
+ * The initiator's first message where the startup agreed on no RTR (MPA Rev 1, or the client-server
+ * model of RFC 6581): posts an empty DATA, so that the other side may speak first. 0, -EAGAIN,
+ * -EPIPE.
+ */
+int stream_rtr(struct stream *st) SW_MUST;
 /* Posts FIN. 0, -EAGAIN, -EPIPE. */
 int stream_fin(struct stream *st) SW_MUST;
 /*

@@ -216,6 +216,11 @@ size_t stream_unpost(struct stream *st, unsigned frames)
     return back;
 }
 
+int stream_rtr(struct stream *st)
+{
+    return may_send(st) ? post_empty(st, STREAM_DATA, 0) : -EAGAIN;
+}
+
 int stream_fin(struct stream *st)
 {
     if (st->tx.fin)

@@ -100,6 +100,8 @@ class Peer:
         self.offset = 0
         self.got = 0        # stream octets received
         self.ring = None    # (STag, length) of the peer
+        self.markers = False # the peer was asked for them
+        self.pos = 0        # with them: octets of FPDUs taken so far
         self.to = 0
 
     # -- octets --
@@ -120,7 +122,9 @@ class Peer:
         self.sock.sendall(data)
 
     def take_fpdu(self):
-        """The next ULPDU; a wrong CRC or pad is the peer's error."""
+        """The next ULPDU; a wrong CRC, pad or marker is the peer's error."""
+        if self.markers:
+            return self.take_marked()
         head = self.take(2)
         length = struct.unpack(">H", head)[0]
         rest = self.take(length + -(2 + length) % 4 + 4)
@@ -128,6 +132,29 @@ class Peer:
         if crc32c(body) != crc:
             raise ValueError("the peer sent a wrong CRC")
         return rest[:length]
+
+    def take_marked(self):
+        """An octet at a time: a marker is at each multiple of 512 (RFC 5044 section 4.3)."""
+        raw, body, field, want = b"", b"", None, 2
+        while len(body) < want:
+            if self.pos % 512 == 0:
+                marker = self.take(4)
+                if struct.unpack(">I", marker)[0] != (0 if field is None else self.pos - field):
+                    raise ValueError("the peer sent a wrong marker at %d: %s" % (self.pos, marker.hex()))
+                raw += marker
+                self.pos += 4
+            if field is None:
+                field = self.pos
+            octet = self.take(1)
+            raw += octet
+            body += octet
+            self.pos += 1
+            if len(body) == 2:
+                length = struct.unpack(">H", body)[0]
+                want = 2 + length + -(2 + length) % 4 + 4
+        if crc32c(raw[:-4]) != struct.unpack("<I", body[-4:])[0]:
+            raise ValueError("the peer sent a wrong CRC")
+        return body[2:2 + length]
 
     def fin(self):
         self.sock.shutdown(socket.SHUT_WR)

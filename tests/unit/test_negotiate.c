@@ -10,6 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/reason.h"
+#include "core/mpa/fpdu.h"
 
 #define MS 1000000ull
 #define TIMEOUT_NS (1000 * MS)
@@ -295,6 +296,130 @@ Test(negotiate, revision_1_agrees_without_rtr)
     EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
     EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
     cr_expect_eq(a.n.mpa.res.rtr, 0);
+}
+
+/* ---- failures that are told by a Terminate ---- */
+
+/* An initiator that has sent its Request on a connection whose peer answered the Hello. */
+static void await_reply(const struct negotiate_cfg *cfg)
+{
+    struct hello h = { .kind = HELLO_HACK, .arg = HELLO_TRANSPORT_IWARP };
+    uint8_t ack[HELLO_LEN_MAX];
+    const uint8_t *p;
+
+    now = 5000 * MS;
+    end_init(&a, cfg, &b);
+    negotiate_sent(&a.n, negotiate_out(&a.n, &p));
+    memcpy(h.nonce, cfg->nonce, sizeof(h.nonce));
+    ssize_t n = hello_encode(&h, ack, sizeof(ack));
+    cr_assert_eq(negotiate_in(&a.n, ack, (size_t)n, now), (size_t)n);
+    negotiate_sent(&a.n, negotiate_out(&a.n, &p));
+    cr_assert_eq(a.n.mpa.state, MPA_ST_WAIT_REP);
+}
+
+/* The Reply of somebody else, with our private data. */
+static size_t foreign_reply(uint8_t *buf, uint8_t flags, uint32_t word)
+{
+    struct stream_params params = config(true).params;
+
+    memcpy(buf, "MPA ID Rep Frame", 16);
+    buf[16] = flags | 0x10;
+    buf[17] = 2;
+    put_be16(buf + 18, 4 + STREAM_PARAMS_LEN);
+    put_be32(buf + 20, word);
+    stream_params_encode(&params, buf + 24);
+    return 24 + STREAM_PARAMS_LEN;
+}
+
+/*
+ * RFC 6581 9.1, 9.2: "the TERM message MUST contain Layer 2, Error Type 0, Error Code 6", or 7; "and
+ * terminate the connection". It is the first FPDU, framed as agreed.
+ */
+Test(negotiate, an_insufficient_ird_and_a_missing_rtr_are_told_by_a_terminate)
+{
+    static const struct {
+        uint32_t word;
+        uint8_t code;
+    } row[] = {
+        { 0xc0040005u, 6 }, /* A, B, ORD 5 above our IRD */
+        { 0x80040004u, 7 }, /* A without a kind */
+        { 0x00040004u, 7 }, /* another model */
+    };
+
+    for (size_t i = 0; i < SW_ARRAY_LEN(row); i++)
+        for (unsigned bits = 0; bits < 4; bits++) {
+            struct negotiate_cfg cfg = config(false);
+            struct mpa_framing framing = { .crc = bits & 1, .markers = bits & 2 };
+            uint8_t buf[256], *ulpdu;
+            const uint8_t *out;
+            struct mpa_fpdu f;
+            size_t need;
+
+            cfg.mpa.crc = framing.crc;
+            await_reply(&cfg);
+            size_t len = foreign_reply(buf, framing.markers ? 0x80 : 0, row[i].word);
+            (void)negotiate_in(&a.n, buf, len, now);
+            cr_assert_eq(a.n.state, NEGOTIATE_FALLBACK);
+            cr_assert_not(negotiate_over(&a.n), "it has to go out first");
+            len = negotiate_out(&a.n, &out);
+            memcpy(buf, out, len);
+            cr_assert_eq(mpa_fpdu_decode(&framing, 0, buf, len, &f, &need), (ssize_t)len);
+            ulpdu = f.ulpdu;
+            cr_assert_eq(f.ulpdu_len, 22u);
+            cr_assert_arr_eq(ulpdu, "\x41\x47\0\0\0\0" "\0\0\0\2" "\0\0\0\1" "\0\0\0\0", 18);
+            cr_assert_eq(ulpdu[18], 0x20);
+            cr_assert_eq(ulpdu[19], row[i].code);
+            cr_assert(ulpdu[20] == 0 && ulpdu[21] == 0);
+            negotiate_sent(&a.n, len);
+            EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+        }
+}
+
+/* RFC 5044 8: code 4: "In this case, the TCP connection MUST be immediately closed." */
+Test(negotiate, a_malformed_reply_is_answered_by_nothing)
+{
+    struct negotiate_cfg cfg = config(false);
+    uint8_t buf[256];
+    const uint8_t *out;
+
+    await_reply(&cfg);
+    foreign_reply(buf, 0, 0xc0040004u);
+    buf[17] = 3;
+    (void)negotiate_in(&a.n, buf, 30, now);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+    cr_expect_eq(negotiate_out(&a.n, &out), 0u);
+}
+
+Test(negotiate, the_dialect_of_2007_ends_with_its_third_frame)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        struct negotiate_cfg ca = config(false), cb = config(true);
+
+        rng = 9 + c;
+        ca.mpa.rev = 1;
+        ca.mpa.dialect = cb.mpa.dialect = MPA_DIALECT_RTR_FRAME;
+        both(&ca, &cb);
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+        EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+        cr_expect(a.n.mpa.res.rtr_frame && b.n.mpa.res.rtr_frame);
+        cr_expect_eq(b.n.peer.ring_stag, 0xaaaaaaaau);
+        cr_expect_eq(a.prog.n + b.prog.n + a.in.n + b.in.n + a.kernel.n + b.kernel.n, 0u);
+    }
+}
+
+/* The private data count before the initiator says that it is ready. */
+Test(negotiate, the_dialect_of_2007_sends_no_rtr_frame_to_a_peer_that_makes_no_sense)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.mpa.rev = 1;
+    ca.mpa.dialect = cb.mpa.dialect = MPA_DIALECT_RTR_FRAME;
+    cb.params.ring_len = 100;
+    both(&ca, &cb);
+    run(0);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_PEER_LIMIT);
+    cr_expect_eq(b.n.mpa.state, MPA_ST_WAIT_RTR);
 }
 
 Test(negotiate, what_cannot_be_negotiated_with_is_refused_at_once)

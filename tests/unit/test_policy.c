@@ -126,7 +126,7 @@ Test(policy, bad_rules_name_the_column_and_the_word)
         { "any * auto =on", 12, "unknown option ''" },
         { "any * auto crc=yes", 16, "not 'yes'" },
         { "any * auto crc=on crc=off", 19, "option 'crc' is given twice" },
-        { "any * auto markers=on", 20, "this version has no markers: 'on'" },
+        { "any * auto dialect=old", 20, "dialect is rfc or rtr-frame, not 'old'" },
         { "any * auto startup=immediate", 20, "this version has only the delayed startup: 'immediate'" },
         { "any * auto markers=1", 20, "markers is on or off, not '1'" },
         { "any * auto self=maybe", 17, "not 'maybe'" },
@@ -188,6 +188,7 @@ Test(policy, options_default_and_override)
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP);
     cr_expect(o->crc && !o->markers && !o->immediate && !o->self && !o->hello_always);
+    cr_expect(!o->rtr_frame);
     cr_expect_eq(o->rtr, MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_SEND);
     cr_expect_eq(o->rtr_pref[1], MPA_RTR_WRITE);
