@@ -75,6 +75,14 @@ preload_tests += tests/interop/tshark.test
 preload_tests += tests/interop/vm/vm.test
 EXTRA_DIST += $(addprefix tests/interop/vm/,guest.sh init.sh initramfs.py kernel.py)
 
+# Captures made by the protocol code, judged by tshark.
+script_tests += tests/interop/mpa_matrix.test
+check_PROGRAMS += tests/interop/mpagen
+tests_interop_mpagen_SOURCES = tests/interop/mpagen.c tests/unit/iwarp_pair.h
+tests_interop_mpagen_CFLAGS = $(program_cflags)
+tests_interop_mpagen_LDFLAGS = $(program_ldflags)
+tests_interop_mpagen_LDADD = libcore.la
+
 # Other people's programs; tests/works/*.py have them.
 preload_tests += tests/works/works.test
 
