@@ -71,6 +71,7 @@ preload_tests += tests/preload/http.test
 preload_tests += tests/preload/iperf3.test
 preload_tests += tests/preload/redis.test
 preload_tests += tests/interop/netns.test
+preload_tests += tests/interop/segments.test
 preload_tests += tests/interop/tshark.test
 preload_tests += tests/interop/vm/vm.test
 EXTRA_DIST += $(addprefix tests/interop/vm/,guest.sh init.sh initramfs.py kernel.py)
