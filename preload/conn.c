@@ -29,7 +29,8 @@ static const struct sm_state states[] = {
     [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },
     [CONN_CONNECTING] = { "connecting",
                           SM_TO(CONN_NEGOTIATING) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
-    [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_FULL) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
+    [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_CONNECTING) | SM_TO(CONN_FULL) |
+                                              SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
     [CONN_FULL] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
     [CONN_PLAIN] = { "plain", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
     [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
@@ -76,10 +77,11 @@ int conn_begin(struct conn *c)
     struct negotiate_cfg cfg = {
         .responder = c->responder,
         .shim_known = c->known_shim && !c->require,
+        .immediate = c->opts.immediate,
         .transports = HELLO_TRANSPORT_IWARP,
         .mpa = {
             .dialect = c->opts.rtr_frame ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
-            .rev = c->opts.rtr_frame ? 1 : 2,
+            .rev = c->opts.rtr_frame || c->rev_1 ? 1 : 2,
             .crc = c->opts.crc,
             .markers = c->opts.markers,
             .peer_to_peer = true,
@@ -237,6 +239,12 @@ int conn_go_full(struct sock *s, struct conn *c)
     struct sockaddr_storage peer = c->peer;
     proc_explain(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
     return 0;
+}
+
+void conn_go_connecting(struct conn *c)
+{
+    move(c, CONN_CONNECTING);
+    c->kernel_wants = POLLOUT;
 }
 
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)

@@ -4,7 +4,7 @@
  *
  *   CONNECTING --TCP is up--> NEGOTIATING --first FPDU possible--> FULL
  *        \                        |  \--Nak, reject, other octets--> PLAIN
- *         \--connect failed------>|---fallback: connected again----> PLAIN
+ *         \--connect failed------>|---fallback: connected again----> PLAIN, or CONNECTING for MPA's Rev 1
  *                                  \--`require`, responder's failure--> DEAD
  *
  * Locks: rx is the turn of the receive side, tx of the send side; rx before tx. State changes are made with both.
@@ -57,6 +57,7 @@ struct conn {
     size_t in_len;            /* octets collected for the negotiation: HELLO in `pre`, else in `in` */
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
+    bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
     bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */
@@ -143,6 +144,8 @@ int conn_begin(struct conn *c) SW_MUST;
 size_t conn_emss(int fd);
 /* The negotiation is done: FPDUs from now on. Both turns held. */
 int conn_go_full(struct sock *s, struct conn *c) SW_MUST;
+/* The initiator begins again, on a TCP connection that is being made. Both turns held. */
+void conn_go_connecting(struct conn *c);
 /* It stays plain for this reason. Both turns held, or nobody else can know it yet. */
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason);
 /* `require`, or a broken peer: calls fail with err from now on. */

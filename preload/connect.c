@@ -95,9 +95,11 @@ void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason)
 void connect_again(struct sock *s, struct conn *c, int fd)
 {
     unsigned reason = c->neg.reason;
-    if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED)
+    bool rev_1 = c->opts.immediate && !c->rev_1 && mpa_startup_retry_rev1(&c->neg.mpa);
+    if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED ||
+        (c->opts.immediate && !rev_1))
         remember_plain(c);
-    if (c->require) {
+    if (c->require && !rev_1) {
         connect_refuse(s, c, fd, reason);
         return;
     }
@@ -113,6 +115,14 @@ void connect_again(struct sock *s, struct conn *c, int fd)
     if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 &&
         errno != EINPROGRESS)
         err = errno;
+    if (rev_1 && err == 0) {
+        /* Without a Hello the peer may be of before RFC 6581: its section 10 allows a second attempt. */
+        c->rev_1 = true;
+        c->peer_reset = c->peer_closed = false;
+        atomic_store(&c->so_error, 0);
+        conn_go_connecting(c);
+        return;
+    }
     atomic_store(&c->so_error, err);
     conn_go_plain(s, c, reason);
 }
@@ -208,7 +218,8 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
         return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
     memcpy(&c->peer, peer, len);
     c->peer_len = len;
-    c->known_shim = known_shim;
+    /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
+    c->known_shim = known_shim && !rule->opts.immediate;
     int r = turn_take(&c->rx, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
     r = turn_take(&c->tx, 0, false);

@@ -171,7 +171,7 @@ static void note_error(struct conn *c, int err)
      * gone, with what was in its backlog.
      */
     c->peer_reset = err == ECONNRESET &&
-                    (c->neg.state == NEGOTIATE_MPA ||
+                    (negotiate_peer_known(&c->neg) ||
                      (c->known_shim && !local_listens((struct sockaddr *)&c->peer)));
 }
 
@@ -296,6 +296,8 @@ static bool step_peek(struct conn *c, int fd)
         if (n != (ssize_t)used) /* somebody took them behind our back */
             trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
     }
+    if (!peeks(c))
+        lowat_back(c, fd, 1);
     if (n > 0 && used == 0 && peeks(c)) {
         /* A prefix: nobody need wake before it grows. */
         set_lowat(fd, (int)n + 1);
@@ -357,7 +359,7 @@ static bool step_in(struct conn *c, int fd)
             note_error(c, errno);
         if (n <= 0) {
             /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
-            c->peer_closed = c->known_shim || c->neg.state == NEGOTIATE_MPA;
+            c->peer_closed = c->known_shim || negotiate_peer_known(&c->neg);
             negotiate_eof(&c->neg);
             if (hello) {
                 c->pre_len = c->in_len;
@@ -440,7 +442,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
         conn_go_dead(s, c, c->neg.reason, ECONNRESET);
         break;
     }
-    drive_remove(s);
+    if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
+        drive_remove(s);
     changed(s);
 }
 

@@ -17,6 +17,7 @@
 static const struct sm_state states[] = {
     [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) |
                                      SM_TO(NEGOTIATE_PLAIN) },
+    /* (An initiator with cfg.immediate starts in mpa.) */
     [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) |
                                        SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_WITHDRAWN) },
     [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) |
@@ -113,7 +114,8 @@ static void mpa_begin(struct negotiate *n, uint64_t now_ns)
 int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_t now_ns)
 {
     memset(n, 0, sizeof(*n));
-    if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0)
+    if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0 ||
+        (cfg->shim_known && cfg->immediate))
         return -EINVAL;
     n->cfg = *cfg;
     n->cfg.mpa.priv = NULL;
@@ -124,6 +126,11 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
      */
     if (mpa_init(n) < 0)
         return -EINVAL;
+    if (!cfg->responder && cfg->immediate) {
+        n->state = NEGOTIATE_MPA;
+        n->deadline_ns = now_ns + cfg->timeout_ns;
+        return 0;
+    }
     memset(&n->mpa, 0, sizeof(n->mpa));
     if (cfg->responder) {
         n->state = NEGOTIATE_PEEK;
@@ -148,13 +155,36 @@ static void peer_is_plain(struct negotiate *n)
     move(n, NEGOTIATE_PLAIN, n->reason != REASON_NONE ? n->reason : REASON_PEER_PLAIN);
 }
 
+/*
+ * Do these octets begin with a whole Request? 0, -EAGAIN (they may still), -EPROTO.
+ *
+ * RFC 5044 7.1.4.2: "If the initial TCP data was not a properly formatted MPA Request Frame, MPA will close
+ * or reset the TCP connection immediately." Here it is not known yet that MPA is wanted, and such data is a
+ * plain client's; a rule that says `require` closes.
+ */
+static int find_request(const struct negotiate *n, const uint8_t *buf, size_t len)
+{
+    struct mpa_startup s;
+    struct mpa_startup_cfg cfg = n->cfg.mpa;
+    cfg.responder = true;
+    if (!n->cfg.immediate || mpa_startup_init(&s, &cfg) < 0 || mpa_startup_input(&s, buf, len) < 0)
+        return -EPROTO;
+    return s.state == MPA_ST_DECIDE ? 0 : -EAGAIN;
+}
+
 static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
     struct hello h;
     ssize_t r = hello_decode(buf, len, &h);
-    if (r == -EAGAIN) {
+    int request = r == -EAGAIN ? -EAGAIN : find_request(n, buf, len);
+    if (request == -EAGAIN) {
         if (len > 0 && n->deadline_ns == 0)
             n->deadline_ns = now_ns + NEGOTIATE_PREFIX_NS;
+        return 0;
+    }
+    if (request == 0) { /* left where it is: the next state takes it */
+        n->declined = n->reason;
+        mpa_begin(n, now_ns);
         return 0;
     }
     if (r < 0 || h.kind != HELLO_HELO) {
@@ -269,7 +299,7 @@ static void mpa_decide(struct negotiate *n)
     uint8_t priv[STREAM_PARAMS_LEN];
     stream_params_encode(&n->cfg.params, priv);
     int r;
-    if (!params_ok(n))
+    if (n->declined != REASON_NONE || !params_ok(n))
         r = mpa_startup_reject(&n->mpa, NULL, 0);
     else {
         r = mpa_startup_accept(&n->mpa, priv, sizeof(priv));
@@ -298,7 +328,9 @@ static void mpa_settle(struct negotiate *n)
         break;
     case MPA_ST_REJECTED:
         /* RFC 5044 section 7.1.2, rule 9: MPA exits, the connection stays in streaming mode. */
-        move(n, NEGOTIATE_PLAIN, n->cfg.responder ? REASON_PEER_LIMIT : REASON_MPA_REJECTED);
+        move(n, NEGOTIATE_PLAIN, !n->cfg.responder              ? REASON_MPA_REJECTED
+                                 : n->declined != REASON_NONE ? n->declined
+                                                              : REASON_PEER_LIMIT);
         break;
     case MPA_ST_FAILED:
         spoil(n, REASON_MPA_FAILED);
@@ -369,6 +401,7 @@ void negotiate_eof(struct negotiate *n)
         spoil(n, REASON_HELLO_CLOSED);
         break;
     case NEGOTIATE_MPA:
+        mpa_startup_eof(&n->mpa);
         spoil(n, REASON_MPA_FAILED);
         break;
     case NEGOTIATE_NAKED:
@@ -398,7 +431,13 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
             spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
         break;
     case NEGOTIATE_MPA:
-        if (n->cfg.responder) {
+        /*
+         * RFC 5044 7.1.2 rule 10: "SHOULD implement a reasonable timeout while waiting for the entire set
+         * of startup frames"; rule 8: so for the Request, "to detect incorrect "Responder/Responder"
+         * startups". An initiator whose peer has answered the Hello knows that the Reply will come, as
+         * soon as the peer's program lets it, which nobody may hurry: it waits as TCP does.
+         */
+        if (n->cfg.responder || n->cfg.immediate) {
             spoil(n, REASON_MPA_FAILED);
         } else {
             n->late = true;

@@ -6,10 +6,13 @@
  *                     \--other octets, timeout--> PLAIN     \--R=1 sent--> PLAIN
  *                     \--HELO, declined (HNAK out)--> PLAIN, or NAKED if an HWDR may follow
  *                NAKED --HWDR (taken out), other octets--> PLAIN
+ *                     \--Request, if cfg.immediate--> MPA
  *   initiator    HELLO (HELO out) --HACK--> MPA (Request out) --Reply--> DONE
  *                     \--HNAK--> PLAIN                  \--R=1--> PLAIN
  *                     \--timeout, garbage, close--> FALLBACK     \--malformed, timeout--> FALLBACK
  *                     \--timeout, shim known (HWDR out)--> WITHDRAWN --HACK, HNAK--> PLAIN
+ *
+ * The immediate startup (RFC 5044 section 7.1.4, Figure 10) has no Hello: the initiator begins in MPA.
  *
  * A responder in MPA that finds an HWDR where the Request would be goes to PLAIN. WITHDRAWN: the owner may
  * send plain octets once the HWDR is out; of what comes in, the answer is still to be taken out.
@@ -62,6 +65,11 @@ struct negotiate_cfg {
      * up, withdraw instead of falling back.
      */
     bool shim_known;
+    /*
+     * Initiator: no Hello, the Request is the first frame; excludes shim_known. Responder: a Request may
+     * be what comes first.
+     */
+    bool immediate;
     uint8_t transports;      /* HELLO_TRANSPORT_* */
     uint8_t nonce[HELLO_NONCE_LEN]; /* initiator: random; responder: the Hello's, once it came */
     uint64_t host;
@@ -78,6 +86,7 @@ struct negotiate {
     uint64_t streamed;       /* responder: octets the owner sent in streaming mode so far */
     size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
     bool answered;           /* initiator: octets came that are no answer */
+    uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
     /*
      * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is
      * lost by waiting on; but connect() need not.
@@ -116,6 +125,12 @@ void negotiate_withdraw(struct negotiate *n);
  * this reason.
  */
 void negotiate_decline(struct negotiate *n, unsigned reason);
+
+/* Has the other side shown that it runs sockwarp? */
+static inline bool negotiate_peer_known(const struct negotiate *n)
+{
+    return n->state == NEGOTIATE_MPA && (n->cfg.responder || !n->cfg.immediate);
+}
 
 /*
  * What to send now, and that n octets of it went. Frames are to go out in one send() where

@@ -300,11 +300,8 @@ static int opt_self(struct parser *ps, struct word v, struct policy_opts *o)
 
 static int opt_startup(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    int r = parse_switch(ps, v, &o->immediate, "immediate", "delayed",
-                         "startup is delayed or immediate, not '%s'");
-    if (r == 0 && o->immediate)
-        return fail(ps, v.p, "this version has only the delayed startup: '%s'", v);
-    return r;
+    return parse_switch(ps, v, &o->immediate, "immediate", "delayed",
+                        "startup is delayed or immediate, not '%s'");
 }
 
 static int opt_dialect(struct parser *ps, struct word v, struct policy_opts *o)

@@ -4,7 +4,7 @@
  *
  *   octet 0: 1 CRC wanted, 2 initiator (the input is what the responder sends), 4 flow control by
  *            credits, 8 the CRC of the Hello frame in front is put right, 16 would decline, 32 wants
- *            markers, 64 (responder) does not know RtR frames
+ *            markers, 64 (responder) does not know RtR frames, 128 immediate startup
  *   octet 1: how the rest is cut
  *
  * The peer waits for the HACK and the Reply; that apart, what comes out must not depend on how the
@@ -63,6 +63,7 @@ static struct negotiate_cfg config(uint8_t flags)
 {
     struct negotiate_cfg cfg = {
         .responder = !(flags & 2),
+        .immediate = flags & 128,
         .transports = HELLO_TRANSPORT_IWARP,
         .nonce = { 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b },
         .mpa = {

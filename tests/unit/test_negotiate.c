@@ -298,6 +298,116 @@ Test(negotiate, revision_1_agrees_without_rtr)
     cr_expect_eq(a.n.mpa.res.rtr, 0);
 }
 
+/* ---- the immediate startup (RFC 5044 section 7.1.4, Figure 10) ---- */
+
+Test(negotiate, the_immediate_startup_has_no_hello)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++)
+        for (int dialect = 0; dialect <= 1; dialect++) {
+            struct negotiate_cfg ca = config(false), cb = config(true);
+            const uint8_t *p;
+
+            rng = 11 + c;
+            ca.immediate = cb.immediate = true;
+            if (dialect) {
+                ca.mpa.rev = 1;
+                ca.mpa.dialect = cb.mpa.dialect = MPA_DIALECT_RTR_FRAME;
+            }
+            both(&ca, &cb);
+            cr_assert_eq(a.n.state, NEGOTIATE_MPA);
+            cr_assert_geq(negotiate_out(&a.n, &p), 20u);
+            cr_assert_arr_eq(p, "MPA ID Req Frame", 16);
+            run(cuts[c]);
+            EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+            EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+            cr_expect_eq(a.n.peer.ring_stag, 0xbbbbbbbbu);
+            cr_expect_eq(b.n.peer.ring_stag, 0xaaaaaaaau);
+            cr_expect_eq(a.prog.n + b.prog.n + a.in.n + b.in.n + a.kernel.n + b.kernel.n, 0u);
+        }
+}
+
+Test(negotiate, a_responder_for_immediate_startups_answers_a_hello_too)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    cb.immediate = true;
+    both(&ca, &cb);
+    run(3);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+}
+
+/* The Request is looked at only: a plain client's octets stay the program's. */
+Test(negotiate, what_is_no_request_is_a_plain_clients)
+{
+    static const char *const texts[] = { "M", "MAIL FROM:<x>", "MPA ID Req Frome", "MPA ID Rep Frame", "GET /" };
+
+    for (size_t t = 0; t < SW_ARRAY_LEN(texts); t++) {
+        struct negotiate_cfg cb = config(true);
+        size_t len = strlen(texts[t]);
+
+        cb.immediate = true;
+        now = 5000 * MS;
+        end_init(&b, &cb, &a);
+        for (size_t i = 1; i <= len; i++)
+            cr_assert_eq(negotiate_in(&b.n, (const uint8_t *)texts[t], i, now), 0u);
+        if (b.n.state == NEGOTIATE_PEEK) { /* a prefix: it may hold the client back a moment */
+            cr_assert_eq(b.n.deadline_ns, now + NEGOTIATE_PREFIX_NS);
+            negotiate_tick(&b.n, now + NEGOTIATE_PREFIX_NS);
+        }
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+    }
+}
+
+Test(negotiate, without_the_rule_a_request_is_the_programs)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.immediate = true;
+    both(&ca, &cb);
+    run(0);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+    cr_expect_eq(a.n.state, NEGOTIATE_MPA);
+    negotiate_tick(&a.n, now + TIMEOUT_NS);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+}
+
+Test(negotiate, a_request_is_rejected_where_a_hello_would_be_declined)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.immediate = cb.immediate = true;
+    both(&ca, &cb);
+    negotiate_decline(&b.n, REASON_STD_FD);
+    run(2);
+    EXPECT(a, NEGOTIATE_PLAIN, REASON_MPA_REJECTED);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_STD_FD);
+}
+
+/* RFC 6581 10: the owner asks mpa_startup_retry_rev1. */
+Test(negotiate, a_close_in_an_immediate_startup_is_worth_revision_1)
+{
+    struct negotiate_cfg ca = config(false);
+
+    ca.immediate = true;
+    now = 5000 * MS;
+    end_init(&a, &ca, &b);
+    cr_expect_not(negotiate_peer_known(&a.n), "whoever it is");
+    while (step_out(&a, 7))
+        ;
+    negotiate_eof(&a.n);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+    cr_expect(mpa_startup_retry_rev1(&a.n.mpa));
+}
+
+Test(negotiate, an_immediate_startup_cannot_be_withdrawn)
+{
+    struct negotiate_cfg ca = config(false);
+
+    ca.immediate = ca.shim_known = true;
+    cr_expect_eq(negotiate_init(&a.n, &ca, now), -EINVAL);
+}
+
 /* ---- failures that are told by a Terminate ---- */
 
 /* An initiator that has sent its Request on a connection whose peer answered the Hello. */

@@ -127,7 +127,6 @@ Test(policy, bad_rules_name_the_column_and_the_word)
         { "any * auto crc=yes", 16, "not 'yes'" },
         { "any * auto crc=on crc=off", 19, "option 'crc' is given twice" },
         { "any * auto dialect=old", 20, "dialect is rfc or rtr-frame, not 'old'" },
-        { "any * auto startup=immediate", 20, "this version has only the delayed startup: 'immediate'" },
         { "any * auto markers=1", 20, "markers is on or off, not '1'" },
         { "any * auto self=maybe", 17, "not 'maybe'" },
         { "any * auto notify=write", 19, "notify is send or immediate, not 'write'" },
@@ -200,12 +199,13 @@ Test(policy, options_default_and_override)
 
     cr_assert_eq(
         parse("any * auto crc=off markers=off rtr=read+send ird=0 ord=16383 fpdu=emss ring=64K "
-              "startup=delayed self=on hello=always transport=verbs+iwarp",
+              "startup=immediate dialect=rtr-frame self=on hello=always transport=verbs+iwarp",
               &p, &err),
         0, "%s", err.text);
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP, "what is not built in falls out");
-    cr_expect(!o->crc && !o->markers && !o->immediate && o->self && o->hello_always);
+    cr_expect(!o->crc && !o->markers && o->immediate && o->self && o->hello_always);
+    cr_expect(o->rtr_frame);
     cr_expect_eq(o->rtr, MPA_RTR_SEND | MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[1], MPA_RTR_SEND);
