@@ -4,7 +4,7 @@
  * was sent, once and in order, until an error is found; memory outside the region is never touched;
  * both sides come to rest.
  *
- *   octet 0: low two bits RTR kind, 4 small segments
+ *   octet 0: low two bits RTR kind, 4 small segments, 8 markers in what a sends, 16 in what b sends
  *   then operations of two octets: low three bits what, 8 which side, 16 long; its argument; of a
  *   Send: 32 solicited, 64 fenced, 128 Immediate Data instead
  */
@@ -189,17 +189,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint8_t kinds[] = { 0, MPA_RTR_SEND, MPA_RTR_WRITE, MPA_RTR_READ };
     struct iwarp_cfg c;
+    bool ab_markers, ba_markers;
 
     if (size < 1)
         return 0;
+    ab_markers = data[0] & 8;
+    ba_markers = data[0] & 16;
     must(pair_init(&p, kinds[data[0] & 3], 20000) == 0);
     c = side_cfg(&p.a, true, kinds[data[0] & 3]);
     c.immediate = true;
+    cfg_markers(&c, ba_markers, ab_markers);
     if (data[0] & 4)
         c.mulpdu = MPA_MULPDU_MIN;
     must(iwarp_init(&p.a.ep, &c) == 0);
     c = side_cfg(&p.b, false, kinds[data[0] & 3]);
     c.immediate = true;
+    cfg_markers(&c, ab_markers, ba_markers);
     must(iwarp_init(&p.b.ep, &c) == 0);
     dir_init(&dirs[0], &p.a, &p.b, &p.ab);
     dir_init(&dirs[1], &p.b, &p.a, &p.ba);

@@ -214,6 +214,85 @@ Test(iwarp_marker, all_kinds_of_frames_have_them_at_every_512th_octet)
     pair_fini(&p);
 }
 
+/* What follows is wherever a marker can stand in it: the Send before is longer each time. */
+static void post_all_untagged_kinds(const uint32_t *inv_stag, size_t shift)
+{
+    static uint8_t filler[512];
+    struct iovec v = { filler, 10 };
+    struct iov_iter it;
+
+    cr_assert_eq(side_send(&p.a, NULL, 0, filler, shift), 0);
+    it = iov_iter_init(&v, 1);
+    cr_assert_eq(iwarp_post_send_with(&p.a.ep, IWARP_SOLICITED, 0, NULL, 0, &it, 10), 0);
+    it = iov_iter_init(&v, 1);
+    cr_assert_eq(iwarp_post_send_with(&p.a.ep, IWARP_INVALIDATE, inv_stag[0], NULL, 0, &it, 10), 0);
+    cr_assert_eq(iwarp_post_immediate(&p.a.ep.base, 0x0102030405060708ull, false), 0);
+    it = iov_iter_init(&v, 1);
+    cr_assert_eq(iwarp_post_send_with(&p.a.ep, IWARP_INVALIDATE | IWARP_SOLICITED, inv_stag[1],
+                                      NULL, 0, &it, 10), 0);
+    cr_assert_eq(iwarp_post_immediate(&p.a.ep.base, 0xf1f2f3f4f5f6f7f8ull, true), 0);
+}
+
+/* RFC 5044 4.3: "MUST insert ... at every 512th octet", whatever the FPDU carries. */
+Test(iwarp_marker, immediate_data_and_sends_with_invalidate_have_them_in_any_place)
+{
+    static const uint8_t opcodes[] = { RDMAP_SEND, RDMAP_SEND_SE, RDMAP_SEND_INV, RDMAP_IMMEDIATE,
+                                       RDMAP_SEND_SE_INV, RDMAP_IMMEDIATE_SE };
+    static uint8_t raw[2048], plain[2048], mem[64];
+    unsigned in_frame = 0;
+
+    for (size_t shift = 0; shift < 512; shift += 4) {
+        size_t lens[8], frames, n, at = 0;
+        uint32_t inv_stag[2], told[SW_ARRAY_LEN(opcodes)];
+        unsigned events = 0;
+        struct iwarp_cfg c;
+
+        setup(0, true, false, 4096);
+        c = side_cfg(&p.a, true, 0);
+        cfg_markers(&c, false, true);
+        c.immediate = true;
+        cr_assert_eq(iwarp_init(&p.a.ep, &c), 0);
+        c = side_cfg(&p.b, false, 0);
+        cfg_markers(&c, true, false);
+        c.immediate = true;
+        cr_assert_eq(iwarp_init(&p.b.ep, &c), 0);
+        for (int i = 0; i < 2; i++)
+            inv_stag[i] = side_region(&p.b, mem, 0, sizeof(mem), DDP_ACCESS_REMOTE_WRITE);
+        memcpy(told, (uint32_t[]){ 0, 0, inv_stag[0], 0, inv_stag[1], 0 }, sizeof(told));
+        post_all_untagged_kinds(inv_stag, shift);
+        n = collect(&p.a, raw, sizeof(raw));
+        in_frame += strip(raw, n, plain, lens, &frames) + 4 < n;
+        cr_assert_eq(frames, SW_ARRAY_LEN(opcodes));
+        for (size_t i = 0; i < frames; at += mpa_fpdu_len(lens[i++])) {
+            cr_expect_eq(plain[at + 3], 1 << 6 | opcodes[i], "frame %zu", i);
+            cr_expect_eq(get_be32(plain + at + 4), told[i], "frame %zu", i);
+        }
+        for (size_t i = 0; i < n; i++) {
+            struct endpoint_event ev;
+
+            feed(&p.b, raw + i, 1);
+            if (iwarp_poll(&p.b.ep.base, &ev) != 1)
+                continue;
+            bool imm = opcodes[events] == RDMAP_IMMEDIATE || opcodes[events] == RDMAP_IMMEDIATE_SE;
+            cr_expect_eq(ev.type, imm ? ENDPOINT_IMMEDIATE : ENDPOINT_SEND, "event %u", events);
+            cr_expect_eq(ev.len, imm ? 8 : events == 0 ? shift : 10, "event %u", events);
+            cr_expect_eq(ev.invalidated, told[events], "event %u", events);
+            if (imm)
+                cr_expect_eq(get_be64(ev.data), events == 3 ? 0x0102030405060708ull
+                                                            : 0xf1f2f3f4f5f6f7f8ull);
+            iwarp_release(&p.b.ep.base, ev.data + ev.len);
+            events++;
+        }
+        cr_expect_eq(events, SW_ARRAY_LEN(opcodes));
+        cr_expect(!ddp_stags_find(&p.b.ep.stags, inv_stag[0]) &&
+                  !ddp_stags_find(&p.b.ep.stags, inv_stag[1]));
+        cr_expect_eq(p.b.ep.stats.rx_immediates, 2u);
+        cr_expect_eq(iwarp_state_now(&p.b.ep), IWARP_FULL);
+        pair_fini(&p);
+    }
+    cr_expect_gt(in_frame, 40u);
+}
+
 /* Messages of several segments are joined, markers and headers between them left out. */
 Test(iwarp_marker, messages_of_several_segments_are_joined_without_markers)
 {
