@@ -192,6 +192,7 @@ int ours_run_startup(struct peer *p, const struct peer_cfg *cfg)
             p->met = (struct peer_met){
                 .refused = o->startup.state == MPA_ST_REJECTED,
                 .ird = res->ird, .ord = res->ord, .rev = res->rev, .rtr = res->rtr, .crc = res->crc,
+                .markers_tx = res->markers_tx, .markers_rx = res->markers_rx,
                 .priv_len = res->peer_priv_len < PEER_PRIVATE_MAX ? res->peer_priv_len : PEER_PRIVATE_MAX,
             };
             memcpy(p->met.priv, res->peer_priv, p->met.priv_len);

@@ -42,6 +42,7 @@ struct peer_met { /* what the startup brought */
     uint16_t ird, ord;    /* ours now */
     uint8_t rev, rtr;     /* our end only */
     bool crc;             /* our end only */
+    bool markers_tx, markers_rx; /* our end only */
     char priv[PEER_PRIVATE_MAX + 1];
     size_t priv_len;
 };

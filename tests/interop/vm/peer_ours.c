@@ -267,14 +267,6 @@ static int ours_fault(struct peer *p, enum peer_fault fault)
 
 /* ---- operations ---- */
 
-/* RFC 5044 4.5: without markers EMSS - (6 + EMSS mod 4); the FPDU, length field and CRC included, fits a segment. */
-static size_t mulpdu(size_t emss)
-{
-    size_t n = emss - (6 + emss % 4);
-
-    return n < MPA_MULPDU_MIN ? MPA_MULPDU_MIN : n > MPA_MULPDU_MAX ? MPA_MULPDU_MAX : n;
-}
-
 static int ours_open(struct peer *p, const struct peer_cfg *cfg)
 {
     struct ours *o = calloc(1, sizeof(*o));
@@ -295,12 +287,12 @@ static int ours_open(struct peer *p, const struct peer_cfg *cfg)
         return peer_fail(p, errno, "TCP_MAXSEG");
     struct iwarp_cfg ic = {
         .initiator = !cfg->responder,
-        .tx.crc = p->met.crc,
-        .rx.crc = p->met.crc,
+        .tx = { .crc = p->met.crc, .markers = p->met.markers_tx },
+        .rx = { .crc = p->met.crc, .markers = p->met.markers_rx },
         .rtr = p->met.rtr,
         .ird = p->met.ird == MPA_IRD_ORD_NONE ? cfg->ird : p->met.ird,
         .ord = p->met.ord == MPA_IRD_ORD_NONE ? cfg->ord : p->met.ord,
-        .mulpdu = mulpdu((size_t)mss),
+        .mulpdu = mpa_mulpdu((size_t)mss, p->met.markers_tx),
         .send_max = cfg->message_max,
         .in_buf = o->in, .in_cap = sizeof(o->in),
         .out_buf = o->out, .out_cap = sizeof(o->out),
