@@ -10,7 +10,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "core/base/bytes.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/probe.h"
@@ -60,18 +59,25 @@ bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, i
     return true;
 }
 
-/* A frame's urgent octet, or NULL. *off: the stream offset behind it, mod 2^32. */
-static const uint8_t *urgent_in(const uint8_t *ulpdu, size_t len, uint32_t *off)
+/* Does buf begin with the frame of an urgent octet, and is that octet there? *off: the stream offset behind it, mod 2^32. */
+static bool urgent_in(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len, uint8_t *octet,
+                      uint32_t *off)
 {
+    uint8_t hdr[DDP_UNTAGGED_HDR_LEN + STREAM_HDR_LEN];
     struct ddp_segment seg;
     struct stream_hdr h;
-    ssize_t n = ddp_segment_decode(ulpdu, len, &seg);
+    size_t ulpdu_len;
+    if (mpa_fpdu_look(framing, pos, buf, len, 0, hdr, sizeof(hdr), &ulpdu_len) < sizeof(hdr) ||
+        ulpdu_len == sizeof(hdr) ||
+        mpa_fpdu_look(framing, pos, buf, len, ulpdu_len - 1, octet, 1, &ulpdu_len) < 1)
+        return false;
+    ssize_t n = ddp_segment_decode(hdr, sizeof(hdr), &seg);
     if (n < 0 || seg.tagged || seg.qn != RDMAP_QN_SEND || seg.mo != 0 || !seg.last ||
-        len - (size_t)n <= STREAM_HDR_LEN || stream_hdr_decode(ulpdu + n, len - (size_t)n, &h) < 0 ||
-        h.type != STREAM_DATA || !(h.flags & STREAM_HDR_URGENT))
-        return NULL;
+        stream_hdr_decode(hdr + n, sizeof(hdr) - (size_t)n, &h) < 0 || h.type != STREAM_DATA ||
+        !(h.flags & STREAM_HDR_URGENT))
+        return false;
     *off = h.off;
-    return ulpdu + len - 1;
+    return true;
 }
 
 /*
@@ -93,16 +99,21 @@ static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
     tail += (size_t)(rx - (uint64_t)queued - c->kernel_rx);
     ssize_t n = REAL(recv)(fd, in + tail, c->ep.cfg.in_cap - tail, MSG_PEEK | MSG_DONTWAIT);
     tail += n > 0 ? (size_t)n : 0;
-    while (tail > head && tail - head >= MPA_HDR_LEN && tail - head >= MPA_HDR_LEN + (size_t)get_be16(in + head)) {
-        uint16_t len = get_be16(in + head);
+    const struct mpa_framing *framing = &c->ep.cfg.rx;
+    uint64_t pos = c->ep.rx.pos;
+    while (tail > head) {
+        size_t whole = mpa_fpdu_expect(framing, pos, in + head, tail - head);
+        uint8_t last;
         uint32_t off;
-        const uint8_t *p = urgent_in(in + head + MPA_HDR_LEN, len, &off);
-        if (p != NULL) {
-            *octet = *p;
+        if (whole == 0)
+            break;
+        if (urgent_in(framing, pos, in + head, tail - head, &last, &off)) {
+            *octet = last;
             *at = c->st.rx.total + c->st.rx.avail + (uint32_t)(off - (uint32_t)c->st.rx.off) - 1;
             found = true;
         }
-        head += mpa_fpdu_len(len);
+        head += whole;
+        pos += whole;
     }
     return found;
 }

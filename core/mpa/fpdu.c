@@ -55,6 +55,24 @@ size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const ui
     return mpa_fpdu_wire_len(framing, pos, get_be16(buf + lead));
 }
 
+size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len,
+                     size_t from, uint8_t *dst, size_t n, size_t *ulpdu_len)
+{
+    size_t lead = leading(framing, pos), start = lead + MPA_HDR_LEN, done = 0;
+    /* Of the ULPDU, the octets before the first marker behind its start. */
+    size_t before = (lead ? MPA_MARKER_EVERY : mpa_marker_first(pos)) - start;
+    *ulpdu_len = len < start ? 0 : get_be16(buf + lead);
+    for (; done < n && from + done < *ulpdu_len; done++) {
+        size_t i = from + done, at = start + i;
+        if (framing->markers && i >= before)
+            at += MPA_MARKER_LEN * (1 + (i - before) / MPA_MARKER_GAP);
+        if (at >= len)
+            break;
+        dst[done] = buf[at];
+    }
+    return done;
+}
+
 /*
  * RFC 5044 8: code 3, "received MPA Marker (if enabled) and ULPDU Length fields do not agree on the
  * start of an FPDU". All of them are looked at.

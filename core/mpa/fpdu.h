@@ -83,6 +83,14 @@ size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const ui
                        size_t len);
 
 /*
+ * What is there of such an FPDU's ULPDU, before it is decoded, and unchecked: n octets of it from
+ * offset `from` on, without markers, are copied to dst, but none behind its end or buf's. Returns
+ * how many. *ulpdu_len is what its length field says, 0 if that is not there yet. buf is not changed.
+ */
+size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len,
+                     size_t from, uint8_t *dst, size_t n, size_t *ulpdu_len);
+
+/*
  * Finds one FPDU at the start of buf. The whole FPDU must be there before anything is passed up
  * (ULPDU_Length decides completeness; segmentation of the input never does, RFC 5044 section 6),
  * and its CRC is checked first when framing->crc (section 4.4: an FPDU that fails is invalid;

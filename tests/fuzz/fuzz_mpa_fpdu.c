@@ -41,6 +41,12 @@ static ssize_t decode(const struct mpa_framing *framing, const uint8_t *data, si
         must((size_t)r <= len && r % 4 == 0);
         must(f.ulpdu >= buf + MPA_HDR_LEN && f.ulpdu + f.ulpdu_len + MPA_CRC_LEN <= buf + r);
         must((size_t)r == mpa_fpdu_wire_len(framing, pos, f.ulpdu_len));
+        uint8_t *look = malloc(f.ulpdu_len ? f.ulpdu_len : 1);
+        size_t said;
+        must(look != NULL);
+        must(mpa_fpdu_look(framing, pos, data, len, 0, look, f.ulpdu_len, &said) == said);
+        must(said == f.ulpdu_len && memcmp(look, f.ulpdu, said) == 0);
+        free(look);
         *ulpdu_len = f.ulpdu_len;
     } else {
         must(f.ulpdu == NULL && f.ulpdu_len == SIZE_MAX);

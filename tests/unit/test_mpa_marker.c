@@ -439,3 +439,48 @@ Test(mpa_marker, no_fpdu_is_longer_than_the_maximum)
     for (uint64_t pos = 0; pos < 512; pos += 4)
         cr_assert_leq(mpa_fpdu_wire_len(&marked, pos, MPA_ULPDU_MAX), MPA_FPDU_MARKED_MAX);
 }
+
+/* Where octet i of the ULPDU stands in an FPDU at pos: octet by octet. */
+static size_t place(bool markers, uint64_t pos, size_t i)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < MPA_HDR_LEN + i + 1; k++, n++)
+        if (markers && (pos + n) % 512 == 0)
+            n += 4;
+    return n - 1;
+}
+
+/* RFC 5044 4.3: Markers are not part of the ULPDU. */
+Test(mpa_marker, a_look_before_decoding_finds_what_is_there_and_changes_nothing)
+{
+    static const size_t lens[] = { 0, 1, 35, 700, 1100 };
+    static uint8_t buf[2048], copy[2048], got[1100];
+    for (int markers = 0; markers < 2; markers++)
+        for (uint64_t pos = 0; pos < 512; pos += 4)
+            for (size_t k = 0; k < SW_ARRAY_LEN(lens); k++) {
+                const struct mpa_framing f = { .markers = markers };
+                size_t n = model(false, pos, buf, lens[k]), there = 0, said;
+                if (!markers) { /* (the model has them) */
+                    n = mpa_fpdu_len(lens[k]);
+                    put_be16(buf, (uint16_t)lens[k]);
+                    for (size_t i = 0; i < lens[k]; i++)
+                        buf[2 + i] = pattern(i);
+                }
+                size_t field = markers && pos == 0 ? 6 : 2;
+                memcpy(copy, buf, n);
+                for (size_t cut = 0; cut <= n; cut++) {
+                    while (there < lens[k] && place(markers, pos, there) < cut)
+                        there++;
+                    cr_assert_eq(mpa_fpdu_look(&f, pos, buf, cut, 0, got, sizeof(got), &said), there,
+                                 "pos %d cut %zu of %zu", (int)pos, cut, n);
+                    cr_assert_eq(said, cut < field ? 0 : lens[k]);
+                    if (there > 0)
+                        cr_assert(got[there - 1] == pattern(there - 1) && got[0] == pattern(0));
+                }
+                for (size_t i = 0; i < lens[k]; i++)
+                    cr_assert(mpa_fpdu_look(&f, pos, buf, n, i, got, 1, &said) == 1 &&
+                                  got[0] == pattern(i), "octet %zu", i);
+                cr_assert_eq(mpa_fpdu_look(&f, pos, buf, n, lens[k], got, 1, &said), 0);
+                cr_assert_arr_eq(buf, copy, n);
+            }
+}
