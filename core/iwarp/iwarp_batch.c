@@ -364,31 +364,54 @@ struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
     return cut;
 }
 
+/* Can the queue be joined? Its pieces that are in out_buf have to lie there one after the other. */
+static bool joinable(const struct iwarp_ep *ep)
+{
+    const uint8_t *end = ep->cfg.out_buf;
+
+    if (iwarp_batch_empty(ep) || ep->tx.iov_n - ep->tx.iov_first < 2 ||
+        ep->tx.queued - ep->tx.sent > ep->cfg.out_cap)
+        return false;
+    for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
+        const struct iovec *v = &ep->tx.iov[i];
+
+        if (borrowed(ep, v))
+            return false;
+        if (in_scratch(ep, v->iov_base))
+            continue;
+        if ((const uint8_t *)v->iov_base < end)
+            return false;
+        end = (const uint8_t *)v->iov_base + v->iov_len;
+    }
+    return true;
+}
+
 void iwarp_out_join(struct iwarp_ep *ep)
 {
-    struct iovec *first = &ep->tx.iov[ep->tx.iov_first];
-    uint8_t *end = ep->cfg.out_buf + ep->tx.out_used;
-    size_t len = ep->tx.queued - ep->tx.sent, copied = 0;
-    uint32_t i = ep->tx.iov_first;
+    uint8_t *to = ep->cfg.out_buf;
 
-    if (iwarp_batch_empty(ep) || ep->tx.iov_n - ep->tx.iov_first < 2)
+    if (!joinable(ep))
         return;
-    for (uint32_t k = i; k < ep->tx.iov_n; k++)
-        if (borrowed(ep, &ep->tx.iov[k]))
-            return;
-    /* The first one often is the copy that the rest can be put behind. */
-    if (within(first->iov_base, ep->cfg.out_buf, ep->cfg.out_cap) &&
-        (uint8_t *)first->iov_base + first->iov_len == end)
-        i++;
-    if (len - (i > ep->tx.iov_first ? first->iov_len : 0) > ep->cfg.out_cap - ep->tx.out_used)
-        return;
-    uint8_t *base = i > ep->tx.iov_first ? first->iov_base : end;
-    for (; i < ep->tx.iov_n; i++) {
-        memcpy(end + copied, ep->tx.iov[i].iov_base, ep->tx.iov[i].iov_len);
-        copied += ep->tx.iov[i].iov_len;
+    /* What is there moves to the front, then all of it, from its end on, to the back: nothing is in the way of either. */
+    for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
+        struct iovec *v = &ep->tx.iov[i];
+
+        if (in_scratch(ep, v->iov_base))
+            continue;
+        memmove(to, v->iov_base, v->iov_len);
+        v->iov_base = to;
+        to += v->iov_len;
     }
-    *first = (struct iovec){ .iov_base = base, .iov_len = len };
+    to = ep->cfg.out_buf + ep->cfg.out_cap;
+    for (uint32_t i = ep->tx.iov_n; i-- > ep->tx.iov_first;) {
+        struct iovec *v = &ep->tx.iov[i];
+
+        to -= v->iov_len;
+        memmove(to, v->iov_base, v->iov_len);
+    }
+    ep->tx.iov[ep->tx.iov_first] =
+        (struct iovec){ .iov_base = to, .iov_len = ep->tx.queued - ep->tx.sent };
     ep->tx.iov_n = ep->tx.iov_first + 1;
-    ep->tx.out_used += copied;
+    ep->tx.out_used = ep->cfg.out_cap;
     ep->tx.out_end = ep->tx.queued;
 }
