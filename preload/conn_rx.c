@@ -39,7 +39,11 @@ static void send_ctrl(struct conn *c, int fd)
     turn_give(&c->tx);
 }
 
-/* The peer broke the protocol: after the Terminate the connection ends (RFC 5040 section 7.1). */
+/*
+ * The peer broke the protocol: after the Terminate the connection ends (RFC 5040 section 7.1).
+ * RFC 5041 3 item 10: with its one stream.
+ * RFC 5041 8.3.1/1: whoever reaches for memory that is not his is heard no more.
+ */
 static void break_off(struct conn *c, int fd)
 {
     if (iwarp_state_now(&c->ep) == IWARP_FULL || iwarp_state_now(&c->ep) == IWARP_WAIT_RTR)
@@ -105,7 +109,7 @@ static ssize_t fill(struct conn *c, int fd, int flags)
     if (n == 0 && c->rx_shut)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0)
-        stream_eof(&c->st, iwarp_in_end(&c->ep));
+        stream_eof(&c->st, iwarp_in_end(&c->ep)); /* RFC 5041 6.2.1/4: to the program it is the end of the stream */
     else
         iwarp_in_fed(&c->ep, (size_t)n);
     return n;

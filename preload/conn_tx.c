@@ -146,7 +146,7 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
         turn_wake(&c->tx);
     }
     if (sent < 0)
-        return -errno;
+        return -errno; /* RFC 5041 3 item 3: what TCP cannot transfer is an error */
     c->kernel_tx += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
     if (SW_UNLIKELY(c->tx_urgent)) {
@@ -790,6 +790,7 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
 
 #define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
 
+/* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;

@@ -33,6 +33,7 @@ unit_tests += tests/unit/test_iwarp
 unit_tests += tests/unit/test_iwarp_marker
 unit_tests += tests/unit/test_iwarp_errors
 unit_tests += tests/unit/test_iwarp_ops
+unit_tests += tests/unit/test_iwarp_segments
 unit_tests += tests/unit/test_stream_hdr
 unit_tests += tests/unit/test_stream
 unit_tests += tests/unit/test_stream_immediate
@@ -41,6 +42,7 @@ unit_tests += tests/unit/test_iwarp_property
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
+script_tests += tests/compliance.test
 script_tests += tests/fuzz/replay.test
 script_tests += tests/bench/bench.test
 script_tests += tests/preload/man.test

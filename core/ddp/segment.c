@@ -14,7 +14,7 @@
 
 #define CTRL_TAGGED 0x80u
 #define CTRL_LAST 0x40u
-/* RFC 5041 4.1: Rsvd "MUST be set to zero on transmit, and not checked on receive". */
+/* RFC 5041 4.1/8: Rsvd "MUST be set to zero on transmit, and not checked on receive". */
 #define CTRL_VERSION 0x03u
 
 ssize_t ddp_segment_decode(const uint8_t *ulpdu, size_t len, struct ddp_segment *out)
@@ -28,7 +28,7 @@ ssize_t ddp_segment_decode(const uint8_t *ulpdu, size_t len, struct ddp_segment 
         .version = ctrl & CTRL_VERSION,
         .ulp_ctrl = bytes_rd_u8(&r),
     };
-    /* RFC 5041 4.2 and RFC 5041 4.3: the two formats that "MUST be used". */
+    /* RFC 5041 4.2/1 and RFC 5041 4.3/1: the two formats that "MUST be used"; RFC 5041 4.4/1: no segment without. */
     if (out->tagged) {
         out->stag = bytes_rd_be32(&r);
         out->to = bytes_rd_be64(&r);
@@ -47,7 +47,7 @@ size_t ddp_segment_encode(const struct ddp_segment *seg, uint8_t *buf)
 {
     struct bytes_wr w = bytes_wr_init(buf, DDP_UNTAGGED_HDR_LEN);
 
-    /* RFC 5041 4.1: DV "MUST be set to one". */
+    /* RFC 5041 4.1/9: DV "MUST be set to one", RFC 5041 4.1/10: in all segments. */
     bytes_wr_u8(&w, (uint8_t)((seg->tagged ? CTRL_TAGGED : 0) | (seg->last ? CTRL_LAST : 0) |
                               DDP_VERSION));
     bytes_wr_u8(&w, seg->ulp_ctrl);

@@ -62,6 +62,7 @@ int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag)
 
     if (!region)
         return -ENOENT;
+    /* RFC 5041 8.3.1 item 6: from here on no check finds it. */
     __atomic_store_n(&region->stag, 0, __ATOMIC_RELEASE);
     return 0;
 }
@@ -76,7 +77,8 @@ enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream
     *out = NULL;
     if (!region)
         return DDP_TAGGED_INVALID_STAG; /* RFC 5041 7.1 tagged 1: the STag is valid for this stream */
-    /* RFC 5041 8.2: another domain's, or another stream's: "the DDP Segment is not Placed". */
+    /* RFC 5041 8.2/1,2: another domain's, or another stream's: "the DDP Segment is not Placed". */
+    /* RFC 5041 8.3.1 items 1 and 2, RFC 5041 4.2/6: nor is it reached in any other way. */
     if (!ddp_region_is_of(region, who))
         return DDP_TAGGED_NOT_ASSOCIATED;
     /*

@@ -2,7 +2,8 @@
  * Steering tags, RFC 5041 sections 7.1 and 8.2, RFC 5042: which memory a peer may reach, how, on
  * which stream.
  *
- * RFC 5041 8.2: "DDP MUST support Protection Domain association and DDP Stream association": a region
+ * RFC 5041 8.2/3,4 and RFC 5041 8.3 item 3: "DDP MUST support Protection Domain association and DDP Stream
+ * association": a region
  * names the domain whose streams may use it, and one stream of it or all. An endpoint has a table of
  * its own, so that what is in there is out of other streams' reach by construction; endpoints of one
  * owner may share another table. Who changes a table (add, revoke) has its lock; endpoints look
@@ -47,8 +48,8 @@ struct ddp_stags {
 };
 
 /*
- * RFC 5041 7.2: the error numbers that "MUST be used"; here those for tagged buffers, DDP_TAGGED_ERR_*: the code in Terminate
- * 1/1/x.
+ * RFC 5041 7.2/1: the error numbers that "MUST be used"; here those for tagged buffers, DDP_TAGGED_ERR_*: the code in
+ * Terminate 1/1/x.
  */
 enum ddp_tagged_err {
     DDP_TAGGED_OK = -1,
@@ -63,6 +64,7 @@ void ddp_stags_init(struct ddp_stags *t);
 
 /*
  * RFC 5041 8.3 item 1: "a mechanism for the ULP to establish ... the TO range".
+ * RFC 5041 8.3.1 items 4 and 5: of buffer, range and rights to an STag.
  * Adds a region under a fresh random STag (from random32(arg), which must be unpredictable), stored
  * in region->stag. Returns 0, -ENOSPC, -EINVAL (no length, to + len wraps, or no base and not
  * deferred).
@@ -89,7 +91,7 @@ static inline bool ddp_region_is_of(const struct ddp_region *region, const struc
  * error (RFC 5041 section 7.1, tagged items 1 to 5); *rights is set if the only thing wrong is the
  * access right, and the error is then DDP_TAGGED_INVALID_STAG: DDP has no number for it, RDMAP has
  * one for Reads (RFC 5040 section 4.8, Figure 9: Terminate 0/1/2). A zero length is not passed here:
- * RFC 5041 5.2: "The STag and TO fields MUST NOT be checked".
+ * RFC 5041 5.2/11: "The STag and TO fields MUST NOT be checked".
  */
 enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream *who, uint32_t stag,
                                     uint64_t to, uint64_t len, uint8_t access,

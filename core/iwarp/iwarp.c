@@ -41,7 +41,7 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
     if (ep->cfg.ord > IWARP_ORD_MAX)
         ep->cfg.ord = IWARP_ORD_MAX;
     ddp_stags_init(&ep->stags);
-    /* RFC 5041 4.3: "The initial value for MSN MUST be one." */
+    /* RFC 5041 4.3/9: "The initial value for MSN MUST be one." */
     for (unsigned qn = 0; qn < RDMAP_QN_MAX; qn++)
         ep->rx.msn[qn] = ep->tx.msn[qn] = 1;
     /*
@@ -84,6 +84,7 @@ uint64_t iwarp_reads_under_way(const struct iwarp_ep *ep)
            atomic_load_explicit(&ep->reads.done, memory_order_acquire);
 }
 
+/* RFC 5041 6.2.1/1: what was posted still goes out. RFC 5041 6.2.1/7: the receive side does not look at it. */
 void iwarp_end_sending(struct iwarp_ep *ep)
 {
     atomic_store_explicit(&ep->tx_ended, true, memory_order_relaxed);

@@ -210,7 +210,7 @@ size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len);
 size_t iwarp_out_segment(struct iwarp_ep *ep, size_t seg, const struct iovec **iov, size_t *len);
 /*
  * The TCP segments' size has changed: the largest ULPDU of messages posted from now on, kept within
- * its range.
+ * its range. RFC 5041 3 item 2: what is posted stays as it is.
  */
 void iwarp_set_mulpdu(struct iwarp_ep *ep, size_t mulpdu);
 /* n octets went out. Statistics count here. */

@@ -3,6 +3,9 @@
  * stops.
  * RFC 5040 7.1: "the RDMAP layer MUST attempt to inform the local ULP that the error has occurred":
  * poll says so, and iwarp_error what it was.
+ * RFC 5041 6.2.2/1,4 and RFC 5041 6.2/1: fatal errors are told to the ULP; whether and when the stream ends is
+ * its decision.
+ * RFC 5041 7.1/6: one more message, the Terminate, still goes out.
  * RFC 5040 7.1 rule 4: the first error is the one the Terminate tells.
  *
  * Only the first error counts (section 7.1 item 4), from whichever side; "failed" decides who was
@@ -65,6 +68,8 @@ void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len)
     fail(ep, &t, true);
 }
 
+/* RFC 5041 7.1/4: "SHOULD include in the error report the DDP Header, the type of error, and the length". */
+/* RFC 5041 8.3 item 5: an invalid access is passed up like all errors. */
 void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
                         uint8_t etype, uint8_t code)
 {
@@ -94,7 +99,8 @@ void iwarp_fail_closed(struct iwarp_ep *ep)
     if (atomic_exchange_explicit(&ep->failed, true, memory_order_acq_rel))
         return;
     /*
-     * The other half may be intact: RFC 5041 6.2.2: "DDP SHOULD continue to allow the ULP to transfer
+     * RFC 5041 6.2.2/2 and RFC 5041 7/1: "errors reported to DDP SHOULD be passed up to the ULP".
+     * The other half may be intact: RFC 5041 6.2.2/3: "DDP SHOULD continue to allow the ULP to transfer
      * additional DDP Messages on the outgoing half connection".
      */
     ep->error = (struct term_code){ TERM_LAYER_LLP, 0, TERM_MPA_CLOSED };

@@ -118,6 +118,7 @@ size_t iwarp_in_need(const struct iwarp_ep *ep)
     return whole > staged ? whole - staged : 0;
 }
 
+/* RFC 5041 3 item 9/1,2 (also of the connection: it has one stream): a graceful end is told from another one. */
 bool iwarp_in_eof(const struct iwarp_ep *ep)
 {
     return ep->rx.tail == ep->rx.head && !ep->rx.in_message;
@@ -175,7 +176,7 @@ static enum rx_result fail_operation(struct iwarp_ep *ep, const struct iwarp_seg
 }
 
 /*
- * RFC 5041 4.2: "Each DDP Segment within a specific DDP Message MUST contain the same" STag, and the
+ * RFC 5041 4.2/9: "Each DDP Segment within a specific DDP Message MUST contain the same" STag, and the
  * TO advances by exactly the payload. A segment without payload that is not the last gets nowhere, and a peer
  * could send such for ever.
  */
@@ -189,7 +190,7 @@ static enum rx_result check_tagged(struct iwarp_ep *ep, const struct iwarp_segme
     }
     if (s->len == 0 && !s->ddp.last)
         return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
-    /* RFC 5041 5.2: "The ULP Message Length MUST be less than 2^32." */
+    /* RFC 5041 5.2/3: "The ULP Message Length MUST be less than 2^32." */
     if ((ep->rx.in_message ? ep->rx.msg_len : 0) + s->len > UINT32_MAX)
         return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
     return RX_DONE;
@@ -214,7 +215,10 @@ static enum rx_result check_untagged(struct iwarp_ep *ep, const struct iwarp_seg
     return RX_DONE;
 }
 
-/* After a segment was taken: where its message stands. */
+/*
+ * After a segment was taken: where its message stands.
+ * RFC 5041 5.3/4: no MSN counts twice, so that nothing is delivered more than once.
+ */
 static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
 {
     ep->rx.msg_len = (ep->rx.in_message ? ep->rx.msg_len : 0) + s->len;
@@ -224,7 +228,7 @@ static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
         ep->rx.msg_stag = s->ddp.stag;
         ep->rx.msg_to = s->ddp.to + s->len;
     } else if (s->ddp.last) {
-        ep->rx.msn[s->ddp.qn]++; /* RFC 5041 4.3: "MUST wrap to 0 after a value of 0xFFFFFFFF" */
+        ep->rx.msn[s->ddp.qn]++; /* RFC 5041 4.3/10: "MUST wrap to 0 after a value of 0xFFFFFFFF" */
     }
 }
 
@@ -250,6 +254,7 @@ static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segm
 }
 
 /* RFC 5041 8.3.1 item 3: no octet outside what the region's owner has opened. */
+/* RFC 5041 5.2/5: "MUST Place the ULP Payload contained in all valid incoming DDP Segments". */
 static void place(const struct ddp_region *region, const struct iwarp_segment *s)
 {
     memcpy(region->base + (s->ddp.to - region->to), s->payload, s->len);
@@ -264,7 +269,7 @@ static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *
 
     if (s->len == 0 && s->ddp.last && !ep->rx.in_message) {
         /*
-         * RFC 5041 5.2: "The STag and TO fields MUST NOT be checked for a zero-length Tagged DDP
+         * RFC 5041 5.2/10,11: "The STag and TO fields MUST NOT be checked for a zero-length Tagged DDP
          * Message."
          */
         ep->stats.rx_writes++;
@@ -374,6 +379,7 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
          * RFC 5040 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are
          * the same". We do.
          */
+        /* RFC 5041 4.2/8: "MUST provide the STag field when the ULP Message is delivered". */
         if (s->ddp.stag != rd->sink_stag)
             return fail_tagged(ep, s, DDP_TAGGED_INVALID_STAG);
         if (s->ddp.to != rd->sink_to + got)
@@ -434,6 +440,7 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     }
     message_goes_on(ep, s);
     ep->rx.part_at = s->ddp.last ? 0 : (size_t)(data - ep->cfg.in_buf);
+    /* RFC 5041 4.1/7: delivered with the last segment; what came before it is placed already. */
     if (!s->ddp.last)
         return RX_DONE;
     /*
@@ -444,6 +451,7 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
         return RX_DONE;
     ep->stats.rx_sends++;
     ep->stats.rx_empty += ep->rx.msg_len == 0;
+    /* RFC 5041 5.4/2: with the message's length; RFC 5041 4.3/3 and RFC 5041 5.4/3: with what RsvdULP says. */
     *ev = (struct endpoint_event){
         .type = ENDPOINT_SEND,
         .solicited = s->opcode == RDMAP_SEND_SE || s->opcode == RDMAP_SEND_SE_INV,
@@ -539,7 +547,10 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
     /* RFC 5040 7.2 item 3: "The RDMA Version MUST be valid." */
     if (rdmap_ctrl_version(s.ddp.ulp_ctrl) != RDMAP_VERSION)
         return fail_operation(ep, &s, TERM_RDMAP_VERSION);
-    /* RFC 5040 7.2 item 2: "The RDMA OpCode MUST be valid." */
+    /*
+     * RFC 5040 7.2 item 2: "The RDMA OpCode MUST be valid."
+     * RFC 5041 4.1/1,2: T says which kind of buffer it is. RFC 5041 4.2/3: RsvdULP goes up with the segment.
+     */
     if (!rx_opcode[s.opcode].handle || s.ddp.tagged != rule->tagged)
         return fail_operation(ep, &s, TERM_RDMAP_OPCODE);
     if (!s.ddp.tagged && s.ddp.qn != rule->qn)
@@ -549,6 +560,12 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
     return rx_opcode[s.opcode].handle(ep, &s, ev);
 }
 
+/*
+ * RFC 5041 5.3/1,5 and RFC 5041 5.4/1: one segment after the other in the LLP's order: what is delivered is
+ * whole, and all
+ * before it were.
+ * RFC 5041 3 item 11: each octet of the LLP is looked at once.
+ */
 int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
 {
     struct iwarp_ep *ep = iwarp_of(e);
@@ -561,7 +578,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         enum rx_result r;
         ssize_t n;
 
-        /* RFC 5041 7.1: "DDP MUST silently drop any subsequent incoming DDP Segments." */
+        /* RFC 5041 7.1/3,5: "DDP MUST silently drop any subsequent incoming DDP Segments." */
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;
         n = mpa_fpdu_decode(&ep->cfg.rx, ep->rx.pos, ep->cfg.in_buf + ep->rx.head,

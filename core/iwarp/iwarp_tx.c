@@ -55,7 +55,7 @@ size_t iwarp_send_max(const struct endpoint *e)
 /* May the ULP post now? 0, -EAGAIN, -EPIPE. */
 static int may_post(const struct iwarp_ep *ep)
 {
-    /* RFC 5041 6.2.1: after a graceful teardown further requests "MUST return an error". */
+    /* RFC 5041 6.2.1/2: after a graceful teardown further requests "MUST return an error". */
     if (SW_UNLIKELY(atomic_load_explicit(&ep->tx_ended, memory_order_relaxed)))
         return -EPIPE;
     switch (iwarp_state_load(ep)) {
@@ -63,7 +63,8 @@ static int may_post(const struct iwarp_ep *ep)
         return -EAGAIN;
     case IWARP_FULL:
         /*
-         * RFC 5041 5.3: "MUST transmit DDP Messages in the order they were submitted"; and the answer must not wait for ever
+         * RFC 5041 5.3/2: "MUST transmit DDP Messages in the order they were submitted"; and the answer must not
+         * wait for ever
          * behind new posts.
          */
         return iwarp_ctrl_pending(ep) ? -EAGAIN : 0;
@@ -95,14 +96,17 @@ static int count_pieces(const struct iov_iter *src, size_t len)
 /*
  * One message of the ULP in as many segments as it takes: ulp_hdr, then the next len octets of src.
  * seg is the first one's header.
+ * RFC 5041 5.2/1,4: all the data, "into a series of DDP Segments".
+ * RFC 5041 4.2/2,4,5,7,9-11 and RFC 5041 4.3/2,4-7,11,12: in each the same RsvdULP, STag, QN and MSN, those the
+ * ULP gave.
  */
 static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr,
                 size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
-    /* RFC 5041 5.2: a segment "MUST be no larger than the MULPDU value Advertised by the LLP". */
+    /* RFC 5041 5.2/2: a segment "MUST be no larger than the MULPDU value Advertised by the LLP". */
     size_t room = ep->cfg.mulpdu - (seg.tagged ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN);
     size_t left = ulp_hdr_len + len;
-    size_t frames = left ? (left + room - 1) / room : 1;
+    size_t frames = left ? (left + room - 1) / room : 1; /* RFC 5041 5.2/9: one if there is nothing */
     struct iov_iter it = *src, gathered, *from = &it;
     struct iovec copy;
     int err = may_post(ep), pieces;
@@ -135,10 +139,14 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     do {
         size_t n = left < room ? left : room;
 
-        seg.last = n == left; /* RFC 5041 4.1: L is set on the last segment and on no other */
+        /* RFC 5041 4.1/3-6: L is set on the last segment, with the highest MO, and on no other. */
+        seg.last = n == left;
         iwarp_frame(ep, rdmap_ctrl_opcode(seg.ulp_ctrl), &seg, ulp_hdr, ulp_hdr_len, from,
                     n - ulp_hdr_len);
-        /* RFC 5041 5.2: MO and TO are the octet offsets of the segment's first octet. */
+        /*
+         * RFC 5041 5.2/6,8: MO and TO are the octet offsets of the segment's first octet;
+         * RFC 5041 5.3/3: they go up; RFC 5041 4.3/13: MO begins with zero.
+         */
         seg.to += n;
         seg.mo += (uint32_t)n;
         left -= n;
@@ -147,11 +155,12 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     if (gather)
         ep->tx.out_end = ep->tx.queued;
     if (!seg.tagged)
-        ep->tx.msn[seg.qn]++; /* RFC 5041 4.3: "increased by one (modulo 2^32)" */
+        ep->tx.msn[seg.qn]++; /* RFC 5041 4.3/8: "increased by one (modulo 2^32)" */
     *src = it;
     return 0;
 }
 
+/* RFC 5041 5.2/7: "MUST specify the STag and the initial TO". */
 int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
                      size_t len)
 {

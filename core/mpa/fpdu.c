@@ -15,6 +15,7 @@
 #include "core/base/fault.h"
 #include "core/mpa/marker.h"
 
+/* RFC 5041 3 item 1: "LLPs MUST expose MULPDU". */
 size_t mpa_mulpdu(size_t emss, bool markers)
 {
     /*
@@ -120,6 +121,7 @@ ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t
         *need = total ? total : mpa_fpdu_wire_len(framing, pos, 0);
         return -EAGAIN;
     }
+    /* RFC 5041 3 item 6: "a strong digest". */
     /* RFC 5044 4.4: "If not, the receiver MUST treat the FPDU as an invalid FPDU." */
     if (framing->crc) {
         uint32_t crc = crc32c_final(crc32c_update(CRC32C_INIT, buf, total - MPA_CRC_LEN));
@@ -134,6 +136,7 @@ ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t
         /* RFC 5044 4.3: "MUST pass the ULPDU data and the ULPDU Length to DDP and not the Markers". */
         take_markers_out(buf, lead + MPA_HDR_LEN, lead ? MPA_MARKER_EVERY : first, ulpdu_len);
     }
+    /* RFC 5041 3 items 4 and 7: one segment, and its length. */
     out->ulpdu = buf + lead + MPA_HDR_LEN;
     out->ulpdu_len = ulpdu_len;
     return (ssize_t)total;

@@ -158,7 +158,7 @@ static void peer_is_plain(struct negotiate *n)
 /*
  * Do these octets begin with a whole Request? 0, -EAGAIN (they may still), -EPROTO.
  *
- * RFC 5044 7.1.4.2: "If the initial TCP data was not a properly formatted MPA Request Frame, MPA will close
+ * RFC 5044 section 7.1.4.2: "If the initial TCP data was not a properly formatted MPA Request Frame, MPA will close
  * or reset the TCP connection immediately." Here it is not known yet that MPA is wanted, and such data is a
  * plain client's; a rule that says `require` closes.
  */

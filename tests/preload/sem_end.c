@@ -26,6 +26,7 @@ static int so_error(int s)
     return err;
 }
 
+/* RFC 5041 6.2.1/7: the other half goes on. */
 static void half_close_near(int s)
 {
     uint8_t c;
@@ -40,6 +41,7 @@ static void half_close_near(int s)
     say_result("end", recv(s, &c, 1, 0));
 }
 
+/* RFC 5041 6.2.1/4-6: told as the end of the stream; the way out goes on until close() ends it as gracefully. */
 static void half_close_far(int s)
 {
     uint8_t c;

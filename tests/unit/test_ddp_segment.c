@@ -16,7 +16,7 @@ static const uint8_t untagged[18] = {
     0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 2, 3,
 };
 
-/* RFC 5041 4.2: the format of tagged segments */
+/* RFC 5041 4.2/1: the format of tagged segments */
 Test(ddp_segment, tagged_header_is_fourteen_octets)
 {
     struct ddp_segment seg;
@@ -33,7 +33,7 @@ Test(ddp_segment, tagged_header_is_fourteen_octets)
     cr_expect_arr_eq(buf, tagged, sizeof(tagged));
 }
 
-/* RFC 5041 4.3: the format of untagged segments */
+/* RFC 5041 4.3/1: the format of untagged segments */
 Test(ddp_segment, untagged_header_is_eighteen_octets)
 {
     struct ddp_segment seg;
@@ -50,6 +50,7 @@ Test(ddp_segment, untagged_header_is_eighteen_octets)
     cr_expect_arr_eq(buf, untagged, sizeof(untagged));
 }
 
+/* RFC 5041 4.4/1: each segment has a DDP header */
 Test(ddp_segment, header_cut_at_any_octet_is_refused)
 {
     struct ddp_segment seg;
@@ -60,7 +61,7 @@ Test(ddp_segment, header_cut_at_any_octet_is_refused)
         cr_expect_eq(ddp_segment_decode(untagged, n, &seg), -EMSGSIZE, "untagged, %zu octets", n);
 }
 
-/* RFC 5041 4.1: Rsvd "not checked on receive" */
+/* RFC 5041 4.1/8: Rsvd "not checked on receive" */
 Test(ddp_segment, version_is_reported_and_reserved_bits_are_not_looked_at)
 {
     uint8_t buf[sizeof(tagged)];
@@ -75,7 +76,7 @@ Test(ddp_segment, version_is_reported_and_reserved_bits_are_not_looked_at)
     }
 }
 
-/* RFC 5041 4.1: DV "MUST be set to one", Rsvd to zero */
+/* RFC 5041 4.1/8,9: DV "MUST be set to one", Rsvd to zero */
 Test(ddp_segment, version_one_is_sent_whatever_was_received)
 {
     struct ddp_segment seg = { .tagged = true, .last = true, .version = 3 };

@@ -26,6 +26,7 @@ static uint32_t add(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t le
     return r.stag;
 }
 
+/* RFC 5041 8.3 item 1 and RFC 5041 8.3.1 item 4: the range the ULP established */
 /* RFC 5041 7.1 tagged 3 and 4: the TO, and TO plus length, fall in the range */
 /* RFC 5041 7.1 tagged 5: the sum does not wrap */
 Test(ddp_stag, bounds_are_exact_to_the_octet)
@@ -91,7 +92,7 @@ Test(ddp_stag, region_may_end_at_the_highest_offset_but_not_wrap)
 }
 
 /* RFC 5041 7.1 tagged 1: the STag is valid */
-/* RFC 5041 8.3 item 2: what was revoked is not valid */
+/* RFC 5041 4.2/6, RFC 5041 8.3 items 1 and 2, RFC 5041 8.3.1 items 4 and 6: what was revoked is not valid */
 Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
 {
     struct ddp_stags t;
@@ -114,6 +115,7 @@ Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
     cr_expect(!rights);
 }
 
+/* RFC 5041 8.3.1 item 5: rights to read, write, or both */
 /* RFC 5041 7.1 tagged 2: the buffer allows the placement */
 Test(ddp_stag, rights_are_told_apart_only_when_all_else_is_well)
 {
@@ -150,7 +152,7 @@ Test(ddp_stag, tags_are_never_zero_nor_given_out_twice_and_the_table_is_bounded)
     cr_expect_eq(r.stag, 13);
 }
 
-/* RFC 5041 8.2: Protection Domain association and DDP Stream association */
+/* RFC 5041 8.2/1-4 and RFC 5041 8.3.1 items 1 and 2: Protection Domain association and DDP Stream association */
 Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
 {
     static const struct {

@@ -180,7 +180,7 @@ Test(iwarp, rtr_of_each_kind_opens_the_responder_whoever_speaks_first)
 }
 
 /* What the initiator's first FPDU looks like. */
-/* RFC 5041 5.2: a zero-length message "MUST consume exactly one DDP Segment" */
+/* RFC 5041 5.2/9: a zero-length message "MUST consume exactly one DDP Segment" */
 Test(iwarp, rtr_frames_are_zero_length_messages)
 {
     static const struct {
@@ -233,7 +233,7 @@ Test(iwarp, first_fpdu_of_another_kind_than_agreed_is_taken_as_rtr)
     }
 }
 
-/* RFC 5041 5.2: STag and TO "MUST NOT be checked for a zero-length" message */
+/* RFC 5041 5.2/10,11: STag and TO "MUST NOT be checked for a zero-length" message */
 /* RFC 5040 5.2.1: size zero: "MUST NOT validate the Data Source STag" */
 Test(iwarp, tags_and_sizes_in_a_zero_length_rtr_are_never_validated)
 {
@@ -297,8 +297,8 @@ Test(iwarp, only_the_first_zero_length_send_is_the_rtr)
 
 /* ---- messages ---- */
 
-/* RFC 5041 5.2: segmentation and reassembly */
-/* RFC 5041 4.1: L on the last segment only */
+/* RFC 5041 5.2/1,4 and RFC 5041 5.4/2: segmentation and reassembly; the length is told */
+/* RFC 5041 4.1/3,4: L on the last segment only */
 Test(iwarp, sends_of_every_length_around_the_segment_size_arrive_whole)
 {
     setup(MPA_RTR_SEND);
@@ -314,6 +314,7 @@ Test(iwarp, sends_of_every_length_around_the_segment_size_arrive_whole)
 }
 
 /* RFC 5040 5.1: a valid Write "MUST NOT be delivered to the Data Sink's ULP" */
+/* RFC 5041 5.2/5,7: "MUST Place the ULP Payload", from the TO that the ULP gave */
 Test(iwarp, writes_are_placed_and_make_no_event)
 {
     uint32_t stag;
@@ -335,7 +336,7 @@ Test(iwarp, writes_are_placed_and_make_no_event)
     pair_fini(&p);
 }
 
-/* RFC 5041 5.3: "MUST Deliver DDP Messages to the ULP in the order they were sent" */
+/* RFC 5041 5.3/5: "MUST Deliver DDP Messages to the ULP in the order they were sent" */
 Test(iwarp, writes_to_a_deferred_region_are_handed_up_in_order)
 {
     struct endpoint_event ev;
@@ -461,7 +462,7 @@ Test(iwarp, memory_changing_after_a_read_response_was_made_does_not_break_its_cr
     pair_fini(&p);
 }
 
-/* RFC 5041 4.3: MSN "MUST wrap to 0 after a value of 0xFFFFFFFF" */
+/* RFC 5041 4.3/10: MSN "MUST wrap to 0 after a value of 0xFFFFFFFF" */
 Test(iwarp, message_sequence_numbers_wrap_to_zero)
 {
     setup(0);
@@ -638,7 +639,7 @@ Test(iwarp, what_is_missing_is_told_exactly)
     pair_fini(&p);
 }
 
-/* RFC 5041 6.2.2: the LLP stream is lost */
+/* RFC 5041 6.2.2/1: the LLP stream is lost; RFC 5041 3 item 9/1: told from a graceful end */
 Test(iwarp, end_of_the_pipe_inside_a_message_of_several_segments_is_not_clean)
 {
     uint8_t frame[256];
@@ -712,7 +713,7 @@ Test(iwarp, a_full_staging_buffer_with_all_held_has_no_space)
     pair_fini(&p);
 }
 
-/* RFC 5041 5.3: a message is delivered when all of its segments are there, and in order. */
+/* RFC 5041 4.1/7 and RFC 5041 5.3/1: a message is delivered when all of its segments are there, and in order. */
 Test(iwarp, messages_of_several_segments_are_all_handed_up)
 {
     struct endpoint_event first, ev;
@@ -887,6 +888,7 @@ static void exchange_cut(size_t cut, uint8_t rtr)
     pair_fini(&p);
 }
 
+/* RFC 5041 3 items 4 and 7: boundaries and lengths are those of the segments, however the octets come */
 Test(iwarp, any_cut_of_the_stream_gives_the_same_messages)
 {
     static const size_t cuts[] = { 1, 2, 3, 7, 20, 100, 1029, 5000, 0 };
@@ -990,6 +992,7 @@ static bool detach_at(size_t n, uint8_t rtr, bool join)
     return n < batch;
 }
 
+/* RFC 5041 3 item 3: what was accepted is transferred */
 Test(iwarp, a_batch_detached_at_any_octet_goes_on_with_nothing_lost_or_repeated)
 {
     static const uint8_t kinds[] = { 0, MPA_RTR_SEND, MPA_RTR_WRITE, MPA_RTR_READ };

@@ -164,6 +164,7 @@ static uint8_t f[70000];
 /* ---- framing ---- */
 
 /* RFC 5040 6.2.1: a Terminate "SHOULD be invoked when ... an LLP error is surfaced" */
+/* RFC 5041 3 item 6 and RFC 5041 7/1: the digest covers the segment; errors of the LLP are passed up */
 Test(iwarp_errors, bad_crc_leaves_memory_untouched_and_says_2_0_2)
 {
     size_t n;
@@ -231,6 +232,7 @@ Test(iwarp_errors, responder_that_heard_no_valid_fpdu_stays_silent_on_a_bad_crc)
     side_free(&rx);
 }
 
+/* RFC 5041 4.4/1: each segment has a DDP header */
 Test(iwarp_errors, ulpdu_shorter_than_its_header_is_an_error_at_any_length)
 {
     uint8_t ulpdu[18] = { FB_TL, FB_RV };
@@ -260,7 +262,7 @@ Test(iwarp_errors, ulpdu_shorter_than_its_header_is_an_error_at_any_length)
 
 /* ---- versions, opcodes, queues ---- */
 
-/* RFC 5041 7.2: 1/4 and 2/6, invalid DDP version */
+/* RFC 5041 7.2/1: 1/4 and 2/6, invalid DDP version; RFC 5041 4.1/9,10: DV is one in every segment */
 /* RFC 5040 7.2 item 3: "The RDMA Version MUST be valid" */
 Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
 {
@@ -287,7 +289,7 @@ Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
     }
 }
 
-/* RFC 5041 4.1: Rsvd "not checked on receive" */
+/* RFC 5041 4.1/8: Rsvd "not checked on receive" */
 Test(iwarp_errors, reserved_bits_are_ignored)
 {
     setup();
@@ -335,6 +337,7 @@ Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
 
 /* RFC 5040 5.1: a Write "MUST reference a Tagged Buffer" */
 /* RFC 5040 5.3: a Send "MUST reference an Untagged Buffer" */
+/* RFC 5041 4.1/1,2 and RFC 5041 4.2/3: T and RsvdULP go up together */
 Test(iwarp_errors, t_bit_must_agree_with_the_opcode)
 {
     for (uint8_t op = 0; op < 8; op++) {
@@ -354,7 +357,7 @@ Test(iwarp_errors, t_bit_must_agree_with_the_opcode)
 }
 
 /* RFC 5041 7.1 untagged 1: the QN is valid */
-/* RFC 5041 7.2: 2/1, invalid QN */
+/* RFC 5041 7.2/1: 2/1, invalid QN */
 Test(iwarp_errors, queue_must_exist_and_be_the_opcodes)
 {
     static const uint32_t qns[] = { 0, 1, 2, 3, 4, 0x80000000, UINT32_MAX };
@@ -378,7 +381,7 @@ Test(iwarp_errors, queue_must_exist_and_be_the_opcodes)
 /* ---- untagged: MSN, MO, length ---- */
 
 /* RFC 5041 7.1 untagged 5: the MSN is in the legal range */
-/* RFC 5041 7.2: 2/3, MSN range is not valid */
+/* RFC 5041 7.2/1: 2/3, MSN range is not valid */
 Test(iwarp_errors, messages_come_with_the_next_msn_only)
 {
     static const uint32_t msns[] = { 0, 1, 2, 4, 5, UINT32_MAX };
@@ -394,7 +397,7 @@ Test(iwarp_errors, messages_come_with_the_next_msn_only)
     }
 }
 
-/* RFC 5041 4.3: MSN "increased by one ... with each DDP Message targeting the specific Queue Number" */
+/* RFC 5041 4.3/8: MSN "increased by one ... with each DDP Message targeting the specific Queue Number" */
 Test(iwarp_errors, each_queue_counts_for_itself)
 {
     setup();
@@ -417,8 +420,8 @@ Test(iwarp_errors, each_queue_counts_for_itself)
               TERM_DDP_UNTAGGED, TERM_DDP_U_MSN_RANGE, true, false);
 }
 
-/* RFC 5041 4.3: the first octet's MO "MUST be set to zero" */
-/* RFC 5041 7.2: 2/4, invalid MO */
+/* RFC 5041 4.3/13: the first octet's MO "MUST be set to zero" */
+/* RFC 5041 7.2/1: 2/4, invalid MO */
 Test(iwarp_errors, first_segment_starts_at_mo_zero)
 {
     static const uint32_t mos[] = { 1, 4, SEND_MAX, UINT32_MAX, UINT32_MAX - 3 };
@@ -492,7 +495,7 @@ Test(iwarp_errors, no_message_stands_between_the_segments_of_another)
 }
 
 /* RFC 5041 7.1 untagged 4: MO plus length is in the range */
-/* RFC 5041 7.2: 2/5, message too long */
+/* RFC 5041 7.2/1: 2/5, message too long */
 /* RFC 5040 5.3: a Send larger than the buffer "is an error" */
 Test(iwarp_errors, sends_longer_than_the_buffer_are_refused_to_the_octet)
 {
@@ -543,7 +546,12 @@ Test(iwarp_errors, endless_empty_segments_are_refused_at_the_first)
 
 /* ---- Writes ---- */
 
-/* RFC 5041 7.2: 1/0, 1/1, 1/3: invalid STag, base or bounds, TO wrap */
+/* RFC 5041 7.2/1: 1/0, 1/1, 1/3: invalid STag, base or bounds, TO wrap */
+/*
+ * RFC 5041 7.1/3-6: nothing is placed, the header goes up with the error, what follows is dropped, one message
+ * still goes out
+ */
+/* RFC 5041 8.3 item 5 and RFC 5041 8.3.1/1: the ULP hears of it */
 /* RFC 5041 8.3.1 item 3: no "memory outside the buffer" */
 Test(iwarp_errors, writes_outside_a_region_touch_nothing)
 {
@@ -598,7 +606,7 @@ Test(iwarp_errors, writes_inside_touch_the_region_and_not_its_neighbours)
     side_free(&rx);
 }
 
-/* RFC 5041 4.2: each segment contains the same STag */
+/* RFC 5041 4.2/9: each segment contains the same STag */
 Test(iwarp_errors, segments_of_a_write_keep_the_stag_and_advance_exactly)
 {
     static const struct {
@@ -713,7 +721,7 @@ static void ird_0(struct iwarp_cfg *c)
 }
 
 /* RFC 5040 6.1: inbound Reads "MUST NOT exceed the maximum number" */
-/* RFC 5041 7.2: 2/2, no buffer available */
+/* RFC 5041 7.2/1: 2/2, no buffer available */
 Test(iwarp_errors, one_read_request_more_than_ird_finds_no_buffer)
 {
     uint8_t out[1024];
@@ -795,6 +803,7 @@ Test(iwarp_errors, read_responses_must_be_what_was_asked_for)
     response_after_read("something for nothing", 0, FB_TL, 0, 0, 1, ddp, tg, DDP_TAGGED_BOUNDS);
 }
 
+/* RFC 5041 4.2/8: the STag is provided with what is delivered */
 Test(iwarp_errors, read_response_into_another_sink_than_named_is_refused)
 {
     struct rdmap_read rd = { .sink_to = BASE_TO, .len = 16 };
@@ -1014,6 +1023,7 @@ Test(iwarp_errors, terminate_as_the_first_fpdu_reaches_a_waiting_responder)
 /* ---- the Terminate on its way out ---- */
 
 /* RFC 5040 5.4: after a Terminate the local peer "MUST NOT send any more Messages" */
+/* RFC 5041 7.1/6: "one additional DDP Message before terminating the DDP Stream" */
 Test(iwarp_errors, terminate_follows_what_was_posted_and_nothing_follows_it)
 {
     uint8_t out[4096];

@@ -551,6 +551,7 @@ Test(iwarp_marker, joined_frames_are_given_out_whole)
 
 /* RFC 5044 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes or changing TCP
  * options, the MULPDU value is changed accordingly." */
+/* RFC 5041 3 items 1 and 2: a change is for what is posted after it */
 Test(iwarp_marker, the_mulpdu_can_change_between_messages)
 {
     static uint8_t src[3000], raw[10000], plain[10000];

@@ -102,6 +102,7 @@ static void b_terminates(const char *what, uint8_t layer, uint8_t etype, uint8_t
 
 /* ---- Sends of all kinds ---- */
 
+/* RFC 5041 4.3/3 and RFC 5041 5.4/3: RsvdULP is given to the ULP */
 /* RFC 5040 5.3: delivered in the order they were sent, whatever kind they are of */
 Test(iwarp_ops, sends_of_every_kind_arrive_in_order_and_say_what_they_are, .fini = teardown)
 {
@@ -387,7 +388,10 @@ static uint32_t add(struct ddp_stream of, uint8_t access)
     return r.stag;
 }
 
-/* RFC 5041 8.2: a region of the domain is there for all its streams, one of a stream for that one */
+/*
+ * RFC 5041 8.2/1-4, RFC 5041 8.3 item 3 and RFC 5041 8.3.1 items 1 and 2: a region of the domain is there for all
+ * its streams, one of a stream for that one
+ */
 Test(iwarp_ops, regions_of_a_domain_are_reached_by_its_streams_only)
 {
     static const struct {
@@ -480,7 +484,7 @@ Test(iwarp_ops, a_peer_invalidates_what_is_its_streams_alone)
 
 /* ---- ends ---- */
 
-/* RFC 5041 6.2.1: what was accepted is sent, what comes after is an error, the other half goes on */
+/* RFC 5041 6.2.1/1,2,7: what was accepted is sent, what comes after is an error, the other half goes on */
 Test(iwarp_ops, a_side_that_has_ended_sending_sends_what_it_took_and_still_receives, .fini = teardown)
 {
     struct iov_iter none = iov_iter_init(NULL, 0);
@@ -516,7 +520,10 @@ Test(iwarp_ops, a_side_that_has_ended_sending_sends_what_it_took_and_still_recei
     cr_expect_arr_eq(memory, data, 1000);
 }
 
-/* RFC 5041 6.2.1: half-closed, "continue to process outbound data transfer requests normally" */
+/*
+ * RFC 5041 3 item 9/1,2 and RFC 5041 6.2.1/4: half-closed, "continue to process outbound data transfer requests
+ * normally"
+ */
 Test(iwarp_ops, after_the_peers_graceful_end_the_other_half_goes_on, .fini = teardown)
 {
     struct endpoint_event ev;
@@ -533,7 +540,10 @@ Test(iwarp_ops, after_the_peers_graceful_end_the_other_half_goes_on, .fini = tea
     cr_expect_eq(ev.len, 3001u);
 }
 
-/* RFC 5041 6.2.2: the LLP stream is lost: a fatal error, said to the ULP; outgoing octets still go */
+/*
+ * RFC 5041 6.2/1 and RFC 5041 6.2.2/1-4: the LLP stream is lost: a fatal error, said to the ULP; outgoing octets
+ * still go
+ */
 Test(iwarp_ops, an_end_at_any_other_octet_is_a_fatal_error_told_once)
 {
     uint8_t f[3000];

@@ -646,10 +646,10 @@ static uint64_t run(void)
     return dirs[0].delivered + dirs[1].delivered;
 }
 
-/* RFC 5041 5.3: delivered at most once, in the order sent */
-/* RFC 5041 5.4: delivered if and only if whole, and all before it were */
+/* RFC 5041 3 item 11 and RFC 5041 5.3/1,4,5: delivered at most once, in the order sent */
+/* RFC 5041 5.4/1: delivered if and only if whole, and all before it were */
 /* RFC 5040 5.5 rule 10: Sends behind Writes */
-/* RFC 5041 7.1: after an error "silently drop any subsequent incoming DDP Segments" */
+/* RFC 5041 7.1/5: after an error "silently drop any subsequent incoming DDP Segments" */
 Test(iwarp_property, whatever_happens_messages_arrive_once_in_order_unchanged_up_to_the_end,
      .timeout = 600)
 {

@@ -73,7 +73,7 @@ static bool same(const struct terminate *a, const struct terminate *b)
 }
 
 /* RFC 5040 4.8: the values of Figure 9 */
-/* RFC 5041 7.2: the error numbers */
+/* RFC 5041 7.2/1: the error numbers */
 Test(terminate, what_is_encoded_is_decoded_for_every_known_code)
 {
     static const struct term_code codes[] = {

@@ -219,7 +219,7 @@ static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t in
     }
     if (invalidate || solicited)
         ulpdu[1] = rdmap_ctrl(!invalidate ? RDMAP_SEND_SE : solicited ? RDMAP_SEND_SE_INV : RDMAP_SEND_INV);
-    /* RFC 5040 4.3, Figure 4: the STag stands in the header of each segment. */
+    /* RFC 5040 section 4.3, Figure 4: the STag stands in the header of each segment. */
     if (invalidate)
         put_be32(ulpdu + 2, invalidate);
     (void)mpa_fpdu_end(&o->ep.cfg.tx, ulpdu + len,
