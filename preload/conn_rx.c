@@ -41,7 +41,7 @@ static void send_ctrl(struct conn *c, int fd)
 
 /*
  * The peer broke the protocol: after the Terminate the connection ends (RFC 5040 section 7.1).
- * RFC 5041 3 item 10: with its one stream.
+ * RFC 5041 3 item 10, RFC 5040 7/3: with its one stream. RFC 5040 6.2.1/3: gracefully, so that the Terminate arrives.
  * RFC 5041 8.3.1/1: whoever reaches for memory that is not his is heard no more.
  */
 static void break_off(struct conn *c, int fd)

@@ -105,6 +105,7 @@ static bool flushed(struct conn *c)
  * One sendmsg of the frames queued, or of those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
  * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
  * frame's.
+ * RFC 5040 6.1/1: all that is sent from the switch on comes from the endpoint.
  */
 static int out_frames(struct conn *c, int fd, int flags, bool *none)
 {

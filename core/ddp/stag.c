@@ -42,7 +42,7 @@ int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*ran
         return -ENOSPC;
 
     /*
-     * RFC 5040 8.1.1 item 8: difficult to predict, sparse over the full range (so random32 is asked
+     * RFC 5040 8.1.1 item 8/1,2: difficult to predict, sparse over the full range (so random32 is asked
      * for all 32 bits). 0 marks a free slot and is never given out.
      */
     do
@@ -62,7 +62,7 @@ int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag)
 
     if (!region)
         return -ENOENT;
-    /* RFC 5041 8.3.1 item 6: from here on no check finds it. */
+    /* RFC 5040 8.1.1 item 6, RFC 5041 8.3.1 item 6: from here on no check finds it. */
     __atomic_store_n(&region->stag, 0, __ATOMIC_RELEASE);
     return 0;
 }
@@ -78,7 +78,10 @@ enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream
     if (!region)
         return DDP_TAGGED_INVALID_STAG; /* RFC 5041 7.1 tagged 1: the STag is valid for this stream */
     /* RFC 5041 8.2/1,2: another domain's, or another stream's: "the DDP Segment is not Placed". */
-    /* RFC 5041 8.3.1 items 1 and 2, RFC 5041 4.2/6: nor is it reached in any other way. */
+    /*
+     * RFC 5040 8.1.1 items 1 and 2, RFC 5041 8.3.1 items 1 and 2, RFC 5041 4.2/6: nor is it reached in any other
+     * way.
+     */
     if (!ddp_region_is_of(region, who))
         return DDP_TAGGED_NOT_ASSOCIATED;
     /*
@@ -86,7 +89,7 @@ enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream
      */
     if (to + len < to)
         return DDP_TAGGED_TO_WRAP;
-    /* RFC 5041 7.1 tagged 3 and 4: exact to the octet; written so that nothing can wrap. */
+    /* RFC 5040 8.1.1 item 3, RFC 5041 7.1 tagged 3 and 4: exact to the octet; written so that nothing can wrap. */
     if (to < region->to || to - region->to > region->len || len > region->len - (to - region->to))
         return DDP_TAGGED_BOUNDS;
     /* RFC 5041 7.1 tagged 2: the buffer allows it. */

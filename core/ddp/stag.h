@@ -64,7 +64,7 @@ void ddp_stags_init(struct ddp_stags *t);
 
 /*
  * RFC 5041 8.3 item 1: "a mechanism for the ULP to establish ... the TO range".
- * RFC 5041 8.3.1 items 4 and 5: of buffer, range and rights to an STag.
+ * RFC 5040 8.1.1 items 4 and 5, RFC 5041 8.3.1 items 4 and 5: of buffer, range and rights to an STag.
  * Adds a region under a fresh random STag (from random32(arg), which must be unpredictable), stored
  * in region->stag. Returns 0, -ENOSPC, -EINVAL (no length, to + len wraps, or no base and not
  * deferred).

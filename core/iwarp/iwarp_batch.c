@@ -19,6 +19,7 @@ _Static_assert(IWARP_PIECES_MAX + 3 * IWARP_POST_FRAMES <= IWARP_POST_IOV,
                "one message fits a batch");
 _Static_assert(MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + IWARP_ULP_HDR_MAX <= IWARP_HDR_MAX &&
                RDMAP_READ_HDR_LEN <= IWARP_ULP_HDR_MAX, "a frame's headers");
+/* RFC 5040 5.4/5: "MUST guarantee placement of a single Terminate Message". */
 _Static_assert(sizeof(((struct iwarp_ep *)0)->tx.scratch) >=
                    IWARP_POST_FRAMES * (IWARP_HDR_MAX + MPA_TRAILER_MAX + 2 * MPA_MARKER_LEN) +
                        (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX + MPA_TRAILER_MAX +
@@ -156,11 +157,11 @@ size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
     *iov = ep->tx.iov;
     if (iwarp_state_load(ep) == IWARP_FULL && iwarp_batch_empty(ep) && iwarp_ctrl_pending(ep))
         iwarp_tx_read_responses(ep);
-    /* RFC 5040 5.4: "placement of a single Terminate Message", and nothing behind it. */
+    /* RFC 5040 5.4/8: the Terminate, and nothing behind it. */
     if (iwarp_state_load(ep) == IWARP_TERMINATING && iwarp_ctrl_pending(ep))
         iwarp_tx_terminate(ep);
     /*
-     * RFC 5040 5.4: after a Terminate from the peer nothing more needs to be said. What was
+     * RFC 5040 6.2.1/2: after a Terminate from the peer nothing more needs to be said. What was
      * posted is dropped here, since "nothing to send" tells its owner that the memory is his again.
      */
     if (iwarp_state_load(ep) == IWARP_TERMINATED)
@@ -214,6 +215,7 @@ static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)
     }
 }
 
+/* RFC 5040 5.5 rule 14: what was posted is the LLP's now, and its memory free. */
 void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
 {
     if (iwarp_batch_empty(ep) && iwarp_state_load(ep) == IWARP_TERMINATED)

@@ -1,7 +1,7 @@
 /*
  * What goes wrong, told once: which Terminate goes out (RFC 5040 sections 4.8 and 7.1) and what
  * stops.
- * RFC 5040 7.1: "the RDMAP layer MUST attempt to inform the local ULP that the error has occurred":
+ * RFC 5040 7.1/1: "the RDMAP layer MUST attempt to inform the local ULP that the error has occurred":
  * poll says so, and iwarp_error what it was.
  * RFC 5041 6.2.2/1,4 and RFC 5041 6.2/1: fatal errors are told to the ULP; whether and when the stream ends is
  * its decision.
@@ -76,7 +76,8 @@ void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint
     struct terminate t = { .code = { layer, etype, code } };
 
     /*
-     * RFC 5040 4.8 Figure 10: length and DDP header except for local catastrophic and LLP errors;
+     * RFC 5040 4.8/4-6 and RFC 5040 7.1 rule 2: Figure 10: length and DDP header except for local catastrophic
+     * and LLP errors;
      * the Read Request header for remote protection errors.
      */
     if (layer != TERM_LAYER_LLP && etype != TERM_RDMAP_CATASTROPHIC) {
@@ -85,7 +86,7 @@ void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint
         t.ddp_hdr_len = (uint8_t)s->hdr_len;
         memcpy(t.ddp_hdr, s->ulpdu, s->hdr_len);
     }
-    /* RFC 5040 7.1 rule 2: of no other message's header but (RFC 5040 7.1 rule 3:) a Read Request's. */
+    /* RFC 5040 7.1 rule 3: a Read Request's header, and no other message's. */
     if (layer == TERM_LAYER_RDMAP && etype == TERM_RDMAP_PROTECTION &&
         s->opcode == RDMAP_READ_REQUEST && s->len >= RDMAP_READ_HDR_LEN) {
         t.has_read_hdr = true;
@@ -116,7 +117,7 @@ void iwarp_fail_read(struct iwarp_ep *ep, const struct iwarp_ctrl *c, uint32_t o
         .msn = c->msn,
     };
     /*
-     * RFC 5040 4.8: "updated to reflect the current location of the RDMA Read operation".
+     * RFC 5040 section 4.8: "updated to reflect the current location of the RDMA Read operation".
      */
     struct rdmap_read rd = {
         .sink_stag = c->read.sink_stag,
@@ -146,7 +147,8 @@ void iwarp_terminated(struct iwarp_ep *ep, const uint8_t *payload, size_t len)
     if (atomic_exchange_explicit(&ep->failed, true, memory_order_acq_rel))
         return;
     /*
-     * RFC 5040 5.4: after a Terminate "the Remote Peer MAY stop sending".
+     * RFC 5040 5.4/6: delivered. RFC 5040 6.2.1/2: what is under way ends in error: after a Terminate "the Remote
+     * Peer MAY stop sending".
      * One too short to say anything is a Terminate all the same, and is not answered with another.
      */
     if (terminate_decode(payload, len, &t) < 0)

@@ -269,6 +269,7 @@ static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *
 
     if (s->len == 0 && s->ddp.last && !ep->rx.in_message) {
         /*
+         * RFC 5040 5.1/3: "MUST NOT be delivered": no Write makes an event.
          * RFC 5041 5.2/10,11: "The STag and TO fields MUST NOT be checked for a zero-length Tagged DDP
          * Message."
          */
@@ -332,16 +333,16 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
     if (!s->ddp.last || rdmap_read_decode(s->payload, s->len, &c.read) < 0)
         return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED);
     /*
-     * RFC 5040 5.2.2: there are IRD buffers on this queue.
+     * RFC 5040 5.2.2/3, RFC 5040 6.1/2,5 and RFC 5040 8.1.1 item 11: there are IRD buffers on this queue.
      * RFC 5041 7.1 untagged 2: one Request more has none. A Read as RTR is taken even with IRD 0.
      */
     if (ird == 0 && iwarp_state_load(ep) == IWARP_WAIT_RTR)
         ird = 1;
     if (head - tail >= ird)
         return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
-    /* RFC 5040 5.2.1: size zero: "MUST NOT validate the Data Source STag". */
+    /* RFC 5040 5.2.1/13,14: size zero: "MUST NOT validate the Data Source STag". */
     if (c.read.len > 0) {
-        /* RFC 5040 7.2 item 4: a to e. */
+        /* RFC 5040 7.2 read 4/1-5: a to e. */
         err = ddp_stags_check(iwarp_stags_of(ep, c.read.src_stag), &ep->cfg.who, c.read.src_stag,
                               c.read.src_to, c.read.len, DDP_ACCESS_REMOTE_READ, &c.src, &rights);
         if (err == DDP_TAGGED_OK && c.src->deferred) {
@@ -354,6 +355,10 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
     message_goes_on(ep, s);
     ep->stats.rx_reads++;
     ep->stats.rx_empty += c.read.len == 0;
+    /*
+     * RFC 5040 5.2.1/4,5,9 and RFC 5040 5.5 rule 12: processed here, in order, once it is whole; the ULP hears
+     * nothing.
+     */
     ep->ctrl.slot[head % IWARP_IRD_MAX] = c;
     atomic_store_explicit(&ep->ctrl.head, head + 1, memory_order_release);
     return RX_DONE;
@@ -376,7 +381,7 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
         return fail_tagged(ep, s, DDP_TAGGED_BOUNDS);
     if (s->len > 0) {
         /*
-         * RFC 5040 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are
+         * RFC 5040 section 5.2.2: "MAY validate that the STag, Tagged Offset, and length ... are
          * the same". We do.
          */
         /* RFC 5041 4.2/8: "MUST provide the STag field when the ULP Message is delivered". */
@@ -395,13 +400,18 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
     if (region)
         place(region, s);
     message_goes_on(ep, s);
+    /*
+     * RFC 5040 5.2.2/4, RFC 5040 5.5 rules 11 and 19, RFC 5040 5.5/1: the Read is complete with its delivered
+     * response.
+     */
     if (s->ddp.last)
         atomic_store_explicit(&ep->reads.done, done + 1, memory_order_release);
     return RX_DONE;
 }
 
 /*
- * RFC 5040 5.3: "Invalidate the STag if it is associated with the RDMAP Stream", and the peer has
+ * RFC 5040 5.3/10,11 and RFC 5040 7.2 items 4 and 5: "Invalidate the STag if it is associated with the RDMAP
+ * Stream", and the peer has
  * rights to it.
  */
 static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
@@ -412,7 +422,10 @@ static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
     if (!region || !ddp_region_is_of(region, &ep->cfg.who) ||
         !(region->access & (DDP_ACCESS_REMOTE_READ | DDP_ACCESS_REMOTE_WRITE)))
         return false;
-    /* RFC 5042 6.4.5: what several streams share, none of their peers can take from the others. */
+    /*
+     * RFC 5040 8.1.1 item 7 and RFC 5042 6.4.5: what several streams share, none of their peers can take from the
+     * others.
+     */
     if (table == ep->cfg.shared && region->of.id == 0)
         return false;
     return ddp_stags_revoke(table, stag) == 0;
@@ -440,6 +453,7 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     }
     message_goes_on(ep, s);
     ep->rx.part_at = s->ddp.last ? 0 : (size_t)(data - ep->cfg.in_buf);
+    /* RFC 5040 5.3/4 and RFC 5040 5.5 rules 10 and 16: delivered after and as DDP has done. */
     /* RFC 5041 4.1/7: delivered with the last segment; what came before it is placed already. */
     if (!s->ddp.last)
         return RX_DONE;
@@ -455,7 +469,7 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     *ev = (struct endpoint_event){
         .type = ENDPOINT_SEND,
         .solicited = s->opcode == RDMAP_SEND_SE || s->opcode == RDMAP_SEND_SE_INV,
-        .invalidated = inv ? s->ddp.ulp_word : 0,
+        .invalidated = inv ? s->ddp.ulp_word : 0, /* RFC 5040 4.1/10: in other Sends it is ignored */
         .data = data,
         .len = (size_t)ep->rx.msg_len,
     };
@@ -491,6 +505,7 @@ static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segme
     if (!s->ddp.last)
         return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG);
     iwarp_terminated(ep, s->payload, s->len);
+    /* RFC 5040 5.4/4,7: the one buffer there is; delivered to the ULP. */
     *ev = (struct endpoint_event){ .type = ENDPOINT_TERMINATED };
     return RX_EVENT;
 }
@@ -534,7 +549,8 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
     rule = &rdmap_opcode_rules[s.opcode];
 
     /*
-     * RFC 5040 7.2 item 1: "The DDP layer MUST validate all DDP Segment fields": from the lower layer
+     * RFC 5040 7.2 item 1, RFC 5040 7.2 read 1 and RFC 5040 3.1/1: "The DDP layer MUST validate all DDP Segment
+     * fields": from the lower layer
      * up. Until the versions are known to be ours no other field means
      * anything.
      */
@@ -544,11 +560,11 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
     /* RFC 5041 7.1 untagged 1: the QN is valid. */
     if (!s.ddp.tagged && s.ddp.qn >= RDMAP_QN_MAX)
         return fail_untagged(ep, &s, TERM_DDP_U_INVALID_QN);
-    /* RFC 5040 7.2 item 3: "The RDMA Version MUST be valid." */
+    /* RFC 5040 7.2 item 3, RFC 5040 7.2 read 3: "The RDMA Version MUST be valid." */
     if (rdmap_ctrl_version(s.ddp.ulp_ctrl) != RDMAP_VERSION)
         return fail_operation(ep, &s, TERM_RDMAP_VERSION);
     /*
-     * RFC 5040 7.2 item 2: "The RDMA OpCode MUST be valid."
+     * RFC 5040 7.2 item 2, RFC 5040 7.2 read 2: "The RDMA OpCode MUST be valid."
      * RFC 5041 4.1/1,2: T says which kind of buffer it is. RFC 5041 4.2/3: RsvdULP goes up with the segment.
      */
     if (!rx_opcode[s.opcode].handle || s.ddp.tagged != rule->tagged)

@@ -63,6 +63,7 @@ static int may_post(const struct iwarp_ep *ep)
         return -EAGAIN;
     case IWARP_FULL:
         /*
+         * RFC 5040 5.1/4, RFC 5040 5.2.1/8, RFC 5040 5.3/6, RFC 5040 5.5 rule 13: one send queue, in the ULP's order.
          * RFC 5041 5.3/2: "MUST transmit DDP Messages in the order they were submitted"; and the answer must not
          * wait for ever
          * behind new posts.
@@ -160,7 +161,10 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     return 0;
 }
 
-/* RFC 5041 5.2/7: "MUST specify the STag and the initial TO". */
+/*
+ * RFC 5040 5.1/2,5: tagged, to one buffer.
+ * RFC 5041 5.2/7: "MUST specify the STag and the initial TO".
+ */
 int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
                      size_t len)
 {
@@ -173,7 +177,7 @@ int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_
     return post(iwarp_of(e), seg, NULL, 0, src, len);
 }
 
-/* RFC 5040 5.5: a fence holds back what comes after Reads until their responses are there. */
+/* RFC 5040 section 5.5: a fence holds back what comes after Reads until their responses are there. */
 static bool fenced(const struct iwarp_ep *ep, unsigned flags)
 {
     return (flags & IWARP_FENCE) && iwarp_reads_under_way(ep) > 0;
@@ -192,6 +196,10 @@ int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, ui
 static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr,
                      size_t hdr_len, struct iov_iter *src, size_t len)
 {
+    /*
+     * RFC 5040 5.3/2,3,7: untagged, an MSN each. RFC 5040 5.3/9 and RFC 5040 4.1/3: the STag behind the control
+     * field.
+     */
     struct ddp_segment seg = {
         .ulp_ctrl = rdmap_ctrl(opcode),
         .ulp_word = inv_stag,
@@ -222,7 +230,7 @@ int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag,
         [IWARP_SOLICITED | IWARP_INVALIDATE] = RDMAP_SEND_SE_INV,
     };
 
-    /* RFC 5040 5.3: a Send with Invalidate "MUST reference an STag", and no other does. */
+    /* RFC 5040 5.3/8: a Send with Invalidate "MUST reference an STag"; RFC 5040 4.1/10: no other does. */
     if ((flags & ~(IWARP_SOLICITED | IWARP_INVALIDATE | IWARP_FENCE)) ||
         ((flags & IWARP_INVALIDATE) != 0) != (inv_stag != 0))
         return -EINVAL;
@@ -245,7 +253,11 @@ int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited)
                      sizeof(octets), &none, 0);
 }
 
-/* The slot is written before posted is: the receive side looks at it only after that. */
+/*
+ * The slot is written before posted is: the receive side looks at it only after that.
+ * RFC 5040 5.2.1/2,3,10,11: one untagged message, one MSN, from one buffer. RFC 5040 5.2/1: one response is
+ * waited for.
+ */
 static void post_read(struct iwarp_ep *ep, uint8_t kind, const struct rdmap_read *rd)
 {
     uint64_t posted = atomic_load_explicit(&ep->reads.posted, memory_order_relaxed);
@@ -278,7 +290,7 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
                                         &region, &rights) != DDP_TAGGED_OK ||
                         region->deferred))
         return -EINVAL;
-    /* RFC 5040 6.1: outbound Reads "MUST NOT exceed the maximum number" negotiated. */
+    /* RFC 5040 6.1/3,4: outbound Reads "MUST NOT exceed the maximum number" negotiated. */
     if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES ||
         ep->tx.iov_n + 2 > IWARP_POST_IOV)
         return -EAGAIN;
@@ -317,6 +329,7 @@ void iwarp_tx_rtr(struct iwarp_ep *ep)
     }
 }
 
+/* RFC 5040 5.4/2: untagged. */
 void iwarp_tx_terminate(struct iwarp_ep *ep)
 {
     struct ddp_segment seg = {
@@ -336,7 +349,12 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
     uint32_t tail = atomic_load_explicit(&ep->ctrl.tail, memory_order_relaxed);
     uint32_t head = atomic_load_explicit(&ep->ctrl.head, memory_order_acquire);
 
-    /* RFC 5040 5.2.2: responses in the order of the requests. RFC 5040 5.5 rule 17: after delivery. */
+    /*
+     * RFC 5040 5.2.1/12,15: every request has its response, also one of size zero; RFC 5040 5.2.2/2,6: tagged, to
+     * one buffer.
+     * RFC 5040 5.2.2/5 and RFC 5040 5.5 rule 20: in the order of the requests; RFC 5040 5.5 rule 17: after their
+     * delivery.
+     */
     while (tail != head && ep->tx.frame_n < IWARP_POST_FRAMES &&
            ep->tx.iov_n + 3 <= IWARP_POST_IOV) {
         const struct iwarp_ctrl *c = &ep->ctrl.slot[tail % IWARP_IRD_MAX];
@@ -346,7 +364,7 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
             .tagged = true,
             .last = off + n == c->read.len,
             .ulp_ctrl = rdmap_ctrl(RDMAP_READ_RESPONSE),
-            /* RFC 5040 4.4: "copied, without interpretation", also for size 0. */
+            /* RFC 5040 4.4/2: "copied, without interpretation", also for size 0. */
             .stag = c->read.sink_stag,
             .to = c->read.sink_to + off,
         };

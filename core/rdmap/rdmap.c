@@ -9,9 +9,10 @@
 #include "core/base/bytes.h"
 
 /*
- * RFC 5040 5.1: a Write "MUST reference a Tagged Buffer"; RFC 5040 5.2.2: so does a Read Response.
- * RFC 5040 5.2.1: a Read Request is untagged, on queue 1.
- * RFC 5040 5.3: Sends are untagged, on queue 0; RFC 5040 5.4: the Terminate is, on queue 2.
+ * RFC 5040 4.1/4-7: Figure 4.
+ * RFC 5040 5.1/1: a Write "MUST reference a Tagged Buffer"; RFC 5040 5.2.2/1: so does a Read Response.
+ * RFC 5040 5.2.1/1,6,7: a Read Request is untagged, on queue 1.
+ * RFC 5040 5.3/1,5: Sends are untagged, on queue 0; RFC 5040 5.4/1,3: the Terminate is, on queue 2.
  * RFC 7306 6.3: Immediate Data is untagged, on queue 0.
  */
 const struct rdmap_opcode_rule rdmap_opcode_rules[16] = {
@@ -29,6 +30,7 @@ const struct rdmap_opcode_rule rdmap_opcode_rules[16] = {
     [RDMAP_ATOMIC_RESPONSE] = { "Atomic Response", false, 3 },
 };
 
+/* RFC 5040 4.4/1 and RFC 5040 4.2/1: the header of a Read Request, of no other length. */
 int rdmap_read_decode(const uint8_t *buf, size_t len, struct rdmap_read *out)
 {
     struct bytes_rd r = bytes_rd_init(buf, len);

@@ -39,6 +39,7 @@ struct rdmap_opcode_rule {
 /* Indexed by the low four bits of the control octet. */
 extern const struct rdmap_opcode_rule rdmap_opcode_rules[16];
 
+/* RFC 5040 4.1/1,2,8,9: version, two bits of zero, opcode. */
 static inline uint8_t rdmap_ctrl(uint8_t opcode)
 {
     return (uint8_t)(RDMAP_VERSION << 6 | opcode);
@@ -49,6 +50,7 @@ static inline uint8_t rdmap_ctrl_version(uint8_t ctrl)
     return ctrl >> 6;
 }
 
+/* RFC 5040 4.1/9: the reserved bits are "ignored by the receiver". */
 static inline uint8_t rdmap_ctrl_opcode(uint8_t ctrl)
 {
     return ctrl & 0x0f;

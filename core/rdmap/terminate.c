@@ -20,7 +20,7 @@
 _Static_assert(TERM_MAX == 4 + 2 + DDP_UNTAGGED_HDR_LEN + RDMAP_READ_HDR_LEN, "largest Terminate");
 
 /*
- * RFC 5040 4.8: "Figure 9 ... defines the valid values that MUST be used". With those of RFC 5041
+ * RFC 5040 4.8/3: "Figure 9 ... defines the valid values that MUST be used". With those of RFC 5041
  * section 7.2, RFC 5044 section 8 and RFC 6581 section 8.
  */
 static const struct {
@@ -86,19 +86,22 @@ const char *term_code_text(struct term_code c)
 size_t terminate_encode(const struct terminate *t, uint8_t *buf)
 {
     struct bytes_wr w = bytes_wr_init(buf, TERM_MAX);
-    /* RFC 5040 4.8: DDP Segment Length "MUST be present when the D bit is set". */
+    /*
+     * RFC 5040 4.8/1,2: Figures 7 and 8. RFC 5040 4.8/8-10: DDP Segment Length "MUST be present when the D bit is
+     * set".
+     */
     bool has_len = t->has_len || t->has_ddp_hdr;
 
     bytes_wr_u8(&w, (uint8_t)(t->code.layer << 4 | (t->code.etype & 0x0f)));
     bytes_wr_u8(&w, t->code.code);
     bytes_wr_u8(&w, (uint8_t)((has_len ? FLAG_M : 0) | (t->has_ddp_hdr ? FLAG_D : 0) |
                               (t->has_read_hdr ? FLAG_R : 0)));
-    bytes_wr_u8(&w, 0); /* RFC 5040 4.8: Reserved: "MUST be set to zero on transmit" */
+    bytes_wr_u8(&w, 0); /* RFC 5040 4.8/7: Reserved: "MUST be set to zero on transmit" */
     if (has_len)
         bytes_wr_be16(&w, t->ddp_segment_len);
     if (t->has_ddp_hdr)
         bytes_wr_copy(&w, t->ddp_hdr, t->ddp_hdr_len);
-    /* RFC 5040 4.8: the RDMA header "MUST be present if the R bit is set". */
+    /* RFC 5040 4.8/11: the RDMA header "MUST be present if the R bit is set". */
     if (t->has_read_hdr)
         bytes_wr_copy(&w, t->read_hdr, sizeof(t->read_hdr));
     return bytes_wr_len(&w);

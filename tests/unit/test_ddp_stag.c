@@ -26,7 +26,7 @@ static uint32_t add(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t le
     return r.stag;
 }
 
-/* RFC 5041 8.3 item 1 and RFC 5041 8.3.1 item 4: the range the ULP established */
+/* RFC 5040 8.1.1 item 4, RFC 5041 8.3 item 1 and RFC 5041 8.3.1 item 4: the range the ULP established */
 /* RFC 5041 7.1 tagged 3 and 4: the TO, and TO plus length, fall in the range */
 /* RFC 5041 7.1 tagged 5: the sum does not wrap */
 Test(ddp_stag, bounds_are_exact_to_the_octet)
@@ -115,7 +115,7 @@ Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
     cr_expect(!rights);
 }
 
-/* RFC 5041 8.3.1 item 5: rights to read, write, or both */
+/* RFC 5040 8.1.1 item 5, RFC 5041 8.3.1 item 5: rights to read, write, or both */
 /* RFC 5041 7.1 tagged 2: the buffer allows the placement */
 Test(ddp_stag, rights_are_told_apart_only_when_all_else_is_well)
 {
@@ -192,7 +192,7 @@ Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
     }
 }
 
-/* RFC 5040 8.1.1 item 8: hard to predict, over the full range */
+/* RFC 5040 8.1.1 item 8/1,2: hard to predict, over the full range */
 Test(ddp_stag, tags_are_what_the_source_of_chance_gives_all_32_bits_of_it)
 {
     static const uint32_t given[] = { 0xffffffff, 0x80000000, 1, 0x7fffff00 };

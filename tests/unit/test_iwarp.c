@@ -234,7 +234,8 @@ Test(iwarp, first_fpdu_of_another_kind_than_agreed_is_taken_as_rtr)
 }
 
 /* RFC 5041 5.2/10,11: STag and TO "MUST NOT be checked for a zero-length" message */
-/* RFC 5040 5.2.1: size zero: "MUST NOT validate the Data Source STag" */
+/* RFC 5040 4.4/2: the sink is copied without interpretation */
+/* RFC 5040 5.2.1/14,15: size zero: "MUST NOT validate the Data Source STag" */
 Test(iwarp, tags_and_sizes_in_a_zero_length_rtr_are_never_validated)
 {
     uint8_t frame[128];
@@ -313,7 +314,7 @@ Test(iwarp, sends_of_every_length_around_the_segment_size_arrive_whole)
     pair_fini(&p);
 }
 
-/* RFC 5040 5.1: a valid Write "MUST NOT be delivered to the Data Sink's ULP" */
+/* RFC 5040 5.1/3: a valid Write "MUST NOT be delivered to the Data Sink's ULP" */
 /* RFC 5041 5.2/5,7: "MUST Place the ULP Payload", from the TO that the ULP gave */
 Test(iwarp, writes_are_placed_and_make_no_event)
 {
@@ -337,6 +338,7 @@ Test(iwarp, writes_are_placed_and_make_no_event)
 }
 
 /* RFC 5041 5.3/5: "MUST Deliver DDP Messages to the ULP in the order they were sent" */
+/* RFC 5040 5.1/4: issued in the order they were submitted */
 Test(iwarp, writes_to_a_deferred_region_are_handed_up_in_order)
 {
     struct endpoint_event ev;
@@ -362,8 +364,9 @@ Test(iwarp, writes_to_a_deferred_region_are_handed_up_in_order)
     pair_fini(&p);
 }
 
-/* RFC 5040 5.2.2: responses in the order of the requests */
-/* RFC 5040 5.5 rule 19: a Read is complete when its response is delivered */
+/* RFC 5040 5.2/1, RFC 5040 5.2.1/12 and RFC 5040 5.2.2/2,4-6: one response each, in the order of the requests */
+/* RFC 5040 5.5 rules 11 and 20: likewise */
+/* RFC 5040 5.5 rule 19, RFC 5040 5.5/1: a Read is complete when its response is delivered */
 Test(iwarp, reads_bring_the_peers_memory_in_order)
 {
     struct rdmap_read rd;
@@ -419,7 +422,7 @@ Test(iwarp, a_read_longer_than_batch_and_out_buf_is_answered_in_pieces)
     pair_fini(&p);
 }
 
-/* RFC 5040 6.1: outbound Reads "MUST NOT exceed the maximum number" */
+/* RFC 5040 6.1/3,4: outbound Reads "MUST NOT exceed the maximum number" */
 Test(iwarp, no_more_reads_than_ord_are_outstanding)
 {
     struct rdmap_read rd = { 0 };
@@ -714,6 +717,7 @@ Test(iwarp, a_full_staging_buffer_with_all_held_has_no_space)
 }
 
 /* RFC 5041 4.1/7 and RFC 5041 5.3/1: a message is delivered when all of its segments are there, and in order. */
+/* RFC 5040 5.5 rule 16: a Send is delivered only when it is whole */
 Test(iwarp, messages_of_several_segments_are_all_handed_up)
 {
     struct endpoint_event first, ev;
@@ -993,6 +997,7 @@ static bool detach_at(size_t n, uint8_t rtr, bool join)
 }
 
 /* RFC 5041 3 item 3: what was accepted is transferred */
+/* RFC 5040 5.5 rule 14: what is not out is not complete */
 Test(iwarp, a_batch_detached_at_any_octet_goes_on_with_nothing_lost_or_repeated)
 {
     static const uint8_t kinds[] = { 0, MPA_RTR_SEND, MPA_RTR_WRITE, MPA_RTR_READ };

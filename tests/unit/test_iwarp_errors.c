@@ -163,8 +163,9 @@ static uint8_t f[70000];
 
 /* ---- framing ---- */
 
-/* RFC 5040 6.2.1: a Terminate "SHOULD be invoked when ... an LLP error is surfaced" */
+/* RFC 5040 6.2.1/1 and RFC 5040 7.1/1: a Terminate "SHOULD be invoked when ... an LLP error is surfaced" */
 /* RFC 5041 3 item 6 and RFC 5041 7/1: the digest covers the segment; errors of the LLP are passed up */
+/* RFC 5040 4.8/4,5: M and D are not set for the LLP's */
 Test(iwarp_errors, bad_crc_leaves_memory_untouched_and_says_2_0_2)
 {
     size_t n;
@@ -263,7 +264,7 @@ Test(iwarp_errors, ulpdu_shorter_than_its_header_is_an_error_at_any_length)
 /* ---- versions, opcodes, queues ---- */
 
 /* RFC 5041 7.2/1: 1/4 and 2/6, invalid DDP version; RFC 5041 4.1/9,10: DV is one in every segment */
-/* RFC 5040 7.2 item 3: "The RDMA Version MUST be valid" */
+/* RFC 5040 7.2 item 3, RFC 5040 7.2 read 3: "The RDMA Version MUST be valid" */
 Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
 {
     for (unsigned v = 0; v < 4; v++) {
@@ -289,6 +290,7 @@ Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
     }
 }
 
+/* RFC 5040 4.1/9,10: reserved bits, and an Invalidate STag in other Sends, are ignored */
 /* RFC 5041 4.1/8: Rsvd "not checked on receive" */
 Test(iwarp_errors, reserved_bits_are_ignored)
 {
@@ -317,7 +319,7 @@ Test(iwarp_errors, nonzero_pad_under_a_good_crc_is_ignored)
     side_free(&rx);
 }
 
-/* RFC 5040 7.2 item 2: "The RDMA OpCode MUST be valid" */
+/* RFC 5040 7.2 item 2, RFC 5040 7.2 read 2: "The RDMA OpCode MUST be valid" */
 /* RFC 7306 8.2: likewise */
 Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
 {
@@ -335,8 +337,8 @@ Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
     }
 }
 
-/* RFC 5040 5.1: a Write "MUST reference a Tagged Buffer" */
-/* RFC 5040 5.3: a Send "MUST reference an Untagged Buffer" */
+/* RFC 5040 5.1/1 and RFC 5040 5.2.2/1: a Write "MUST reference a Tagged Buffer" */
+/* RFC 5040 5.2.1/1, RFC 5040 5.3/1 and RFC 5040 5.4/1: a Send "MUST reference an Untagged Buffer" */
 /* RFC 5041 4.1/1,2 and RFC 5041 4.2/3: T and RsvdULP go up together */
 Test(iwarp_errors, t_bit_must_agree_with_the_opcode)
 {
@@ -358,6 +360,10 @@ Test(iwarp_errors, t_bit_must_agree_with_the_opcode)
 
 /* RFC 5041 7.1 untagged 1: the QN is valid */
 /* RFC 5041 7.2/1: 2/1, invalid QN */
+/*
+ * RFC 5040 7.2 item 1, RFC 5040 7.2 read 1: all fields of the segment; RFC 5040 5.2.1/6: a Read Request on its
+ * queue
+ */
 Test(iwarp_errors, queue_must_exist_and_be_the_opcodes)
 {
     static const uint32_t qns[] = { 0, 1, 2, 3, 4, 0x80000000, UINT32_MAX };
@@ -422,6 +428,7 @@ Test(iwarp_errors, each_queue_counts_for_itself)
 
 /* RFC 5041 4.3/13: the first octet's MO "MUST be set to zero" */
 /* RFC 5041 7.2/1: 2/4, invalid MO */
+/* RFC 5040 7.2 item 1, RFC 5040 7.2 read 1: all fields of the segment */
 Test(iwarp_errors, first_segment_starts_at_mo_zero)
 {
     static const uint32_t mos[] = { 1, 4, SEND_MAX, UINT32_MAX, UINT32_MAX - 3 };
@@ -496,7 +503,7 @@ Test(iwarp_errors, no_message_stands_between_the_segments_of_another)
 
 /* RFC 5041 7.1 untagged 4: MO plus length is in the range */
 /* RFC 5041 7.2/1: 2/5, message too long */
-/* RFC 5040 5.3: a Send larger than the buffer "is an error" */
+/* RFC 5040 section 5.3: a Send larger than the buffer "is an error" */
 Test(iwarp_errors, sends_longer_than_the_buffer_are_refused_to_the_octet)
 {
     setup();
@@ -553,6 +560,8 @@ Test(iwarp_errors, endless_empty_segments_are_refused_at_the_first)
  */
 /* RFC 5041 8.3 item 5 and RFC 5041 8.3.1/1: the ULP hears of it */
 /* RFC 5041 8.3.1 item 3: no "memory outside the buffer" */
+/* RFC 5040 8.1.1 item 3: no "memory outside of the buffer" */
+/* RFC 5040 4.8/4,5,8-10 and RFC 5040 7.1 rule 2: length and DDP header, no Read Request's */
 Test(iwarp_errors, writes_outside_a_region_touch_nothing)
 {
     static const struct {
@@ -636,7 +645,7 @@ Test(iwarp_errors, segments_of_a_write_keep_the_stag_and_advance_exactly)
     }
 }
 
-/* RFC 5041 8.3.1 item 6: nothing is modified after rights were revoked */
+/* RFC 5040 8.1.1 item 6, RFC 5041 8.3.1 item 6: nothing is modified after rights were revoked */
 Test(iwarp_errors, stag_revoked_in_the_middle_of_a_message_is_invalid_from_then_on)
 {
     setup();
@@ -651,8 +660,8 @@ Test(iwarp_errors, stag_revoked_in_the_middle_of_a_message_is_invalid_from_then_
 
 /* ---- Read Requests ---- */
 
-/* RFC 5040 7.2 item 4: the Data Source STag, offset and size */
-/* RFC 5040 7.1 rule 3: the Read Request header comes back */
+/* RFC 5040 7.2 read 4/1-5 and RFC 5040 5.2.1/13: the Data Source STag, offset and size */
+/* RFC 5040 4.8/6,11 and RFC 5040 7.1 rule 3: the Read Request header comes back */
 Test(iwarp_errors, read_requests_are_validated_like_the_rest)
 {
     static const struct {
@@ -685,6 +694,7 @@ Test(iwarp_errors, read_requests_are_validated_like_the_rest)
     }
 }
 
+/* RFC 5040 4.2/1: a Read Request has its header and nothing else */
 Test(iwarp_errors, read_request_header_must_be_whole_and_alone)
 {
     uint8_t hdr[64] = { 0 };
@@ -720,7 +730,10 @@ static void ird_0(struct iwarp_cfg *c)
     c->ird = 0;
 }
 
-/* RFC 5040 6.1: inbound Reads "MUST NOT exceed the maximum number" */
+/*
+ * RFC 5040 5.2.2/3, RFC 5040 6.1/2,5 and RFC 5040 8.1.1 item 11: inbound Reads "MUST NOT exceed the maximum
+ * number"
+ */
 /* RFC 5041 7.2/1: 2/2, no buffer available */
 Test(iwarp_errors, one_read_request_more_than_ird_finds_no_buffer)
 {
@@ -745,7 +758,7 @@ Test(iwarp_errors, one_read_request_more_than_ird_finds_no_buffer)
               TERM_DDP_U_NO_BUFFER, true, false);
 }
 
-/* RFC 5040 4.8: the Read header "is updated to reflect the current location" */
+/* RFC 5040 section 4.8: the Read header "is updated to reflect the current location" */
 Test(iwarp_errors, a_source_revoked_before_the_answer_ends_the_stream_with_the_reads_place)
 {
     uint8_t out[512];
@@ -785,7 +798,7 @@ static void response_after_read(const char *what, uint32_t ask, uint8_t ctrl, in
     untouched(what);
 }
 
-/* RFC 5040 5.2.2: "MAY validate that the STag, Tagged Offset, and length" are those of the request */
+/* RFC 5040 section 5.2.2: "MAY validate that the STag, Tagged Offset, and length" are those of the request */
 Test(iwarp_errors, read_responses_must_be_what_was_asked_for)
 {
     const uint8_t ddp = TERM_LAYER_DDP, tg = TERM_DDP_TAGGED;
@@ -832,7 +845,7 @@ Test(iwarp_errors, nothing_can_be_read_from_a_region_without_memory)
               TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS, true, true);
 }
 
-/* RFC 5040 5.2.2: an invalid Read Response is an error */
+/* RFC 5040 section 5.2.2: an invalid Read Response is an error */
 Test(iwarp_errors, read_response_nobody_asked_for_is_unexpected)
 {
     setup();
@@ -889,7 +902,7 @@ Test(iwarp_errors, write_to_the_sink_of_a_read_is_no_way_in)
 
 /* ---- Send with Invalidate ---- */
 
-/* RFC 5040 5.3: "STag Cannot be Invalidated" if it is not associated with the stream */
+/* RFC 5040 5.3/10,11: "STag Cannot be Invalidated" if it is not associated with the stream */
 /* RFC 5040 7.2 items 4 and 5: the Invalidate STag is valid, and of this stream */
 Test(iwarp_errors, invalidate_takes_a_remote_stag_and_nothing_else)
 {
@@ -922,7 +935,7 @@ Test(iwarp_errors, invalidate_takes_a_remote_stag_and_nothing_else)
     }
 }
 
-/* RFC 5040 5.3: when the Send with Invalidate is delivered */
+/* RFC 5040 5.3/11: when the Send with Invalidate is delivered */
 Test(iwarp_errors, invalidate_waits_for_the_last_segment)
 {
     setup();
@@ -945,7 +958,7 @@ Test(iwarp_errors, send_with_se_is_a_send)
 
 /* ---- Terminate received ---- */
 
-/* RFC 5040 5.4: "The RDMAP layer MUST Deliver the Terminate Message to the ULP" */
+/* RFC 5040 5.4/6,7 and RFC 5040 6.2.1/2: "The RDMAP layer MUST Deliver the Terminate Message to the ULP" */
 Test(iwarp_errors, terminate_is_told_once_and_ends_both_directions)
 {
     const struct iovec *iov;
@@ -996,7 +1009,7 @@ Test(iwarp_errors, terminate_received_drops_what_was_posted_and_no_count_of_it_r
     side_free(&rx);
 }
 
-/* RFC 5040 5.4: one Terminate consumes one untagged buffer */
+/* RFC 5040 5.4/4: one Terminate consumes one untagged buffer */
 Test(iwarp_errors, terminate_must_be_its_only_segment)
 {
     setup();
@@ -1022,8 +1035,9 @@ Test(iwarp_errors, terminate_as_the_first_fpdu_reaches_a_waiting_responder)
 
 /* ---- the Terminate on its way out ---- */
 
-/* RFC 5040 5.4: after a Terminate the local peer "MUST NOT send any more Messages" */
+/* RFC 5040 5.4/8: after a Terminate the local peer "MUST NOT send any more Messages" */
 /* RFC 5041 7.1/6: "one additional DDP Message before terminating the DDP Stream" */
+/* RFC 5040 5.4/2,3: untagged, queue two */
 Test(iwarp_errors, terminate_follows_what_was_posted_and_nothing_follows_it)
 {
     uint8_t out[4096];
@@ -1042,6 +1056,7 @@ Test(iwarp_errors, terminate_follows_what_was_posted_and_nothing_follows_it)
     side_free(&rx);
 }
 
+/* RFC 5040 5.4/5: "MUST guarantee placement of a single Terminate Message" */
 Test(iwarp_errors, terminate_fits_behind_a_full_batch)
 {
     static uint8_t out[1 << 20];

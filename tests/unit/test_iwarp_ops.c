@@ -103,7 +103,7 @@ static void b_terminates(const char *what, uint8_t layer, uint8_t etype, uint8_t
 /* ---- Sends of all kinds ---- */
 
 /* RFC 5041 4.3/3 and RFC 5041 5.4/3: RsvdULP is given to the ULP */
-/* RFC 5040 5.3: delivered in the order they were sent, whatever kind they are of */
+/* RFC 5040 5.3/3,4,6,7: delivered in the order they were sent, whatever kind they are of */
 Test(iwarp_ops, sends_of_every_kind_arrive_in_order_and_say_what_they_are, .fini = teardown)
 {
     static const size_t lens[] = { 0, 100, 5000 };
@@ -133,6 +133,7 @@ Test(iwarp_ops, sends_of_every_kind_arrive_in_order_and_say_what_they_are, .fini
     cr_expect_eq(p.b.ep.stats.rx_sends, 12u);
 }
 
+/* RFC 5040 4.1/1-3,6,7,10 and RFC 5040 5.3/2,5,9: control field, Invalidate STag or zero, queue zero */
 Test(iwarp_ops, each_kind_has_its_opcode_and_the_stag_where_rfc_5040_puts_it, .fini = teardown)
 {
     static const uint8_t opcode[4] = { 3, 5, 4, 6 };
@@ -156,6 +157,7 @@ Test(iwarp_ops, each_kind_has_its_opcode_and_the_stag_where_rfc_5040_puts_it, .f
     }
 }
 
+/* RFC 5040 5.3/8: a Send with Invalidate "MUST reference an STag" */
 Test(iwarp_ops, senseless_flags_are_refused, .fini = teardown)
 {
     struct iov_iter none = iov_iter_init(NULL, 0);
@@ -331,7 +333,33 @@ Test(iwarp_ops, atomics_are_refused_request_and_response_aligned_or_not)
 
 /* ---- fences ---- */
 
-/* RFC 5040 5.5 rule 12: what is fenced waits for the responses of all Reads before it */
+/*
+ * RFC 5040 5.2.1/4,5,9: Read Requests are processed by RDMAP, in order, and the ULP sees none of them
+ * RFC 5040 5.5 rules 12 and 17: and not before all that came before them is placed
+ */
+Test(iwarp_ops, a_read_behind_a_write_brings_what_was_written, .fini = teardown)
+{
+    struct endpoint_event ev;
+    uint32_t stag, sink;
+    uint8_t from[3000] = { 0 }, got[2][3000];
+
+    setup_with(NULL);
+    settle();
+    stag = side_region(&p.b, from, 0, sizeof(from), DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ);
+    sink = side_region(&p.a, got, 0, sizeof(got), DDP_ACCESS_LOCAL_SINK);
+    for (unsigned i = 0; i < 2; i++) {
+        cr_assert_eq(side_write(&p.a, stag, 0, data + 1000 * i, 3000), 0);
+        cr_assert_eq(iwarp_post_read(&p.a.ep, &(struct rdmap_read){
+            .sink_stag = sink, .sink_to = 3000 * i, .len = 3000, .src_stag = stag }), 0);
+        cr_expect_eq(next(&p.b, &p.a, &p.ab, &ev), 0, "no event at the source");
+        cr_expect_eq(iwarp_reads_done(&p.a.ep), i);
+        cr_expect_eq(next(&p.a, &p.b, &p.ba, &ev), 0);
+        cr_expect_eq(iwarp_reads_done(&p.a.ep), i + 1);
+        cr_expect_arr_eq(got[i], data + 1000 * i, 3000, "Read %u", i);
+    }
+}
+
+/* RFC 5040 section 5.5: what is fenced waits for the responses of all Reads before it */
 Test(iwarp_ops, a_fence_holds_back_until_all_reads_have_come, .fini = teardown)
 {
     uint32_t source, sink;
@@ -389,7 +417,8 @@ static uint32_t add(struct ddp_stream of, uint8_t access)
 }
 
 /*
- * RFC 5041 8.2/1-4, RFC 5041 8.3 item 3 and RFC 5041 8.3.1 items 1 and 2: a region of the domain is there for all
+ * RFC 5040 8.1.1 items 1 and 2, RFC 5041 8.2/1-4, RFC 5041 8.3 item 3 and RFC 5041 8.3.1 items 1 and 2: a region
+ * of the domain is there for all
  * its streams, one of a stream for that one
  */
 Test(iwarp_ops, regions_of_a_domain_are_reached_by_its_streams_only)
@@ -445,7 +474,7 @@ Test(iwarp_ops, regions_of_a_domain_are_reached_by_its_streams_only)
     }
 }
 
-/* RFC 5042 6.4.5: an STag valid on several streams is not for one peer to invalidate */
+/* RFC 5040 8.1.1 item 7, RFC 5042 6.4.5: an STag valid on several streams is not for one peer to invalidate */
 Test(iwarp_ops, a_peer_invalidates_what_is_its_streams_alone)
 {
     static const struct {
@@ -511,7 +540,7 @@ Test(iwarp_ops, a_side_that_has_ended_sending_sends_what_it_took_and_still_recei
     cr_assert_eq(next(&p.a, &p.b, &p.ba, &ev), 1);
     cr_expect_eq(ev.len, 3001u);
     iwarp_release(&p.a.ep.base, ev.data + ev.len);
-    /* RFC 5040 5.2.1: a valid Read Request "MUST" be answered */
+    /* RFC 5040 5.2.1/12: a valid Read Request "MUST" be answered */
     cr_assert_eq(iwarp_post_read(&p.b.ep, &(struct rdmap_read){ .sink_stag = sink, .len = 1000,
                                                                 .src_stag = source }), 0);
     cr_assert_eq(next(&p.a, &p.b, &p.ba, &ev), 0);
@@ -607,6 +636,7 @@ Test(iwarp_ops, floods_of_empty_messages_leave_nothing_behind_but_their_count, .
 }
 
 /* RFC 5042 6.4.3.2: Reads beyond what was agreed are refused while their answers cannot go out */
+/* RFC 5040 6.1/5 and RFC 5040 8.1.1 item 11: a cap on Reads */
 Test(iwarp_ops, a_flood_of_reads_against_a_closed_window_ends_at_ird)
 {
     for (uint16_t ird = 1; ird <= IWARP_IRD_MAX; ird++) {

@@ -648,7 +648,8 @@ static uint64_t run(void)
 
 /* RFC 5041 3 item 11 and RFC 5041 5.3/1,4,5: delivered at most once, in the order sent */
 /* RFC 5041 5.4/1: delivered if and only if whole, and all before it were */
-/* RFC 5040 5.5 rule 10: Sends behind Writes */
+/* RFC 5040 3.1/1 and RFC 5040 6.1/1: nothing but RDMA messages in DDP segments */
+/* RFC 5040 5.5 rules 10 and 13: Sends behind Writes */
 /* RFC 5041 7.1/5: after an error "silently drop any subsequent incoming DDP Segments" */
 Test(iwarp_property, whatever_happens_messages_arrive_once_in_order_unchanged_up_to_the_end,
      .timeout = 600)

@@ -64,6 +64,7 @@ static const uint8_t *next_ulpdu(size_t *at, size_t end, size_t *len)
  * RFC 5041 5.2/1,2,4,7,8: segments up to the MULPDU with all the data, TO from the first one given
  * RFC 5041 5.3/3: in increasing order of TO
  */
+/* RFC 5040 5.1/2,5: tagged, to one buffer */
 Test(iwarp_segments, those_of_a_write_differ_in_last_bit_and_offset_only, .fini = teardown)
 {
     const uint64_t to = 0xfffffffffull - 100;
@@ -136,6 +137,43 @@ Test(iwarp_segments, those_of_sends_have_the_messages_msn_and_their_own_mo, .fin
                 cr_expect_arr_eq(p + 18, data + done, len - 18);
             done += len - 18;
         } while (!last);
+    }
+    cr_expect_eq(at, end, "nothing else");
+}
+
+/*
+ * RFC 5040 4.1/7,10: queue number; no Invalidate STag
+ * RFC 5040 4.2/1, RFC 5040 4.4/1: the Read Request header behind it
+ * RFC 5040 5.2.1/1-3,6-8,10,11: untagged, queue one, an MSN each, in the order of posting, one buffer each
+ */
+Test(iwarp_segments, read_requests_are_one_segment_each_on_queue_one, .fini = teardown)
+{
+    struct rdmap_read rd[3];
+    size_t end, at = 0, len;
+    uint32_t sink;
+
+    setup();
+    sink = side_region(&s, data, 1u << 16, sizeof(data), DDP_ACCESS_LOCAL_SINK);
+    for (uint32_t i = 0; i < 3; i++) {
+        rd[i] = (struct rdmap_read){
+            .sink_stag = sink, .sink_to = (1u << 16) + i, .len = i, .src_stag = 0x51525300 + i,
+            .src_to = UINT64_MAX - 8 + i,
+        };
+        cr_assert_eq(iwarp_post_read(&s.ep, &rd[i]), 0);
+    }
+    end = drain();
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint8_t *p = next_ulpdu(&at, end, &len);
+        uint8_t hdr[RDMAP_READ_HDR_LEN];
+
+        cr_assert_eq(len, 18 + sizeof(hdr));
+        cr_expect(p[0] == FB_UL && p[1] == (FB_RV | 1), "%02x %02x", p[0], p[1]);
+        cr_expect_eq(fb_get(p + 2, 4), 0, "Invalidate STag");
+        cr_expect_eq(fb_get(p + 6, 4), 1, "QN");
+        cr_expect_eq(fb_get(p + 10, 4), i + 1, "MSN");
+        cr_expect_eq(fb_get(p + 14, 4), 0, "MO");
+        rdmap_read_encode(&rd[i], hdr);
+        cr_expect_arr_eq(p + 18, hdr, sizeof(hdr));
     }
     cr_expect_eq(at, end, "nothing else");
 }

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* RFC 5040 4.1: the control field */
+/* RFC 5040 4.1/1,2,8,9: the control field */
 Test(rdmap, control_octet_holds_version_one_and_the_opcode)
 {
     cr_expect_eq(rdmap_ctrl(RDMAP_WRITE), 0x40);
@@ -20,9 +20,10 @@ Test(rdmap, control_octet_holds_version_one_and_the_opcode)
     }
 }
 
-/* RFC 5040 5.2.1: queue 1 for Read Requests */
-/* RFC 5040 5.3: queue 0 for Sends */
-/* RFC 5040 5.4: queue 2 for the Terminate */
+/* RFC 5040 4.1/4,5,7: Figure 4 */
+/* RFC 5040 5.2.1/7: queue 1 for Read Requests */
+/* RFC 5040 5.3/5: queue 0 for Sends */
+/* RFC 5040 5.4/3: queue 2 for the Terminate */
 /* RFC 7306 6.3: queue 0 for Immediate Data */
 Test(rdmap, opcode_rules_follow_figure_4_of_rfc_5040_and_rfc_7306)
 {
@@ -53,7 +54,7 @@ static const uint8_t read_hdr[28] = {
     0xb1, 0xb2, 0xb3, 0xb4, 9, 10, 11, 12, 13, 14, 15, 16,
 };
 
-/* RFC 5040 4.4: the RDMA Read Request header */
+/* RFC 5040 4.4/1: the RDMA Read Request header */
 Test(rdmap, read_header_is_twenty_eight_octets_in_network_order)
 {
     struct rdmap_read rd;

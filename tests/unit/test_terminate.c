@@ -32,7 +32,7 @@ Test(terminate, crc_error_goes_out_as_20_02_and_nothing_else)
     cr_expect_arr_eq(buf, want, 4);
 }
 
-/* RFC 5040 4.8: the format of the Terminate header */
+/* RFC 5040 4.8/1,2,7,10,11: the format of the Terminate header */
 Test(terminate, headers_follow_the_length_in_the_order_of_figure_7)
 {
     struct terminate t = full();
@@ -51,7 +51,7 @@ Test(terminate, headers_follow_the_length_in_the_order_of_figure_7)
     cr_expect_eq(buf[2], 0xc0);
 }
 
-/* RFC 5040 4.8: DDP Segment Length "MUST be present when the D bit is set" */
+/* RFC 5040 4.8/8,9: DDP Segment Length "MUST be present when the D bit is set" */
 Test(terminate, length_is_there_whenever_the_ddp_header_is)
 {
     struct terminate t = full();
@@ -72,7 +72,7 @@ static bool same(const struct terminate *a, const struct terminate *b)
            (!a->has_read_hdr || memcmp(a->read_hdr, b->read_hdr, 28) == 0);
 }
 
-/* RFC 5040 4.8: the values of Figure 9 */
+/* RFC 5040 4.8/3: the values of Figure 9 */
 /* RFC 5041 7.2/1: the error numbers */
 Test(terminate, what_is_encoded_is_decoded_for_every_known_code)
 {
