@@ -133,6 +133,10 @@ static void say_local_error(struct conn *c, int fd)
     }
 }
 
+/*
+ * RFC 5044 7.1/2 and RFC 5044 7.1.2 rule 2/6: a DDP endpoint takes over what comes. RFC 5044 4.4/5: the program
+ * does not see it.
+ */
 int conn_go_full(struct sock *s, struct conn *c)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;

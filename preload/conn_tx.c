@@ -119,7 +119,8 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
         return 0;
     }
     /*
-     * RFC 5044 5.1: "SHOULD also use whatever facilities the TCP stack presents to cause the TCP transmitter to start TCP
+     * RFC 5044 5.1/3: "SHOULD also use whatever facilities the TCP stack presents to cause the TCP transmitter to
+     * start TCP
      * segments at FPDU boundaries": nothing is put into a segment behind the end of a record.
      */
     int record = c->segment ? MSG_EOR : 0;
@@ -448,7 +449,8 @@ void conn_nodelay_back(struct conn *c, int fd)
 #define COPY_LEN 32768u /* Linux fills pages of so many octets */
 
 /*
- * RFC 5044 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes or changing TCP options, the MULPDU
+ * RFC 5044 3/2 and RFC 5044 section 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes
+ * or changing TCP options, the MULPDU
  * value is changed accordingly."
  */
 static void follow_emss(struct conn *c, int fd)

@@ -25,6 +25,7 @@ const struct endpoint_ops iwarp_endpoint_ops = {
 
 int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
 {
+    /* RFC 5044 3/4,5: 128 to 64768. */
     if (cfg->mulpdu < MPA_MULPDU_MIN || cfg->mulpdu > MPA_MULPDU_MAX)
         return -EINVAL;
     if (cfg->in_cap < iwarp_in_min(cfg) || cfg->out_cap < MPA_FPDU_MAX + 512 || cfg->send_max == 0 || cfg->send_max > UINT32_MAX)

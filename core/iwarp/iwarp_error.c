@@ -51,7 +51,10 @@ void iwarp_fail(struct iwarp_ep *ep, struct term_code code)
 
 void iwarp_fail_fpdu(struct iwarp_ep *ep, int err)
 {
-    /* RFC 5044 8: codes 2 and 3. */
+    /*
+     * RFC 5044 8 code 2/1,2, RFC 5044 8 code 3/2. RFC 5044 8/2: the Terminate still goes out, nothing is closed
+     * here.
+     */
     iwarp_fail(ep, (struct term_code){ TERM_LAYER_LLP, 0,
                                        err == -EILSEQ ? TERM_MPA_MARKER : TERM_MPA_CRC });
 }
@@ -100,7 +103,8 @@ void iwarp_fail_closed(struct iwarp_ep *ep)
     if (atomic_exchange_explicit(&ep->failed, true, memory_order_acq_rel))
         return;
     /*
-     * RFC 5041 6.2.2/2 and RFC 5041 7/1: "errors reported to DDP SHOULD be passed up to the ULP".
+     * RFC 5044 8 code 1/1,2, RFC 5041 6.2.2/2 and RFC 5041 7/1: "errors reported to DDP SHOULD be passed up to
+     * the ULP".
      * The other half may be intact: RFC 5041 6.2.2/3: "DDP SHOULD continue to allow the ULP to transfer
      * additional DDP Messages on the outgoing half connection".
      */

@@ -118,7 +118,10 @@ size_t iwarp_in_need(const struct iwarp_ep *ep)
     return whole > staged ? whole - staged : 0;
 }
 
-/* RFC 5041 3 item 9/1,2 (also of the connection: it has one stream): a graceful end is told from another one. */
+/*
+ * RFC 5044 7.2/1, RFC 5041 3 item 9/1,2 (also of the connection: it has one stream): a graceful end is told from
+ * another one.
+ */
 bool iwarp_in_eof(const struct iwarp_ep *ep)
 {
     return ep->rx.tail == ep->rx.head && !ep->rx.in_message;
@@ -594,6 +597,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         enum rx_result r;
         ssize_t n;
 
+        /* RFC 5044 8/1: "MUST NOT pass or deliver any additional FPDUs". */
         /* RFC 5041 7.1/3,5: "DDP MUST silently drop any subsequent incoming DDP Segments." */
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;

@@ -104,7 +104,10 @@ static int count_pieces(const struct iov_iter *src, size_t len)
 static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr,
                 size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
-    /* RFC 5041 5.2/2: a segment "MUST be no larger than the MULPDU value Advertised by the LLP". */
+    /*
+     * RFC 5044 3/3, RFC 5044 4.5/3 and RFC 5041 5.2/2: a segment "MUST be no larger than the MULPDU value
+     * Advertised by the LLP".
+     */
     size_t room = ep->cfg.mulpdu - (seg.tagged ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN);
     size_t left = ulp_hdr_len + len;
     size_t frames = left ? (left + room - 1) / room : 1; /* RFC 5041 5.2/9: one if there is nothing */

@@ -24,7 +24,7 @@
 #define MPA_TRAILER_MAX 7u /* pad and CRC */
 #define MPA_FPDU_MIN 8u    /* an empty ULPDU: length field, pad, CRC */
 /*
- * RFC 5044 section 3: "The range of MULPDU values MUST be between 128 octets and 64768 octets,
+ * RFC 5044 3/4,5: "The range of MULPDU values MUST be between 128 octets and 64768 octets,
  * inclusive."
  */
 #define MPA_MULPDU_MIN 128u
@@ -33,7 +33,7 @@
 #define MPA_FPDU_MAX (MPA_HDR_LEN + MPA_ULPDU_MAX + MPA_TRAILER_MAX)
 
 #define MPA_MARKER_LEN 4u
-/* RFC 5044 4.3: "at every 512th octet of the TCP octet stream thereafter". */
+/* RFC 5044 4.3/2: "at every 512th octet of the TCP octet stream thereafter". */
 #define MPA_MARKER_EVERY 512u
 #define MPA_MARKER_GAP (MPA_MARKER_EVERY - MPA_MARKER_LEN) /* other octets between two of them */
 /* The most that len octets grow to when markers are put between them, and one before them. */

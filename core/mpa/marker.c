@@ -16,7 +16,9 @@
 static void put_marker(struct mpa_marked *m, uint8_t *dst)
 {
     /*
-     * RFC 5044 4.2: "The Reserved field MUST be set to zero on transmit"; 4.3: "FPDUPTR MUST contain
+     * RFC 5044 4.2/1,2: "The Reserved field MUST be set to zero on transmit"; RFC 5044 4.2/3: (all lengths before
+     * a marker
+     * are multiples of four;) RFC 5044 4.3/3,8-10: "FPDUPTR MUST contain
      * the number of octets in the TCP stream from the beginning of the ULPDU Length field to the
      * first octet of the Marker, unless the Marker falls between FPDUs", then it is zero.
      */
@@ -46,13 +48,14 @@ static size_t put(struct mpa_marked *m, uint8_t *dst, const uint8_t *src, size_t
     return (size_t)(to - dst);
 }
 
-/* RFC 5044 4.3: "All MPA Markers are included in the containing FPDU CRC calculation". */
+/* RFC 5044 4.3/5 and RFC 5044 4.4/10: "All MPA Markers are included in the containing FPDU CRC calculation". */
 static void sum(struct mpa_marked *m, const uint8_t *dst, size_t len)
 {
     if (m->crc_on)
         m->crc = crc32c_update(m->crc, dst, len);
 }
 
+/* RFC 5044 4.3/1: "All MPA senders MUST be able to generate Markers". */
 size_t mpa_marked_begin(struct mpa_marked *m, const struct mpa_framing *framing, uint64_t pos,
                         uint8_t *dst, size_t ulpdu_len)
 {
@@ -82,7 +85,7 @@ size_t mpa_marked_end(struct mpa_marked *m, uint8_t *dst)
 {
     static const uint8_t zeros[MPA_CRC_LEN];
     size_t n = put(m, dst, zeros, mpa_pad_len(m->ulpdu_len));
-    /* RFC 5044 4.4: "If there is a Marker immediately following the PAD, the Marker is included". */
+    /* RFC 5044 4.4/10: "If there is a Marker immediately following the PAD, the Marker is included". */
     size_t covered = n + (m->to_marker == 0 ? MPA_MARKER_LEN : 0);
     n += put(m, dst + n, zeros, MPA_CRC_LEN);
     sum(m, dst, covered);

@@ -12,7 +12,7 @@
 /*
  * Octets from pos to the first marker at or behind it; 0: it stands at pos.
  *
- * RFC 5044 4.3: "Markers are inserted such that the first octet of the Marker is at octet sequence
+ * RFC 5044 4.3/2,7: "Markers are inserted such that the first octet of the Marker is at octet sequence
  * number SeqNum if the remainder of (SeqNum - SeqStart) mod 512 is zero. Note that SeqNum can wrap."
  */
 static inline size_t mpa_marker_first(uint64_t pos)

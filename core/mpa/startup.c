@@ -52,6 +52,7 @@ static void move(struct mpa_startup *s, enum mpa_startup_state to)
     sm_move(states, "mpa-startup", s, &s->state, (uint8_t)to);
 }
 
+/* RFC 5044 8 code 4/1,2, RFC 5044 7.1.2 rule 2/2, RFC 5044 7.1.2 rule 3/2: told to the owner, who closes. */
 static ssize_t fail(struct mpa_startup *s, enum mpa_startup_err err)
 {
     s->err = (uint8_t)err;
@@ -67,7 +68,10 @@ static uint16_t min_u16(uint16_t a, uint16_t b)
 
 /* ---- frames ---- */
 
-/* e is NULL for the unenhanced form. The caller has seen to it that the private data fit. */
+/*
+ * e is NULL for the unenhanced form. The caller has seen to it that the private data fit.
+ * RFC 5044 7.1.1/1,3,13,14,17,19: key, flags with reserved bits of zero, Rev, PD_Length, up to 512 octets.
+ */
 static void put_frame(struct mpa_startup *s, const uint8_t key[KEY_LEN], uint8_t flags, uint8_t rev,
                       const struct mpa_enhanced *e, const void *priv, size_t priv_len)
 {
@@ -87,6 +91,7 @@ static void put_frame(struct mpa_startup *s, const uint8_t key[KEY_LEN], uint8_t
     s->out_off = 0;
 }
 
+/* RFC 5044 7.1.1/5-7: M says what we need of what comes to us. RFC 5044 4.4/2,3: C is set but by an administrator. */
 static uint8_t own_flags(const struct mpa_startup *s)
 {
     return (uint8_t)((s->cfg.markers ? FLAG_M : 0) | (s->cfg.crc ? FLAG_C : 0));
@@ -139,7 +144,7 @@ int mpa_startup_init(struct mpa_startup *s, const struct mpa_startup_cfg *cfg)
         s->state = MPA_ST_WAIT_REQ;
         return 0;
     }
-    s->state = MPA_ST_SEND_REQ;
+    s->state = MPA_ST_SEND_REQ; /* RFC 5044 7.1.2 rule 1 */
     struct mpa_enhanced e = {
         .p2p = cfg->peer_to_peer, .rtr = cfg->rtr, .ird = cfg->ird, .ord = cfg->ord
     };
@@ -270,8 +275,8 @@ static enum mpa_startup_err check_header(const struct mpa_startup *s)
     const uint8_t *frame = frame_in(s);
     if (!is_prefix(s, key_expected(s))) {
         /*
-         * RFC 5044 7.1.2 rule 5: "If a received "Key" does not match the expected value … the
-         * TCP/DDP connection MUST be closed". Rule 8: "MUST use the difference between the MPA
+         * RFC 5044 7.1.1/2,4, RFC 5044 7.1.2 rule 5: "If a received "Key" does not match the expected value … the
+         * TCP/DDP connection MUST be closed". RFC 5044 7.1.2 rule 8/1: "MUST use the difference between the MPA
          * Request Frame and the MPA Reply Frame to check for incorrect "Initiator/Initiator"
          * startups."
          */
@@ -281,7 +286,7 @@ static enum mpa_startup_err check_header(const struct mpa_startup *s)
     }
     if (s->in_len > OFF_REV) {
         /*
-         * RFC 5044 7.1.1: "If the MPA receiver cannot interoperate with the received version, then
+         * RFC 5044 7.1.1/15,16: "If the MPA receiver cannot interoperate with the received version, then
          * it MUST close the connection". RFC 6581 6: "A host accepting MPA connections MUST continue
          * to accept MPA Requests with version one, even if it supports version two."
          */
@@ -296,7 +301,7 @@ static enum mpa_startup_err check_header(const struct mpa_startup *s)
             return MPA_SE_ENHANCED;
     }
     if (s->in_len >= MPA_STARTUP_HDR_LEN) {
-        /* RFC 5044 7.1.2 rule 9: "MPA implementations MUST validate the PD_Length field." */
+        /* RFC 5044 7.1.1/18, RFC 5044 7.1.2 rule 9/1,4: "MPA implementations MUST validate the PD_Length field." */
         if (pd_len(s) > MPA_PRIVATE_MAX)
             return MPA_SE_PD_LEN;
         if (is_enhanced(frame) && pd_len(s) < MPA_ENHANCED_LEN)
@@ -309,14 +314,16 @@ static void take_result(struct mpa_startup *s)
 {
     struct mpa_startup_result *res = &s->res;
     uint8_t flags = s->in[OFF_FLAGS];
-    res->rev = s->in[OFF_REV];
+    res->rev = s->in[OFF_REV]; /* RFC 5044 3/8 */
     res->enhanced = is_enhanced(s->in);
     res->rtr_frame = says_rtr_frame(s, s->in);
     /*
-     * RFC 5044 7.1.1: "When this bit is '1' in either the MPA Request Frame or MPA Reply Frame, CRCs MUST be
+     * RFC 5044 4.4/6,7 and RFC 5044 7.1.1/10,11: "When this bit is '1' in either the MPA Request Frame or MPA
+     * Reply Frame, CRCs MUST be
      * generated and checked by both endpoints."
      */
     res->crc = s->cfg.crc || (flags & FLAG_C) != 0;
+    /* RFC 5044 7.1.1/8,9: Markers in what we send as the peer's M says. */
     res->markers_tx = (flags & FLAG_M) != 0;
     res->markers_rx = s->cfg.markers;
     res->peer_priv = s->in + MPA_STARTUP_HDR_LEN;
@@ -352,10 +359,12 @@ static ssize_t frame_complete(struct mpa_startup *s)
         return 0;
     }
     take_result(s);
+    /* RFC 5044 7.1.2 rule 2/1 and RFC 5044 7.1.2 rule 3/1: a whole and valid frame has come. */
     if (s->cfg.responder) {
         move(s, MPA_ST_DECIDE);
         return 0;
     }
+    /* RFC 5044 7.1.2 rule 3/3: "MUST exit MPA, leaving the TCP connection open". */
     if (s->in[OFF_FLAGS] & FLAG_R) {
         move(s, MPA_ST_REJECTED);
         return 0;
@@ -368,7 +377,7 @@ static ssize_t frame_complete(struct mpa_startup *s)
     if (s->res.rtr_frame)
         put_rtr_frame(s);
     else
-        move(s, MPA_ST_DONE);
+        move(s, MPA_ST_DONE); /* RFC 5044 7.1.2 rule 3/4 */
     return 0;
 }
 
@@ -421,6 +430,7 @@ static bool may_reply(const struct mpa_startup *s, size_t priv_len)
     return s->state == MPA_ST_DECIDE && priv_len <= priv_max(s->res.enhanced);
 }
 
+/* RFC 5044 7.1.2 rule 2/5: "Rejected Connection bit set to '0'". */
 int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
 {
     struct mpa_startup_result *res = &s->res;
@@ -467,6 +477,7 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
                               (res->rtr_frame ? FLAG_S : 0)), &e, priv, priv_len);
 }
 
+/* RFC 5044 7.1.2 rule 2/3,4 and RFC 5044 7.1.2 rule 6: "set to '1'"; then MPA exits. */
 int mpa_startup_reject(struct mpa_startup *s, const void *priv, size_t priv_len)
 {
     if (!may_reply(s, priv_len))

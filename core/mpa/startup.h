@@ -19,7 +19,8 @@
  * (RFC 5044 section 7.1.2, rules 2, 3).
  *
  * It consumes exactly the startup frame's octets and never one more: the switch to FPDUs is
- * octet-exact. Timeouts (rules 8, 10) are the owner's. One thread at a time; no lock, no
+ * octet-exact. RFC 5044 7.1/1: "at the same location in the octet stream". Timeouts (rules 8, 10) are the
+ * owner's. One thread at a time; no lock, no
  * allocation; may live in memory shared by fork if that is at one address everywhere (peer_priv
  * points inside).
  */
@@ -113,7 +114,7 @@ struct mpa_startup {
     bool reject;                /* the Reply under way has R set */
     struct mpa_startup_cfg cfg; /* priv is NULL: not kept */
     struct mpa_startup_result res;
-    uint8_t in[MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX];
+    uint8_t in[MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX]; /* RFC 5044 7.1.2 rule 9/2,3 */
     size_t in_len;
     uint8_t out[MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX];
     size_t out_len, out_off;

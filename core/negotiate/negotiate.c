@@ -39,6 +39,7 @@ static void move(struct negotiate *n, enum negotiate_state to, unsigned reason)
 }
 
 /* The connection cannot go on as it is: the initiator connects again, the responder closes. */
+/* RFC 5044 8 code 4/3: "the TCP connection MUST be immediately closed". */
 static void spoil(struct negotiate *n, unsigned reason)
 {
     n->out_len = n->out_off = 0;
@@ -327,7 +328,7 @@ static void mpa_settle(struct negotiate *n)
             move(n, NEGOTIATE_DONE, REASON_UPGRADED);
         break;
     case MPA_ST_REJECTED:
-        /* RFC 5044 section 7.1.2, rule 9: MPA exits, the connection stays in streaming mode. */
+        /* RFC 5044 7.1.2 rule 2/4 and RFC 5044 7.1.2 rule 3/3: MPA exits, the connection stays in streaming mode. */
         move(n, NEGOTIATE_PLAIN, !n->cfg.responder              ? REASON_MPA_REJECTED
                                  : n->declined != REASON_NONE ? n->declined
                                                               : REASON_PEER_LIMIT);
@@ -342,7 +343,10 @@ static void mpa_settle(struct negotiate *n)
 
 static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
 {
-    /* The responder's HACK has to be out before anything can answer it; what comes early waits. */
+    /*
+     * The responder's HACK has to be out before anything can answer it; what comes early waits.
+     * RFC 5044 7.1.5 item 1: from there on no streaming data are expected.
+     */
     if (n->out_off < n->out_len)
         return 0;
     ssize_t r;
@@ -432,8 +436,8 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         break;
     case NEGOTIATE_MPA:
         /*
-         * RFC 5044 7.1.2 rule 10: "SHOULD implement a reasonable timeout while waiting for the entire set
-         * of startup frames"; rule 8: so for the Request, "to detect incorrect "Responder/Responder"
+         * RFC 5044 7.1.2 rule 10/1: "SHOULD implement a reasonable timeout while waiting for the entire set
+         * of startup frames"; RFC 5044 7.1.2 rule 8/2: so for the Request, "to detect incorrect "Responder/Responder"
          * startups". An initiator whose peer has answered the Hello knows that the Reply will come, as
          * soon as the peer's program lets it, which nobody may hurry: it waits as TCP does.
          */

@@ -503,7 +503,7 @@ struct policy_opts policy_default_opts(uint8_t transports)
 {
     return (struct policy_opts){
         .transports = transports,
-        .crc = true,
+        .crc = true, /* RFC 5044 4.4/3: "MUST be to use CRCs" */
         .rtr = MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ,
         .rtr_pref = { MPA_RTR_SEND, MPA_RTR_WRITE, MPA_RTR_READ },
         .ird = 8,

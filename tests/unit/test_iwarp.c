@@ -77,6 +77,7 @@ static void expect_send(struct side *to, struct side *from, struct mem_pipe *pip
 
 /* ---- setting up ---- */
 
+/* RFC 5044 3/4,5: a MULPDU outside 128 to 64768 is refused */
 Test(iwarp, configurations_that_cannot_work_are_refused)
 {
     struct iwarp_cfg good, c;
@@ -581,6 +582,7 @@ Test(iwarp, messages_in_too_many_pieces_are_gathered_when_out_buf_is_free)
     pair_fini(&p);
 }
 
+/* RFC 5044 7.1.2 rule 4: "MUST receive and validate at least one FPDU before sending any FPDUs or Markers" */
 Test(iwarp, a_responder_that_has_heard_nothing_has_nothing_to_send)
 {
     const struct iovec *iov;

@@ -166,6 +166,7 @@ static uint8_t f[70000];
 /* RFC 5040 6.2.1/1 and RFC 5040 7.1/1: a Terminate "SHOULD be invoked when ... an LLP error is surfaced" */
 /* RFC 5041 3 item 6 and RFC 5041 7/1: the digest covers the segment; errors of the LLP are passed up */
 /* RFC 5040 4.8/4,5: M and D are not set for the LLP's */
+/* RFC 5044 8 code 2/1,2 and RFC 5044 8/1,2: told, nothing delivered behind it, one message still goes out */
 Test(iwarp_errors, bad_crc_leaves_memory_untouched_and_says_2_0_2)
 {
     size_t n;

@@ -81,8 +81,10 @@ static size_t strip(const uint8_t *in, size_t len, uint8_t *out, size_t *lens, s
     return to;
 }
 
-/* RFC 5044 7.1.2 rule 7: "the first octets sent are the special Marker 0x00000000, followed by the
- * start of the FPDU". */
+/*
+ * RFC 5044 4.3/7 and RFC 5044 section 7.1.2 rule 7: "the first octets sent are the special Marker
+ * 0x00000000, followed by the start of the FPDU".
+ */
 Test(iwarp_marker, the_first_octets_are_the_zero_marker_whatever_the_first_fpdu_is)
 {
     static const struct {
@@ -128,7 +130,7 @@ Test(iwarp_marker, a_responder_sends_not_even_a_marker_before_the_first_fpdu_cam
     pair_fini(&p);
 }
 
-/* RFC 5044 7.1.1: M "'0', Markers MUST NOT be added to the data stream by that endpoint": each
+/* RFC 5044 7.1.1/5-9: M "'0', Markers MUST NOT be added to the data stream by that endpoint": each
  * direction for itself. */
 Test(iwarp_marker, each_direction_has_them_or_not)
 {
@@ -233,7 +235,7 @@ static void post_all_untagged_kinds(const uint32_t *inv_stag, size_t shift)
     cr_assert_eq(iwarp_post_immediate(&p.a.ep.base, 0xf1f2f3f4f5f6f7f8ull, true), 0);
 }
 
-/* RFC 5044 4.3: "MUST insert ... at every 512th octet", whatever the FPDU carries. */
+/* RFC 5044 4.3/1,2: "MUST insert ... at every 512th octet", whatever the FPDU carries. */
 Test(iwarp_marker, immediate_data_and_sends_with_invalidate_have_them_in_any_place)
 {
     static const uint8_t opcodes[] = { RDMAP_SEND, RDMAP_SEND_SE, RDMAP_SEND_INV, RDMAP_IMMEDIATE,
@@ -335,7 +337,7 @@ Test(iwarp_marker, the_room_for_several_segments_counts_the_markers)
     }
 }
 
-/* RFC 5044 8: code 3; "Once MPA delivers an error of any type, it MUST NOT pass or deliver any
+/* RFC 5044 8 code 3/2 and RFC 5044 8/1: "Once MPA delivers an error of any type, it MUST NOT pass or deliver any
  * additional FPDUs on that half connection." */
 Test(iwarp_marker, a_wrong_marker_is_terminated_with_its_code_and_nothing_is_placed)
 {
@@ -457,7 +459,7 @@ Test(iwarp_marker, a_ready_responder_sends_at_once)
 
 /* ---- a TCP segment at a time ---- */
 
-/* RFC 5044 5.1: "Multiple FPDUs MAY be packed into a single TCP segment as determined by the EMSS
+/* RFC 5044 5.1/3: "Multiple FPDUs MAY be packed into a single TCP segment as determined by the EMSS
  * calculation as long as they are entirely contained in the TCP segment." */
 Test(iwarp_marker, segments_hold_whole_frames_and_as_many_as_fit)
 {
@@ -549,9 +551,10 @@ Test(iwarp_marker, joined_frames_are_given_out_whole)
     pair_fini(&p);
 }
 
-/* RFC 5044 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes or changing TCP
+/* RFC 5044 section 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes or changing TCP
  * options, the MULPDU value is changed accordingly." */
 /* RFC 5041 3 items 1 and 2: a change is for what is posted after it */
+/* RFC 5044 3/2: the current one */
 Test(iwarp_marker, the_mulpdu_can_change_between_messages)
 {
     static uint8_t src[3000], raw[10000], plain[10000];

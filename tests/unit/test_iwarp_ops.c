@@ -553,6 +553,7 @@ Test(iwarp_ops, a_side_that_has_ended_sending_sends_what_it_took_and_still_recei
  * RFC 5041 3 item 9/1,2 and RFC 5041 6.2.1/4: half-closed, "continue to process outbound data transfer requests
  * normally"
  */
+/* RFC 5044 7.2/1: a graceful close is told */
 Test(iwarp_ops, after_the_peers_graceful_end_the_other_half_goes_on, .fini = teardown)
 {
     struct endpoint_event ev;
@@ -573,6 +574,7 @@ Test(iwarp_ops, after_the_peers_graceful_end_the_other_half_goes_on, .fini = tea
  * RFC 5041 6.2/1 and RFC 5041 6.2.2/1-4: the LLP stream is lost: a fatal error, said to the ULP; outgoing octets
  * still go
  */
+/* RFC 5044 8 code 1/1,2: lost, told with its code */
 Test(iwarp_ops, an_end_at_any_other_octet_is_a_fatal_error_told_once)
 {
     uint8_t f[3000];

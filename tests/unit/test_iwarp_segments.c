@@ -65,6 +65,7 @@ static const uint8_t *next_ulpdu(size_t *at, size_t end, size_t *len)
  * RFC 5041 5.3/3: in increasing order of TO
  */
 /* RFC 5040 5.1/2,5: tagged, to one buffer */
+/* RFC 5044 3/3 and RFC 5044 4.5/3: as large as possible, up to MULPDU */
 Test(iwarp_segments, those_of_a_write_differ_in_last_bit_and_offset_only, .fini = teardown)
 {
     const uint64_t to = 0xfffffffffull - 100;

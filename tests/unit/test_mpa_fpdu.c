@@ -90,6 +90,7 @@ Test(mpa_fpdu, figures_5_and_6_without_markers_decode)
     }
 }
 
+/* RFC 5044 3/1, RFC 5044 4.1/1 and RFC 5044 4.4/1,8,9: the format, with its CRC */
 Test(mpa_fpdu, figures_5_and_6_without_markers_encode)
 {
     for (size_t v = 0; v < SW_ARRAY_LEN(vectors); v++) {
@@ -102,6 +103,7 @@ Test(mpa_fpdu, figures_5_and_6_without_markers_encode)
     }
 }
 
+/* RFC 5044 4.1/1,2: pad to a multiple of four */
 Test(mpa_fpdu, lengths_and_pads_are_those_of_section_4_1)
 {
     static const struct {
@@ -150,6 +152,7 @@ Test(mpa_fpdu, every_small_and_the_largest_ulpdus_survive)
     free(buf);
 }
 
+/* RFC 5044 6/4: the length field says whether all is there */
 Test(mpa_fpdu, every_truncation_asks_for_more_and_says_how_much)
 {
     static const size_t lens[] = { 0, 1, 2, 3, 13, 17, 18, 45, 200 };
@@ -172,6 +175,7 @@ Test(mpa_fpdu, every_truncation_asks_for_more_and_says_how_much)
     }
 }
 
+/* RFC 5044 5.1/4, RFC 5044 5.2/1 and RFC 5044 6/2,3: boundaries by the length fields, however the octets come */
 Test(mpa_fpdu, one_octet_at_a_time_yields_the_fpdus_one_by_one)
 {
     uint8_t stream[1024], in[1024];
@@ -196,6 +200,7 @@ Test(mpa_fpdu, one_octet_at_a_time_yields_the_fpdus_one_by_one)
     cr_assert_eq(have, 0u);
 }
 
+/* RFC 5044 3/6 and RFC 5044 4.3/11: each ULPDU with its length */
 Test(mpa_fpdu, several_fpdus_in_one_buffer_are_told_apart)
 {
     uint8_t stream[1024];
@@ -232,6 +237,7 @@ Test(mpa_fpdu, any_flipped_bit_is_a_bad_crc_or_another_length)
     cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, len, &f, &need), (ssize_t)len);
 }
 
+/* RFC 5044 4.4/11,12 and RFC 5044 6/1,2: verified before anything is passed up */
 Test(mpa_fpdu, a_bad_crc_leaves_the_result_alone)
 {
     uint8_t buf[64];
@@ -246,6 +252,7 @@ Test(mpa_fpdu, a_bad_crc_leaves_the_result_alone)
  * Section 7.1.1: "the CRC field MUST be considered valid for FPDU checking regardless of its
  * contents".
  */
+/* RFC 5044 4.1/3, RFC 5044 4.4/7 and RFC 5044 7.1.1/10,12: "MUST NOT be checked" */
 Test(mpa_fpdu, without_crc_any_crc_field_is_good)
 {
     uint8_t buf[64];
@@ -264,6 +271,7 @@ Test(mpa_fpdu, without_crc_any_crc_field_is_good)
 }
 
 /* Section 4.1: the pad is "ignored by the receiver (except for CRC checking)". */
+/* RFC 5044 4.1/2: pad is "ignored by the receiver (except for CRC checking)" */
 Test(mpa_fpdu, a_nonzero_pad_with_a_good_crc_is_accepted)
 {
     for (size_t n = 0; n < 4; n++) {
@@ -291,6 +299,7 @@ Test(mpa_fpdu, the_buffer_is_not_changed)
 }
 
 /* Section 4.5: MULPDU = EMSS - (6 + EMSS mod 4); section 3: 128 to 64768. */
+/* RFC 5044 3/2,4, RFC 5044 4.5/2,4 and RFC 5044 5.1/1: EMSS - (6 + EMSS mod 4), from 128 to 64768 */
 Test(mpa_fpdu, mulpdu_follows_the_formula_within_its_range)
 {
     static const struct {

@@ -113,7 +113,10 @@ static void check_figure(const uint8_t *figure, uint64_t pos)
     cr_assert_arr_eq(buf, figure, 52);
 }
 
-/* RFC 5044 4.4: Figure 5, the first FPDU of a stream; Figure 6, one with a marker in its middle. */
+/*
+ * RFC 5044 4.2/1 and RFC 5044 4.4/9: Figure 5, the first FPDU of a stream; Figure 6, one with a marker in its
+ * middle.
+ */
 Test(mpa_marker, figures_5_and_6_decode_and_encode)
 {
     check_figure(figure_5, 0);
@@ -133,7 +136,7 @@ Test(mpa_marker, the_drafts_figure_5_has_the_drafts_crc)
     cr_assert_eq(mpa_fpdu_decode(&marked, 0, buf, sizeof(buf), &f, &need), 52);
 }
 
-/* RFC 5044 4.3: Figure 4. */
+/* RFC 5044 4.3/3: Figure 4. */
 Test(mpa_marker, figure_4_has_its_marker_after_12_octets)
 {
     uint8_t buf[64];
@@ -166,7 +169,8 @@ static void check_at(uint64_t pos, size_t ulpdu_len, size_t piece)
 }
 
 /*
- * RFC 5044 4.3: "inserted immediately preceding the first FPDU of Full Operation Phase, and at every
+ * RFC 5044 4.2/2,3 and RFC 5044 4.3/1,2,7,9,10: "inserted immediately preceding the first FPDU of Full Operation
+ * Phase, and at every
  * 512th octet of the TCP octet stream thereafter": at every place an FPDU can start, with lengths
  * that put markers everywhere: before it, in headers, in the payload, before the CRC, behind it.
  */
@@ -185,7 +189,7 @@ Test(mpa_marker, large_ones)
             check_at(pos, lens[i], 1 << 15);
 }
 
-/* RFC 5044 4.3: "Note that SeqNum can wrap." */
+/* RFC 5044 4.3/4,7: "Note that SeqNum can wrap." */
 Test(mpa_marker, beyond_2_to_the_32_and_where_the_count_wraps)
 {
     static const uint64_t at[] = {
@@ -197,7 +201,7 @@ Test(mpa_marker, beyond_2_to_the_32_and_where_the_count_wraps)
             check_at(at[i], len, 18);
 }
 
-/* RFC 5044 4.3: "If an FPDU is large enough to contain multiple Markers, they MUST all point to the
+/* RFC 5044 4.3/8: "If an FPDU is large enough to contain multiple Markers, they MUST all point to the
  * same point in the TCP stream: the first octet of the ULPDU Length field for the FPDU." */
 Test(mpa_marker, all_markers_of_an_fpdu_point_to_its_length_field)
 {
@@ -212,7 +216,7 @@ Test(mpa_marker, all_markers_of_an_fpdu_point_to_its_length_field)
     cr_assert_eq(get_be32(buf + 1024), 1020u);
 }
 
-/* RFC 5044 4.3: "this computation MUST take into account that the TCP sequence number could have
+/* RFC 5044 4.3/4: "this computation MUST take into account that the TCP sequence number could have
  * wrapped between the Marker and the header". */
 Test(mpa_marker, a_marker_behind_the_wrap_points_before_it)
 {
@@ -226,6 +230,7 @@ Test(mpa_marker, a_marker_behind_the_wrap_points_before_it)
 }
 
 /* One after the other: a marker on the boundary of two FPDUs belongs to the second. */
+/* RFC 5044 4.3/11,12: ULPDU and length, no Markers */
 Test(mpa_marker, a_stream_of_fpdus_octet_by_octet)
 {
     enum { N = 400 };
@@ -288,7 +293,7 @@ Test(mpa_marker, every_truncation_asks_for_more_and_changes_nothing)
 
 /* ---- what a receiver must and must not mind ---- */
 
-/* RFC 5044 8: code 3: "received MPA Marker (if enabled) and ULPDU Length fields do not agree". */
+/* RFC 5044 8 code 3/1,3: "received MPA Marker (if enabled) and ULPDU Length fields do not agree". */
 Test(mpa_marker, each_wrong_marker_is_found_and_leaves_the_buffer_alone)
 {
     static const uint64_t at[] = { 0, 200 };
@@ -329,7 +334,8 @@ Test(mpa_marker, a_marker_that_stands_4_octets_off_is_found)
 }
 
 /*
- * RFC 5044 4.2: "Reserved field MUST be set to zero on transmit and ignored on receive (except for
+ * RFC 5044 4.2/2,4 and RFC 5044 4.3/6: "Reserved field MUST be set to zero on transmit and ignored on receive
+ * (except for
  * CRC calculation)"; the pointer's low two bits: "receivers MUST always treat these as zero".
  */
 Test(mpa_marker, reserved_bits_of_a_marker_are_ignored_but_covered_by_the_crc)
@@ -352,7 +358,10 @@ Test(mpa_marker, reserved_bits_of_a_marker_are_ignored_but_covered_by_the_crc)
         }
 }
 
-/* RFC 5044 4.4: the marker between PAD and CRC is covered by the CRC, and so is the leading one. */
+/*
+ * RFC 5044 4.3/5 and RFC 5044 4.4/10: the marker between PAD and CRC is covered by the CRC, and so is the leading
+ * one.
+ */
 Test(mpa_marker, a_marker_between_pad_and_crc_is_taken_out_and_covered)
 {
     /* 2 + 17 + 1 octets, the marker, the CRC. */
@@ -394,7 +403,7 @@ Test(mpa_marker, the_longest_ulpdu_that_can_be_said_is_received)
     }
 }
 
-/* RFC 5044 7.1.2 rule 7: "If Markers are not enabled, the first octets sent are the start of the FPDU". */
+/* RFC 5044 section 7.1.2 rule 7: "If Markers are not enabled, the first octets sent are the start of the FPDU". */
 Test(mpa_marker, without_markers_the_place_does_not_matter)
 {
     const struct mpa_framing plain = { .crc = true };
@@ -415,7 +424,10 @@ Test(mpa_marker, without_markers_the_place_does_not_matter)
 
 /* ---- sizes ---- */
 
-/* RFC 5044 4.5: "MUST be computed as: MULPDU = EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4)". */
+/*
+ * RFC 5044 4.5/1 and RFC 5044 5.1/1: "MUST be computed as: MULPDU = EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS
+ * mod 4)".
+ */
 Test(mpa_marker, mulpdu_with_markers_follows_the_formula_and_fits_the_segment_anywhere)
 {
     static const struct {

@@ -6,6 +6,7 @@
 
 /* ---- the frames themselves ---- */
 
+/* RFC 5044 7.1.1/1,13,14,17 and RFC 5044 7.1.2 rule 1: the Request */
 Test(mpa_startup, request_octets_rev_1)
 {
     struct mpa_startup s;
@@ -64,6 +65,7 @@ Test(mpa_startup, request_is_unenhanced_when_nothing_enhanced_is_wanted)
     cr_assert_eq(get_be16(got + 18), 5u);
 }
 
+/* RFC 5044 7.1.1/3,13,14,17, RFC 5044 7.1.2 rule 2/1,5 and RFC 5044 3/8: the Reply, once the Request is there */
 Test(mpa_startup, reply_octets_rev_1)
 {
     struct mpa_startup s;
@@ -116,6 +118,7 @@ Test(mpa_startup, reply_to_rev_2_without_s)
     cr_assert_arr_eq(buf, want, len);
 }
 
+/* RFC 5044 7.1.1/19 and RFC 5044 7.1.2 rule 9/2,3: 0 to 512 octets */
 Test(mpa_startup, private_data_up_to_the_limit_in_both_forms)
 {
     static uint8_t priv[MPA_PRIVATE_MAX + 1];
@@ -254,6 +257,7 @@ Test(mpa_startup, both_sides_one_octet_at_a_time)
     cr_assert_eq(ini.res.rtr, res.res.rtr);
 }
 
+/* RFC 5044 7.1/1: the switch is at one octet */
 Test(mpa_startup, fpdu_right_behind_the_reply_is_not_consumed)
 {
     struct mpa_startup s;
@@ -307,6 +311,10 @@ Test(mpa_startup, the_initiator_leaves_octets_alone_until_its_request_is_out)
 
 /* ---- keys and revisions ---- */
 
+/*
+ * RFC 5044 7.1.1/2,4, RFC 5044 7.1.2 rule 2/2, RFC 5044 7.1.2 rule 3/2, RFC 5044 7.1.2 rule 5,
+ * RFC 5044 8 code 4/1,2: told as a wrong key
+ */
 Test(mpa_startup, each_octet_of_the_key_is_checked_when_it_is_there)
 {
     struct mpa_startup_cfg cfg = config(false);
@@ -323,7 +331,7 @@ Test(mpa_startup, each_octet_of_the_key_is_checked_when_it_is_there)
         }
 }
 
-/* RFC 5044 section 7.1.2 rule 8. */
+/* RFC 5044 7.1.2 rule 8/1: "MUST use the difference" */
 Test(mpa_startup, two_initiators_notice_each_other)
 {
     struct mpa_startup a, b;
@@ -348,6 +356,7 @@ Test(mpa_startup, a_responder_takes_no_reply)
     check_request_fails(buf, frame(buf, reply_key, C, 1, 0, NULL, 0), MPA_SE_KEY);
 }
 
+/* RFC 5044 7.1.1/15,16: "MUST check this field" */
 Test(mpa_startup, revisions_other_than_1_and_2_fail)
 {
     struct mpa_startup_cfg cfg = config(false);
@@ -366,6 +375,7 @@ Test(mpa_startup, revisions_other_than_1_and_2_fail)
     }
 }
 
+/* RFC 5044 7.1.1/18 and RFC 5044 7.1.2 rule 9/1,4: "MUST validate the PD_Length field" */
 Test(mpa_startup, private_data_over_512_octets_fail_with_the_header)
 {
     static const size_t lens[] = { 513, 514, 1024, 65535 };
@@ -394,7 +404,7 @@ Test(mpa_startup, s_without_room_for_the_word_fails)
 }
 
 /*
- * RFC 5044 7.1.1: the bit is one of Res at Rev 1, and Res is "not checked on reception". (So the
+ * RFC 5044 7.1.1/13: the bit is one of Res at Rev 1, and Res is "not checked on reception". (So the
  * 2007 proposal's initiators are served by responders that do not know it.)
  */
 Test(mpa_startup, s_at_rev_1_is_a_reserved_bit)
@@ -447,7 +457,7 @@ Test(mpa_startup, s_has_to_be_answered_in_kind)
     check_reply_fails(&cfg, buf, len, MPA_SE_ENHANCED);
 }
 
-/* RFC 5044 section 7.1.1: "not checked on reception"; the same for R in a Request. */
+/* RFC 5044 7.1.1/13: "not checked on reception"; the same for R in a Request. */
 Test(mpa_startup, reserved_bits_are_ignored_and_not_echoed)
 {
     struct mpa_startup s;
@@ -472,6 +482,8 @@ Test(mpa_startup, reserved_bits_are_ignored_and_not_echoed)
 /* ---- C, M, R ---- */
 
 /* All values of C and M on both sides, accepted or not. */
+/* RFC 5044 4.4/2,6,7 and RFC 5044 7.1.1/5-11: CRCs if either wants them, Markers each as the other wants */
+/* RFC 5044 7.1.2 rule 2/3-5, RFC 5044 7.1.2 rule 3/1,3,4: accepted or rejected */
 Test(mpa_startup, c_m_and_r_in_all_combinations)
 {
     for (unsigned bits = 0; bits < 32; bits++) {

@@ -242,6 +242,7 @@ Test(negotiate, without_a_common_rtr_both_go_on_in_streaming_mode)
     }
 }
 
+/* RFC 5044 7.1.2 rule 2/3,4 and RFC 5044 7.1.2 rule 6: a Reply that rejects; streaming mode goes on */
 Test(negotiate, a_peer_whose_parameters_make_no_sense_is_rejected)
 {
     struct negotiate_cfg ca = config(false), cb = config(true);
@@ -485,7 +486,7 @@ Test(negotiate, an_insufficient_ird_and_a_missing_rtr_are_told_by_a_terminate)
         }
 }
 
-/* RFC 5044 8: code 4: "In this case, the TCP connection MUST be immediately closed." */
+/* RFC 5044 8 code 4/3: "In this case, the TCP connection MUST be immediately closed." */
 Test(negotiate, a_malformed_reply_is_answered_by_nothing)
 {
     struct negotiate_cfg cfg = config(false);
@@ -667,6 +668,7 @@ static void speaks_first(size_t len, size_t cut, bool declined)
     cr_expect_eq(b.prog.n, 0u);
 }
 
+/* RFC 5044 7.1.5 item 1: streaming data end where the HelloAck is */
 Test(negotiate, a_server_that_speaks_first_is_heard_to_the_octet)
 {
     static const size_t lens[] = {
@@ -921,6 +923,7 @@ static void up_to_request(void)
     cr_assert_eq(b.n.state, NEGOTIATE_MPA);
 }
 
+/* RFC 5044 7.1.2 rule 8/2 and RFC 5044 7.1.2 rule 10/1: a time-out for the Request */
 Test(negotiate, a_responder_ends_it_when_the_request_does_not_come)
 {
     up_to_request();
@@ -1042,6 +1045,7 @@ Test(negotiate, octets_behind_the_request_are_an_error_however_they_are_cut)
     }
 }
 
+/* RFC 5044 7.1/2 and RFC 5044 7.1.2 rule 2/6: what follows is the endpoint's */
 Test(negotiate, a_frame_right_behind_the_reply_is_left_for_the_endpoint)
 {
     for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
