@@ -114,7 +114,7 @@ int conn_begin(struct conn *c)
 }
 
 /*
- * RFC 6581 9.3: "The initiator or responder MUST generate the TERM message that contains Layer 2, Error
+ * RFC 6581 9.3/1: "The initiator or responder MUST generate the TERM message that contains Layer 2, Error
  * Type 0, Error Code 5 when it encounters any error locally for which the special Error Code is not
  * defined in Section 8 before resetting the connection." (A responder may send no FPDU yet: RFC 5044
  * 7.1.2 rule 4.)

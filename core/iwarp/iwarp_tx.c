@@ -303,6 +303,7 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
 
 /* ---- control frames ---- */
 
+/* RFC 6581 5/1 and RFC 6581 9.2/8: before anything is posted. */
 void iwarp_tx_rtr(struct iwarp_ep *ep)
 {
     /*

@@ -15,11 +15,11 @@
 void mpa_enhanced_encode(const struct mpa_enhanced *e, uint8_t word[MPA_ENHANCED_LEN])
 {
     /*
-     * RFC 6581 9: "this field MUST be sent in network byte order, with the IRD and ORD encoded as
+     * RFC 6581 9/1: "this field MUST be sent in network byte order, with the IRD and ORD encoded as
      * 14-bit unsigned integers".
      */
     uint32_t w = (uint32_t)(e->ird & WORD_DEPTH_MASK) << WORD_IRD_SHIFT | (e->ord & WORD_DEPTH_MASK);
-    /* RFC 6581 9.2: "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be set
+    /* RFC 6581 9.2/11,13: "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be set
      * to 0." */
     if (e->p2p)
         w |= WORD_A | (e->rtr & MPA_RTR_SEND ? WORD_B : 0) |
@@ -36,7 +36,7 @@ struct mpa_enhanced mpa_enhanced_decode(const uint8_t word[MPA_ENHANCED_LEN])
         .ord = (uint16_t)(w & WORD_DEPTH_MASK),
     };
     /*
-     * RFC 6581 9.2: "On reception, if Control Flag A is set to 0, then Control Flags B, C, and D
+     * RFC 6581 9.2/14: "On reception, if Control Flag A is set to 0, then Control Flags B, C, and D
      * MUST be ignored."
      */
     if (e.p2p)

@@ -70,6 +70,7 @@ static uint16_t min_u16(uint16_t a, uint16_t b)
 
 /*
  * e is NULL for the unenhanced form. The caller has seen to it that the private data fit.
+ * RFC 6581 6/1,3,5: S and the word before the private data, at Rev 2 only.
  * RFC 5044 7.1.1/1,3,13,14,17,19: key, flags with reserved bits of zero, Rev, PD_Length, up to 512 octets.
  */
 static void put_frame(struct mpa_startup *s, const uint8_t key[KEY_LEN], uint8_t flags, uint8_t rev,
@@ -99,7 +100,10 @@ static uint8_t own_flags(const struct mpa_startup *s)
 
 /* ---- setup ---- */
 
-/* RFC 6581 10: "MUST NOT use the enhanced … formats … when no enhanced functionality is desired". */
+/*
+ * RFC 6581 6/3 and RFC 6581 10/3: "MUST NOT use the enhanced … formats … when no enhanced functionality is
+ * desired".
+ */
 static bool wants_enhanced(const struct mpa_startup_cfg *cfg)
 {
     return cfg->rev >= 2 &&
@@ -119,7 +123,7 @@ static bool cfg_ok(const struct mpa_startup_cfg *cfg)
     for (size_t i = 0; i < SW_ARRAY_LEN(cfg->rtr_pref); i++)
         if ((cfg->rtr_pref[i] & ~RTR_ALL) != 0 || (cfg->rtr_pref[i] & (cfg->rtr_pref[i] - 1)) != 0)
             return false; /* not a single kind */
-    /* RFC 6581 9.2: "The responder MUST support at least one RTR indication option". */
+    /* RFC 6581 9.2/3: "The responder MUST support at least one RTR indication option". */
     if (cfg->responder)
         return cfg->rtr != 0;
     if (cfg->rev < 1 || cfg->rev > 2 || (cfg->dialect == MPA_DIALECT_RTR_FRAME && cfg->rev != 1))
@@ -145,6 +149,7 @@ int mpa_startup_init(struct mpa_startup *s, const struct mpa_startup_cfg *cfg)
         return 0;
     }
     s->state = MPA_ST_SEND_REQ; /* RFC 5044 7.1.2 rule 1 */
+    /* RFC 6581 9.2/1,2: A, and the kinds that we can do. */
     struct mpa_enhanced e = {
         .p2p = cfg->peer_to_peer, .rtr = cfg->rtr, .ird = cfg->ird, .ord = cfg->ord
     };
@@ -170,14 +175,14 @@ static uint8_t rtr_choose(const struct mpa_startup_cfg *cfg, uint8_t set)
 /*
  * Responder. `ours` is the depth we offer, `wanted` what the peer asks for. 0x3FFF from us: our ULP
  * sees to it. From the peer:
- * RFC 6581 9.1: "The responder MUST respond to an initiator ORD value of 0x3FFF by leaving its local
+ * RFC 6581 9.1/9,11: "The responder MUST respond to an initiator ORD value of 0x3FFF by leaving its local
  * endpoint IRD value unchanged and setting the IRD to 0x3FFF in its reply message"; and so for IRD.
  */
 static uint16_t depth_reply(uint16_t ours, uint16_t wanted)
 {
     if (wanted == MPA_IRD_ORD_NONE || ours == MPA_IRD_ORD_NONE)
         return MPA_IRD_ORD_NONE;
-    return min_u16(ours, wanted);
+    return min_u16(ours, wanted); /* RFC 6581 9.1/2,3: also the ORD */
 }
 
 static uint16_t depth_local(uint16_t ours, uint16_t replied)
@@ -189,12 +194,12 @@ static uint16_t depth_local(uint16_t ours, uint16_t replied)
 static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
 {
     struct mpa_startup_result *res = &s->res;
-    /* RFC 6581 9.2: "the responder MUST set Control Flag A to 1": else the models do not agree. */
+    /* RFC 6581 9.2/9: the responder "MUST set Control Flag A to 1": else the models do not agree. */
     if (asked_p2p && !res->peer_p2p)
         return fail(s, MPA_SE_RTR);
     if (res->peer_p2p) {
         /*
-         * RFC 6581 9.2: "Upon receiving the MPA Accept Frame with Control Flag A set to 1, the
+         * RFC 6581 9.2/8,9: "Upon receiving the MPA Accept Frame with Control Flag A set to 1, the
          * initiator MUST generate one of the negotiated RTR indications." A Read only if nothing
          * else is left, should the responder have no room for one.
          */
@@ -205,13 +210,13 @@ static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
         if (res->rtr == 0)
             return fail(s, MPA_SE_RTR);
     }
-    /* RFC 6581 9.1: "MUST set … its ORD at most to the responder IRD". */
+    /* RFC 6581 9.1/5,10: "MUST set … its ORD at most to the responder IRD". */
     if (res->peer_ird != MPA_IRD_ORD_NONE && s->cfg.ord != MPA_IRD_ORD_NONE)
         res->ord = min_u16(s->cfg.ord, res->peer_ird);
     if (res->rtr == MPA_RTR_READ && res->ord == 0)
         res->ord = 1; /* the RTR itself; the responder chose the kind */
     /*
-     * RFC 6581 9.1: "MUST set its IRD at least to the responder ORD … If the initiator does not have
+     * RFC 6581 9.1/5,6,12: "MUST set its IRD at least to the responder ORD … If the initiator does not have
      * sufficient resources for the required IRD, it MUST send a TERM message".
      */
     if (res->peer_ord != MPA_IRD_ORD_NONE && s->cfg.ird != MPA_IRD_ORD_NONE &&
@@ -237,7 +242,7 @@ static size_t pd_len(const struct mpa_startup *s)
 }
 
 /*
- * RFC 6581 6: the private data begin with the word. At Rev 1 the bit is one of RFC 5044's Res, which
+ * RFC 6581 6/5: the private data begin with the word. RFC 6581 6/2: at Rev 1 the bit is one of RFC 5044's Res, which
  * "MUST be set to zero when sending, and not checked on reception" (section 7.1.1), or the
  * proposal's.
  */
@@ -287,13 +292,14 @@ static enum mpa_startup_err check_header(const struct mpa_startup *s)
     if (s->in_len > OFF_REV) {
         /*
          * RFC 5044 7.1.1/15,16: "If the MPA receiver cannot interoperate with the received version, then
-         * it MUST close the connection". RFC 6581 6: "A host accepting MPA connections MUST continue
+         * it MUST close the connection". RFC 6581 6/4 and RFC 6581 10/4: "A host accepting MPA connections MUST
+         * continue
          * to accept MPA Requests with version one, even if it supports version two."
          */
         if (frame[OFF_REV] < 1 || frame[OFF_REV] > 2)
             return MPA_SE_REV;
         /*
-         * RFC 6581 10: "If the responder receives an enhanced MPA message, it MUST respond with an
+         * RFC 6581 10/5: "If the responder receives an enhanced MPA message, it MUST respond with an
          * enhanced MPA message." A plain rejection is understood all the same.
          */
         if (s->state == MPA_ST_WAIT_REP && is_enhanced(frame) != is_enhanced(s->out) &&
@@ -334,6 +340,7 @@ static void take_result(struct mpa_startup *s)
         res->peer_priv_len -= MPA_ENHANCED_LEN;
         res->peer_p2p = e.p2p;
         res->peer_rtr = e.rtr;
+        /* RFC 6581 9.1/1,8: "MUST pass the peer's provided IRD and ORD values to the ULP". */
         res->peer_ird = e.ird;
         res->peer_ord = e.ord;
     }
@@ -417,6 +424,7 @@ void mpa_startup_eof(struct mpa_startup *s)
 
 /* ---- the responder's answer ---- */
 
+/* RFC 6581 10/1,2,5,6: enhanced or not, as the Request was. */
 static int reply(struct mpa_startup *s, uint8_t flags, const struct mpa_enhanced *e, const void *priv,
                  size_t priv_len)
 {
@@ -437,7 +445,7 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
     if (!may_reply(s, priv_len))
         return -EINVAL;
     /*
-     * RFC 6581 9.1: "The responder MAY reject the connection request if the initiator IRD is not
+     * RFC 6581 section 9.1: "The responder MAY reject the connection request if the initiator IRD is not
      * sufficient for the ULP-required ORD".
      */
     if (res->peer_ird != MPA_IRD_ORD_NONE && res->peer_ird < s->cfg.ord_min) {
@@ -456,10 +464,12 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
         }
     }
     /*
-     * RFC 6581 9.1: "if the initiator ORD is 0 … and the responder supports use of a zero-length RDMA Read RTR
+     * RFC 6581 section 9.1: "if the initiator ORD is 0 … and the responder supports use of a zero-length RDMA
+     * Read RTR
      * indication, then the responder IRD can be set to 1"
      */
     uint16_t wanted = rtr == MPA_RTR_READ && res->peer_ord == 0 ? 1 : res->peer_ord;
+    /* RFC 6581 9.2/4,6,12: A as the Request has it, and one kind of those it has. */
     struct mpa_enhanced e = {
         .p2p = res->peer_p2p,
         .rtr = rtr,
@@ -483,14 +493,14 @@ int mpa_startup_reject(struct mpa_startup *s, const void *priv, size_t priv_len)
     if (!may_reply(s, priv_len))
         return -EINVAL;
     /*
-     * What we would do. RFC 6581 9.2: "then the responder MUST set at least one RTR indication type option it
+     * What we would do. RFC 6581 9.2/7: "then the responder MUST set at least one RTR indication type option it
      * supports".
      */
     struct mpa_enhanced e = {
         .p2p = s->res.peer_p2p,
         .rtr = s->cfg.rtr,
         .ird = s->res.peer_ord == MPA_IRD_ORD_NONE ? MPA_IRD_ORD_NONE : s->cfg.ird,
-        /* RFC 6581 9.1: "and specify the required ORD in the MPA Reject Frame responder ORD". */
+        /* RFC 6581 section 9.1: "and specify the required ORD in the MPA Reject Frame responder ORD". */
         .ord = s->res.peer_ird == MPA_IRD_ORD_NONE ? MPA_IRD_ORD_NONE
                : s->err == MPA_SE_IRD              ? s->cfg.ord_min
                                                    : s->cfg.ord,
@@ -540,7 +550,7 @@ void mpa_startup_sent(struct mpa_startup *s, size_t n)
 bool mpa_startup_terminates(const struct mpa_startup *s, uint8_t *code)
 {
     /*
-     * RFC 6581 9.1: "the TERM message MUST contain Layer 2, Error Type 0, Error Code 6"; 9.2: "Error
+     * RFC 6581 9.1/7: "the TERM message MUST contain Layer 2, Error Type 0, Error Code 6"; RFC 6581 9.2/10: "Error
      * Code 7". Other failures here are improperly formatted frames, after which RFC 5044 7.1.2 rules
      * 2 and 3 want TCP closed; a responder has rejected, or may send no FPDU yet (rule 4).
      */

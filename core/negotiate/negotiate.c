@@ -48,7 +48,7 @@ static void spoil(struct negotiate *n, unsigned reason)
 
 /*
  * The one FPDU of a connection whose startup failed for a reason that RFC 6581 has a Terminate for:
- * RFC 6581 9.1, 9.2: "it MUST send a TERM message to the responder … and terminate the connection".
+ * RFC 6581 9.1/6 and RFC 6581 9.2/9: "it MUST send a TERM message to the responder … and terminate the connection".
  */
 static void put_terminate(struct negotiate *n)
 {

@@ -182,6 +182,7 @@ Test(iwarp, rtr_of_each_kind_opens_the_responder_whoever_speaks_first)
 
 /* What the initiator's first FPDU looks like. */
 /* RFC 5041 5.2/9: a zero-length message "MUST consume exactly one DDP Segment" */
+/* RFC 6581 5/1 and RFC 6581 9.2/8: the RTR is the first of all */
 Test(iwarp, rtr_frames_are_zero_length_messages)
 {
     static const struct {
@@ -1107,6 +1108,7 @@ Test(iwarp, detach_copies_over_what_a_dropped_gathered_message_had)
     pair_fini(&p);
 }
 
+/* RFC 6581 9.3/1: the peer hears of a local error */
 Test(iwarp, detach_keeps_a_terminate_behind_dropped_messages)
 {
     struct endpoint_event ev;

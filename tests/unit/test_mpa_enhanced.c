@@ -7,7 +7,7 @@
 
 /* ---- the word ---- */
 
-/* RFC 6581 9: the figure, bit by bit. */
+/* RFC 6581 9/1: the figure, bit by bit. */
 Test(mpa_enhanced, each_bit_of_the_word_is_where_the_figure_has_it)
 {
     for (unsigned bit = 0; bit < 32; bit++) {
@@ -25,7 +25,7 @@ Test(mpa_enhanced, each_bit_of_the_word_is_where_the_figure_has_it)
     }
 }
 
-/* RFC 6581 9.2: "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be set to 0.
+/* RFC 6581 9.2/13,14: "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be set to 0.
  * On reception, if Control Flag A is set to 0, then Control Flags B, C, and D MUST be ignored." */
 Test(mpa_enhanced, without_a_no_kind_is_said_or_heard)
 {
@@ -75,7 +75,7 @@ static bool one_kind(unsigned set)
 }
 
 /*
- * All sixteen Requests, against responders of all sets of kinds. RFC 6581 9.2: "If Control Flag A is
+ * All sixteen Requests, against responders of all sets of kinds. RFC 6581 9.2/4,6,7,12: "If Control Flag A is
  * 1 in the MPA Request message, then the responder MUST set Control Flag A to 1 in the MPA reply
  * message … MUST set Control Flag A to 0 if Control Flag A is 0 in the request … If the responder
  * does not support any of the initiator-specified RTR indication options, then the responder MUST
@@ -115,7 +115,7 @@ Test(mpa_enhanced, all_requests_meet_all_responders)
 }
 
 /*
- * All sixteen Replies, to initiators of either model and all sets of kinds. RFC 6581 9.2: "If the
+ * All sixteen Replies, to initiators of either model and all sets of kinds. RFC 6581 9.2/8-10: "If the
  * initiator is not able to generate any of the responder-supported RTR indications, then it MUST
  * send a TERM message … the TERM message MUST contain Layer 2, Error Type 0, Error Code 7."
  */
@@ -150,7 +150,7 @@ Test(mpa_enhanced, all_replies_meet_all_initiators)
 /* ---- IRD and ORD: what section 9.1 says holds for all pairs of offers ---- */
 
 /*
- * RFC 6581 9.1: "initiator ORD <= responder IRD, responder ORD <= initiator IRD"; "The responder and
+ * RFC 6581 9.1/1-3,5,8-12: "initiator ORD <= responder IRD, responder ORD <= initiator IRD"; "The responder and
  * initiator MUST pass the peer's provided IRD and ORD values to the ULP"; 0x3FFF leaves the local
  * values alone.
  */
@@ -198,7 +198,7 @@ Test(mpa_enhanced, all_pairs_of_depths_end_in_the_relations_of_the_standard)
     }
 }
 
-/* RFC 6581 9.1: "The responder MAY reject the connection request if the initiator IRD is not sufficient
+/* RFC 6581 9.1/8: "The responder MAY reject the connection request if the initiator IRD is not sufficient
  * for the ULP-required ORD and specify the required ORD in the MPA Reject Frame responder ORD"; "The
  * initiator MUST pass the responder provided IRD and ORD to the ULP for both MPA Accept and Reject
  * messages." */
@@ -229,7 +229,7 @@ Test(mpa_enhanced, a_responder_that_needs_more_reads_says_how_many)
         }
 }
 
-/* RFC 6581 9.1: "If the initiator does not have sufficient resources for the required IRD, it MUST send a
+/* RFC 6581 9.1/6,7: "If the initiator does not have sufficient resources for the required IRD, it MUST send a
  * TERM message … Layer 2, Error Type 0, Error Code 6." */
 Test(mpa_enhanced, an_insufficient_ird_is_code_6_and_other_failures_are_none)
 {
@@ -268,7 +268,10 @@ static struct mpa_session session(unsigned function, const char *text)
     };
 }
 
-/* RFC 6581 7: "Enhanced DDP Stream Session Initiate: 0x005, … Accept: 0x006, … Reject: 0x007". */
+/*
+ * RFC 6581 7/3: the word, then private data. "Enhanced DDP Stream Session Initiate: 0x005, … Accept: 0x006, …
+ * Reject: 0x007".
+ */
 Test(mpa_session, octets_of_the_messages)
 {
     static const uint8_t want[] = {
@@ -304,6 +307,7 @@ Test(mpa_session, the_word_is_the_one_of_the_mpa_frames)
     cr_assert_arr_eq(buf + 4, request + 20, len - 20);
 }
 
+/* RFC 6581 7/7: private data "MUST be available for the ULP to examine" */
 Test(mpa_session, every_function_comes_back_and_every_truncation_is_refused)
 {
     for (unsigned f = MPA_SESSION_INITIATE; f <= MPA_SESSION_ENHANCED_REJECT; f++) {
@@ -328,6 +332,7 @@ Test(mpa_session, every_function_comes_back_and_every_truncation_is_refused)
     }
 }
 
+/* RFC 6581 7/4,5: no more than 512 octets, in TERM none */
 Test(mpa_session, unknown_functions_and_too_much_private_data_are_refused)
 {
     static uint8_t buf[MPA_SESSION_MAX + 2], priv[MPA_SESSION_PRIVATE_MAX + 1];

@@ -19,6 +19,7 @@ Test(mpa_startup, request_octets_rev_1)
     cr_assert_arr_eq(got, want, len);
 }
 
+/* RFC 6581 6/3,5 and RFC 6581 9.2/1,2: Rev 2, S, the word first, A and all kinds */
 Test(mpa_startup, request_octets_rev_2)
 {
     struct mpa_startup s;
@@ -36,7 +37,7 @@ Test(mpa_startup, request_octets_rev_2)
 }
 
 /*
- * RFC 6581 section 9.2: "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be
+ * RFC 6581 9.2/11,13: "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be
  * set to 0."
  */
 Test(mpa_startup, request_without_peer_to_peer_names_no_kind)
@@ -51,7 +52,7 @@ Test(mpa_startup, request_without_peer_to_peer_names_no_kind)
     cr_assert_eq(get_be32(got + 20), DEPTHS(8, 6));
 }
 
-/* RFC 6581 section 10: no enhanced form when nothing of it is wanted. */
+/* RFC 6581 10/3: no enhanced form when nothing of it is wanted. */
 Test(mpa_startup, request_is_unenhanced_when_nothing_enhanced_is_wanted)
 {
     struct mpa_startup s;
@@ -66,6 +67,7 @@ Test(mpa_startup, request_is_unenhanced_when_nothing_enhanced_is_wanted)
 }
 
 /* RFC 5044 7.1.1/3,13,14,17, RFC 5044 7.1.2 rule 2/1,5 and RFC 5044 3/8: the Reply, once the Request is there */
+/* RFC 6581 6/4 and RFC 6581 10/2,4,6: an old Request is answered in the old form */
 Test(mpa_startup, reply_octets_rev_1)
 {
     struct mpa_startup s;
@@ -86,6 +88,7 @@ Test(mpa_startup, reply_octets_rev_1)
     cr_assert_eq(s.res.rev, 1);
 }
 
+/* RFC 6581 6/5 and RFC 6581 10/1,5: in kind */
 Test(mpa_startup, reply_octets_rev_2)
 {
     struct mpa_startup s;
@@ -105,6 +108,7 @@ Test(mpa_startup, reply_octets_rev_2)
 }
 
 /* Answered in kind: an unenhanced Request of Rev 2 gets an unenhanced Reply of Rev 2. */
+/* RFC 6581 10/2,6: "MUST respond with an unenhanced MPA message" */
 Test(mpa_startup, reply_to_rev_2_without_s)
 {
     struct mpa_startup s;
@@ -163,6 +167,7 @@ Test(mpa_startup, no_private_data_is_a_length_of_zero_not_a_null)
     cr_assert_not_null(s.res.peer_priv);
 }
 
+/* RFC 6581 9.2/3: a responder without any RTR */
 Test(mpa_startup, configurations_that_cannot_be_said_are_refused)
 {
     struct mpa_startup s;
@@ -404,7 +409,7 @@ Test(mpa_startup, s_without_room_for_the_word_fails)
 }
 
 /*
- * RFC 5044 7.1.1/13: the bit is one of Res at Rev 1, and Res is "not checked on reception". (So the
+ * RFC 6581 6/2, RFC 5044 7.1.1/13: the bit is one of Res at Rev 1, and Res is "not checked on reception". (So the
  * 2007 proposal's initiators are served by responders that do not know it.)
  */
 Test(mpa_startup, s_at_rev_1_is_a_reserved_bit)
@@ -457,7 +462,7 @@ Test(mpa_startup, s_has_to_be_answered_in_kind)
     check_reply_fails(&cfg, buf, len, MPA_SE_ENHANCED);
 }
 
-/* RFC 5044 7.1.1/13: "not checked on reception"; the same for R in a Request. */
+/* RFC 6581 6/1,2, RFC 5044 7.1.1/13: "not checked on reception"; the same for R in a Request. */
 Test(mpa_startup, reserved_bits_are_ignored_and_not_echoed)
 {
     struct mpa_startup s;

@@ -166,6 +166,7 @@ Test(mpa_startup_rtr, rtr_an_unasked_a_is_served_if_it_can_be)
 
 enum { NONE = MPA_IRD_ORD_NONE };
 
+/* RFC 6581 9.1/2,3,9,11: at most what the initiator can, 0x3FFF for 0x3FFF */
 Test(mpa_startup_rtr, depths_as_the_responder_settles_them)
 {
     static const struct {
@@ -205,6 +206,7 @@ Test(mpa_startup_rtr, depths_as_the_responder_settles_them)
     }
 }
 
+/* RFC 6581 9.1/5,6,10,12: ORD at most, IRD at least what the responder says, 0x3FFF changes nothing */
 Test(mpa_startup_rtr, depths_as_the_initiator_settles_them)
 {
     static const struct {

@@ -443,7 +443,8 @@ static size_t foreign_reply(uint8_t *buf, uint8_t flags, uint32_t word)
 }
 
 /*
- * RFC 6581 9.1, 9.2: "the TERM message MUST contain Layer 2, Error Type 0, Error Code 6", or 7; "and
+ * RFC 6581 9.1/6,7 and RFC 6581 9.2/9,10: "the TERM message MUST contain Layer 2, Error Type 0, Error Code 6", or
+ * 7; "and
  * terminate the connection". It is the first FPDU, framed as agreed.
  */
 Test(negotiate, an_insufficient_ird_and_a_missing_rtr_are_told_by_a_terminate)
