@@ -72,6 +72,12 @@ size_t conn_emss(int fd)
 /* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
 #define ACCEPT_NS 500000000u
 
+/* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
+static uint16_t depth(uint16_t rule, uint16_t most)
+{
+    return rule == MPA_IRD_ORD_NONE || rule < most ? rule : most;
+}
+
 int conn_begin(struct conn *c)
 {
     struct negotiate_cfg cfg = {
@@ -86,8 +92,8 @@ int conn_begin(struct conn *c)
             .markers = c->opts.markers,
             .peer_to_peer = true,
             .rtr = c->opts.rtr,
-            .ird = c->opts.ird,
-            .ord = c->opts.ord,
+            .ird = depth(c->opts.ird, IWARP_IRD_MAX),
+            .ord = depth(c->opts.ord, IWARP_ORD_MAX),
         },
         .params = {
             .version = 1,
