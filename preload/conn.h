@@ -110,8 +110,8 @@ struct conn {
 
 /* A slot held by this process, all but ep and st zeroed. NULL: no memory. */
 struct conn *conn_alloc(void);
-/* This process holds it no longer. */
-void conn_release(struct conn *c);
+/* This process holds it no longer. s: if it was the last that did, its statistics are written now, if they were not. */
+void conn_release(struct conn *c, struct sock *s);
 /* Maps its buffers (once). -ENOMEM. */
 int conn_buffers(struct conn *c) SW_MUST;
 /* Makes room in `pre` for a server that says a lot before it answers. -ENOMEM, -ENOSPC (it is that large already). */

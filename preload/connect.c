@@ -269,7 +269,7 @@ static void forget_conn(struct sock *s)
     conn_record(s, c);
     s->conn = NULL;
     s->kind = SOCK_NEW;
-    conn_release(c);
+    conn_release(c, NULL);
     epoll_conn_changed(s);
 }
 

@@ -76,6 +76,16 @@ uint32_t holders_leave(struct holders *h)
     return atomic_fetch_sub(&h->n, 1) - 1;
 }
 
+bool holders_leave_others(struct holders *h)
+{
+    change(h, proc.pid, 0);
+    uint32_t n = atomic_load(&h->n);
+    while (n > 1)
+        if (atomic_compare_exchange_weak(&h->n, &n, n - 1))
+            return true;
+    return false;
+}
+
 static void strike_dead(struct holders *h)
 {
     if (atomic_load(&h->mixed) || sandbox_on())

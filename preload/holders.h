@@ -27,6 +27,8 @@ struct holders {
 
 /* Nobody holds it: this process does from now on. False: somebody was quicker, or somebody holds it. */
 bool holders_claim(struct holders *h) SW_MUST;
+/* This process no longer, if others do. False: it is the only one, and still holds it. */
+bool holders_leave_others(struct holders *h) SW_MUST;
 /* This process no longer. Returns how many still do. */
 uint32_t holders_leave(struct holders *h);
 /* Does nobody else hold it? Strikes out those who are dead. */

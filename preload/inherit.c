@@ -354,7 +354,7 @@ static void take_up_given(int fd, int domain, struct given *g)
         if (!g->shared) /* what the others have goes on */
             REAL(shutdown)(fd, SHUT_RDWR);
         if (c != NULL)
-            conn_release(c);
+            conn_release(c, NULL);
         return;
     }
     g->fd = fd;
@@ -415,7 +415,7 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
         s->kind = SOCK_CONN;
         atomic_store(&s->active, true);
     } else if (c != NULL) {
-        conn_release(c);
+        conn_release(c, NULL);
     }
     sock_put(s);
 }
@@ -524,7 +524,7 @@ static void not_given(struct given *g, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct conn *c = g[i].fd < 0 ? conn_take_up(&g[i].at) : NULL;
         if (c != NULL)
-            conn_release(c);
+            conn_release(c, NULL);
     }
 }
 

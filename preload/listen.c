@@ -188,7 +188,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
     if (c == NULL || conn_begin(c) < 0) {
         if (c != NULL)
-            conn_release(c);
+            conn_release(c, NULL);
         sock_put(s);
         return true;
     }

@@ -134,7 +134,7 @@ bool sock_look_leaving(int fd)
 static void sock_free(struct sock *s)
 {
     if (s->conn != NULL)
-        conn_release(s->conn);
+        conn_release(s->conn, s);
     local_names_close(s);
     s->conn = NULL;
     pthread_mutex_lock(&lock);
