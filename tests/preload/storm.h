@@ -126,6 +126,7 @@ struct worker {
     pthread_rwlock_t *locked;
     int fd;
     bool creating;
+    bool settled; /* before its call on a connection: see is_settled */
 };
 
 /* Creators of descriptors take it for reading: nothing but the one who writes may rely on a number being free. */
@@ -158,6 +159,8 @@ off_t stream_place(const struct slot *s, unsigned dir, uint64_t at);
 
 /* May a call on it fail, or its end come early? Somebody said so before. */
 bool may_break(const struct slot *s);
+/* The startup is over at both ends: until then the first octets may have to wait. */
+bool is_settled(const struct slot *s);
 /* r is what a sending call gave for octets; true if more may be sent. */
 bool sent(struct worker *w, struct slot *s, const char *call, ssize_t r, size_t asked);
 /* The same of a receiving call: octets are in the iovec's parts one after the other in w->buf. peek: they stay. */

@@ -207,6 +207,7 @@ static void op_send(struct worker *w)
     if (len > 0) {
         const char *name = "send in a child";
         ssize_t r;
+        w->settled = is_settled(s);
         int name2 = rnd(w, 10) == 0 ? other_name(w, s->fd) : -1;
         if (with_fork && rnd(w, 300) == 0 && s->kind != CHUNKS) {
             r = in_child(w, call_send, s->fd, buf, len, MSG_NOSIGNAL);

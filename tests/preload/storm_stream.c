@@ -59,6 +59,11 @@ static bool is_pause(int err)
     return err == EAGAIN || (err == EINTR && with_signals);
 }
 
+bool is_settled(const struct slot *s)
+{
+    return atomic_load(&s->c->dir[0].got) > 0 && atomic_load(&s->c->dir[1].got) > 0;
+}
+
 bool sent(struct worker *w, struct slot *s, const char *call, ssize_t r, size_t asked)
 {
     struct direction *d = &s->c->dir[s->mine];
@@ -66,9 +71,7 @@ bool sent(struct worker *w, struct slot *s, const char *call, ssize_t r, size_t 
         int err = errno;
         if (!is_pause(err) && !may_break(s))
             fail("connection %u kind %d: %s of %zu: %s", s->id, s->kind, call, asked, strerrorname_np(err));
-        /* (The first octets may have to wait until the other end has done its part of the startup.) */
-        bool settled = atomic_load(&s->c->dir[0].got) > 0 && atomic_load(&s->c->dir[1].got) > 0;
-        if (s->kind == CHUNKS && err == EAGAIN && settled && !may_break(s))
+        if (s->kind == CHUNKS && err == EAGAIN && w->settled && !may_break(s))
             fail("connection %u: %s of a chunk of %zu: EAGAIN", s->id, call, asked);
         return !is_end(err);
     }
@@ -80,7 +83,6 @@ bool sent(struct worker *w, struct slot *s, const char *call, ssize_t r, size_t 
     atomic_fetch_add(&d->sent, (uint64_t)r);
     COUNT(sends, 1);
     COUNT(octets, r);
-    (void)w;
     return true;
 }
 
