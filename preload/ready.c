@@ -27,6 +27,8 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
 {
     /* A new waiter looks once for itself: what it would wait for may have been taken before it came. */
     int r = (want & OUT_BITS) ? drive_hurry(s) : drive_sock(s, true);
+    if (r < 0 && kernel != 0)
+        r = drive_sock(s, false); /* what was reported may be the other's doing: it has to be seen as a whole */
     (void)r; /* somebody else is at it and will be done soon, or it is a connect() of another thread */
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
