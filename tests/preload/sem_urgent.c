@@ -234,7 +234,8 @@ static void urgent_epoll(int s)
         far_begin(FAR_OOB, i, 10);
         say_events(ep, 5000);
         far_end();
-        say_events(ep, 0);
+        if (modes[i] != EPOLLET) /* (the pointer and the octet may be an edge each) */
+            say_events(ep, 0);
         say_recv("oob", s, MSG_OOB);
         say_events(ep, 0);
         close(ep);
