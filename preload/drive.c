@@ -715,6 +715,8 @@ int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
 {
     struct pollfd fds[WAIT_MAX + 1];
     struct sock *socks[WAIT_MAX];
+    if (fd < 0)
+        return -EBADF;
     for (;;) {
         unsigned n = drive_fill(fds + 1, socks, WAIT_MAX, self);
         uint64_t until = n > 0 ? drive_deadline() : self && self->conn ? self->conn->neg.deadline_ns : 0;

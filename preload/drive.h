@@ -43,7 +43,7 @@ bool drive_is_parents(struct sock *s);
 bool drive_others(const struct sock *self);
 
 /*
- * Waits like poll(2) for events on fd (-1: none) and drives the others meanwhile. deadline_ns (CLOCK_MONOTONIC) 0: none.
+ * Waits like poll(2) for events on fd (-1, it was closed meanwhile: -EBADF) and drives the others meanwhile. deadline_ns (CLOCK_MONOTONIC) 0: none.
  * Returns revents (> 0), 0 at the deadline, or -EINTR after a signal handler: with a deadline after any, without after one
  * that does not restart.
  * self's own negotiation deadline also ends the wait (returns 0): the caller steps it then.

@@ -322,7 +322,11 @@ static bool others_sleep(struct sock *s)
 int sock_fd_now(struct sock *s, int fd)
 {
     fd_slot *slot = slot_of(fd);
-    return (slot != NULL && atomic_load(slot) == s) || atomic_load(&s->unseen) ? fd : atomic_load(&s->fd);
+    if ((slot != NULL && atomic_load(slot) == s) || atomic_load(&s->unseen))
+        return fd;
+    /* (A close that has seen no sleeper keeps nothing: whoever is about to sleep sees that it came.) */
+    int kept = atomic_load(&s->kept);
+    return kept >= 0 ? kept : atomic_load(&s->names) > 0 ? atomic_load(&s->fd) : -1;
 }
 
 /* The last descriptor goes while calls wait: one that only they know. */

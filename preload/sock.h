@@ -34,7 +34,7 @@ struct sock {
     _Atomic bool nonblock;  /* O_NONBLOCK of the description */
     _Atomic int fd;         /* a descriptor that refers to it, -1: none any more in this process */
     int domain;
-    int names;              /* descriptors in the table; sock.c's lock */
+    _Atomic int names;      /* descriptors in the table; changed with sock.c's lock */
     _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
     _Atomic int kept;       /* what they go on with after a close of the last descriptor, -1: none */
     _Atomic bool unseen;    /* closed behind our back: whoever still uses it means the number */
