@@ -169,6 +169,7 @@ struct far_command {
     int64_t a;
     int32_t op;
     uint32_t delay_ms;
+    int32_t tid; /* of the thread that gives it */
 };
 
 static int new_listener(uint16_t *port)
@@ -298,6 +299,28 @@ static bool next_message(int fd, void *msg, size_t len)
     return n == (ssize_t)len;
 }
 
+/*
+ * A command with a delay is for when the thread that gave it waits in its next call: on a busy machine the delay alone does not
+ * say so. (It may not be about to wait at all: then not for ever.)
+ */
+static void await_asleep(int tid)
+{
+    char path[32], line[256];
+    snprintf(path, sizeof(path), "/proc/%d/stat", tid);
+    for (uint64_t end = now_ms() + 1000; now_ms() < end; sleep_ms(1)) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
+        if (fd >= 0)
+            close(fd);
+        if (n <= 0)
+            return;
+        line[n] = 0;
+        const char *name_end = strrchr(line, ')');
+        if (!name_end || !strncmp(name_end, ") S", 3))
+            return;
+    }
+}
+
 static _Noreturn void far_main(int commands)
 {
     uint16_t port;
@@ -307,7 +330,10 @@ static _Noreturn void far_main(int commands)
         _exit(1);
     struct far_command c;
     while (next_message(commands, &c, sizeof(c))) {
-        sleep_ms(c.delay_ms);
+        if (c.delay_ms > 0) {
+            sleep_ms(c.delay_ms);
+            await_asleep(c.tid);
+        }
         struct far_result res = far_act(&s, listener, &c);
         if (c.op == FAR_EXIT)
             _exit(0);
@@ -319,7 +345,7 @@ static _Noreturn void far_main(int commands)
 
 void far_begin(enum far_op op, int64_t a, unsigned delay_ms)
 {
-    struct far_command c = { .a = a, .op = (int32_t)op, .delay_ms = delay_ms };
+    struct far_command c = { .a = a, .op = (int32_t)op, .delay_ms = delay_ms, .tid = gettid() };
     must("command the far end", write(far_fd, &c, sizeof(c)));
 }
 

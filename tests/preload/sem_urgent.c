@@ -303,7 +303,11 @@ static void urgent_signal(int s)
     say_urgents();
     say_state(s);
     far_begin(FAR_OOB, 3, 10);
-    say(" poll=%s", poll_names(poll_one(s, POLLIN, 5000)));
+    /* (The kernel sends the signal before it lets the octets be seen: whoever is quick is told EINTR.) */
+    struct pollfd p = { .fd = s, .events = POLLIN };
+    while (poll(&p, 1, 5000) < 0 && errno == EINTR)
+        ;
+    say(" poll=%s", poll_names(p.revents));
     far_end();
     say_urgents();
     say_recv("recv", s, 0);
