@@ -205,6 +205,12 @@ static inline bool conn_may_be_staged(const struct conn *c)
 void conn_rx_orphaned(struct conn *c, int fd);
 void conn_tx_orphaned(struct conn *c, int fd);
 
+/*
+ * The thread is cancelled in a call on arg, a sock, to which the call has a reference: gives it back, with the turns, and what
+ * was begun goes on. (While the program's memory, from which a frame may be half sent, is still there.)
+ */
+void conn_left(void *arg);
+
 /* Octets of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
 bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx);
 

@@ -2,6 +2,8 @@
  * A turn whose holder is gone: a process that shared the connection was killed while it held it, a thread was cancelled,
  * or a signal handler jumped out of the call.
  *
+ * A cancelled thread sees to it itself before it goes; else the next one who takes the turn does.
+ *
  * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered octets that nobody
  * booked. The kernel's own count says how many. Left in the middle of its work, or with a frame half sent whose octets
  * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
@@ -16,6 +18,9 @@
 
 #include "core/base/trace.h"
 #include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 
@@ -60,12 +65,17 @@ static void broken(struct conn *c, int fd, const char *what)
 /* True: what the kernel delivered to the one who is gone is booked. */
 static bool rx_mended(struct conn *c, int fd)
 {
-    uint64_t rx, tx;
+    uint64_t rx, before, tx;
     int queued = 0;
-    if (!conn_kernel_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0)
+    bool known = conn_kernel_totals(fd, &rx, &tx);
+    do { /* octets may come in meanwhile */
+        before = rx;
+        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && conn_kernel_totals(fd, &rx, &tx);
+    } while (known && rx != before);
+    if (!known)
         return false;
     uint64_t taken = rx - (uint64_t)queued;
-    if (taken == c->kernel_rx)
+    if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: conn_kernel_totals has taken it for a FIN) */
         return true;
     uint8_t *p;
     size_t room = iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
@@ -112,4 +122,54 @@ void conn_tx_orphaned(struct conn *c, int fd)
     c->tx.other_process = false;
     if (conn_state(c) == CONN_FULL && !(asleep && tx_mended(c, fd, other_process)))
         broken(c, fd, "sending");
+}
+
+/* The tx turn is ours. True: something waits to be sent. */
+static bool send_on(struct conn *c, int fd)
+{
+    conn_tx_whole(c, fd);
+    if (conn_state(c) != CONN_FULL || c->broken || !conn_tail_is_ours(c))
+        return false;
+    int r = conn_tx_flush(c, fd);
+    c->tx_rest = r != 0;
+    if (r != -EAGAIN)
+        c->fin_owed = false;
+    if (r < 0 && r != -EAGAIN && r != -EPIPE)
+        atomic_store(&c->so_error, -r);
+    return r == -EAGAIN;
+}
+
+void conn_left(void *arg)
+{
+    struct sock *s = arg;
+    struct conn *c = s->conn;
+    if (c == NULL) {
+        sock_wake(s);
+        sock_put(s);
+        return;
+    }
+    int fd = atomic_load(&s->fd); /* a close of the last one leaves it to us until sock_wake */
+    bool rx = turn_left(&c->rx), tx = turn_left(&c->tx), owed = false;
+    if (tx) {
+        owed = fd >= 0 && send_on(c, fd); /* (else the close sees to it) */
+        turn_give(&c->tx);
+    }
+    if (rx) {
+        if (fd >= 0)
+            conn_rx_whole(c, fd);
+        turn_give(&c->rx);
+    }
+    sock_wake(s);
+    enum conn_state st = conn_state(c);
+    /* A connect() goes on with whatever waits next, as the kernel's does. */
+    if (owed || (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING))) {
+        drive_add(s);
+        epoll_conn_changed(s);
+    }
+    if (rx) { /* others may have found the turn taken, and gone to sleep */
+        turn_event_signal(&c->rx_left);
+        drive_tell(c);
+        ready_left_over(s);
+    }
+    sock_put(s);
 }

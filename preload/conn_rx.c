@@ -76,6 +76,14 @@ static void decode(struct conn *c, int fd)
     }
 }
 
+/* The program's own recv waits here. */
+static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t len, int flags)
+{
+    ssize_t n;
+    CANCEL_POINT(n = sandbox_recv(fd, buf, len, flags));
+    return n;
+}
+
 /*
  * One recv into staging. Returns what recv returned, -errno, or -ENOBUFS if staging is full. -EAGAIN with flags
  * MSG_DONTWAIT: nothing there.
@@ -93,9 +101,7 @@ static ssize_t fill(struct conn *c, int fd, int flags)
         n = sandbox_recv(fd, p, room, flags);
     } else {
         turn_sleep(&c->rx);
-        struct cancel w = cancel_allow();
-        n = sandbox_recv(fd, p, room, flags);
-        cancel_restore(w);
+        n = recv_waiting(fd, p, room, flags);
         turn_wake(&c->rx);
     }
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
@@ -372,12 +378,11 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
  * The first octet of a client, or its end, as its program's own recv would wait for it: for this socket, whatever becomes
  * of the descriptor's number. 1, or -errno.
  */
-static int await_first(int fd)
+static __attribute__((noinline)) int await_first(int fd)
 {
     uint8_t first;
-    struct cancel w = cancel_allow();
-    ssize_t n = REAL(recv)(fd, &first, sizeof(first), MSG_PEEK);
-    cancel_restore(w);
+    ssize_t n;
+    CANCEL_POINT(n = REAL(recv)(fd, &first, sizeof(first), MSG_PEEK));
     return n < 0 ? -errno : 1;
 }
 
@@ -461,7 +466,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 
 ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
-    struct cancel hold = cancel_hold();
+    struct cancel hold = cancel_hold(conn_left, s);
     ssize_t n = recv_active(s, fd, it, len, flags);
     cancel_restore(hold);
     return n;

@@ -101,6 +101,14 @@ static bool flushed(struct conn *c)
     return iwarp_out(&c->ep, &iov, &len) > 0;
 }
 
+/* The program's own send waits here. */
+static __attribute__((noinline)) ssize_t send_waiting(int fd, const struct msghdr *msg, int flags)
+{
+    ssize_t n;
+    CANCEL_POINT(n = sandbox_sendmsg(fd, msg, flags));
+    return n;
+}
+
 /*
  * One sendmsg of the frames queued, or of those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
  * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
@@ -142,9 +150,7 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
         sent = sandbox_sendmsg(fd, &msg, flags | record);
     } else {
         turn_sleep(&c->tx);
-        struct cancel w = cancel_allow();
-        sent = sandbox_sendmsg(fd, &msg, flags | record);
-        cancel_restore(w);
+        sent = send_waiting(fd, &msg, flags | record);
         turn_wake(&c->tx);
     }
     if (sent < 0)
@@ -753,7 +759,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 
 ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
-    struct cancel hold = cancel_hold();
+    struct cancel hold = cancel_hold(conn_left, s);
     ssize_t n = send_active(s, fd, it, len, flags);
     cancel_restore(hold);
     return n;
@@ -800,7 +806,9 @@ int conn_shutdown(struct sock *s, int fd, int how)
     enum conn_state st = conn_state(c);
     while (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         const struct conn *before = drive_watch(c);
+        struct cancel hold = cancel_never();
         int r = decide(s, c, fd);
+        cancel_restore(hold);
         drive_unwatch(before);
         if (r != 0)
             return r;

@@ -210,12 +210,20 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
     return told_by_connect(c);
 }
 
+/* The kernel's connect as the program's. 0 or -errno. */
+static __attribute__((noinline)) int connect_waiting(int fd, const struct sockaddr *peer, socklen_t len)
+{
+    int r;
+    CANCEL_POINT(r = REAL(connect)(fd, peer, len));
+    return r < 0 ? -errno : 0;
+}
+
 static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
                           const struct policy_rule *rule, bool known_shim)
 {
     struct conn *c = conn_new(false, CONN_CONNECTING, rule);
     if (c == NULL)
-        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+        return connect_waiting(fd, peer, len);
     memcpy(&c->peer, peer, len);
     c->peer_len = len;
     /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
@@ -224,7 +232,6 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     SW_CHECK(r == 0, "fresh turn: %d", r);
     r = turn_take(&c->tx, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
-    struct cancel hold = cancel_hold();
     turn_sleep(&c->rx);
     turn_sleep(&c->tx);
     s->conn = c;
@@ -232,9 +239,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     atomic_store(&s->active, true);
     epoll_conn_changed(s);
 
-    struct cancel wait = cancel_allow();
-    r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
-    cancel_restore(wait);
+    r = connect_waiting(fd, peer, len);
     bool nonblock = atomic_load(&s->nonblock);
     if (r == 0 && !nonblock) {
         r = finish_blocking(s, c, fd);
@@ -256,7 +261,6 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     turn_wake(&c->rx);
     turn_give(&c->rx);
     drive_tell(c);
-    cancel_restore(hold);
     return r;
 }
 
@@ -279,7 +283,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         struct conn *c = s->conn;
         enum conn_state st = conn_state(c);
         if (peer != NULL && len >= sizeof(sa_family_t) && peer->sa_family == AF_UNSPEC) {
-            int r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+            int r = connect_waiting(fd, peer, len);
             if (r == 0)
                 forget_conn(s);
             return r;
@@ -294,16 +298,16 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         int err = atomic_exchange(&c->so_error, 0);
         if (err != 0)
             return -err;
-        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+        return connect_waiting(fd, peer, len);
     }
     if (s->kind != SOCK_NEW || peer == NULL ||
         !((peer->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||
           (peer->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6))) ||
         len > sizeof(struct sockaddr_storage))
-        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+        return connect_waiting(fd, peer, len);
     const struct policy_rule *rule = policy_match(&proc.set.policy, POLICY_CONNECT, peer, len);
     if (rule == NULL)
-        return REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+        return connect_waiting(fd, peer, len);
     bool known_shim;
     unsigned reason = plain_because(s, fd, peer, len, rule, &known_shim);
     if (reason == REASON_NONE)
@@ -314,7 +318,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         proc_explain(s, "connect", &ss, "refused", reason);
         return -ECONNREFUSED;
     }
-    int r = REAL(connect)(fd, peer, len) < 0 ? -errno : 0;
+    int r = connect_waiting(fd, peer, len);
     if (r == 0 || r == -EINPROGRESS || r == -EINTR)
         note_plain(s, peer, len, rule, reason);
     return r;
@@ -327,7 +331,10 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
         return REAL(connect)(fd, addr, len);
     /* (What the kernel would not read it refuses itself.) */
     bool good = len <= sizeof(struct sockaddr_storage) && probe_can_read(addr, len);
-    int err = errno, r = good ? connect_sock(s, fd, addr, len) : REAL(connect)(fd, addr, len) < 0 ? -errno : 0;
+    int err = errno;
+    struct cancel hold = cancel_hold(conn_left, s);
+    int r = good ? connect_sock(s, fd, addr, len) : connect_waiting(fd, addr, len);
+    cancel_restore(hold);
     sock_put(s);
     errno = r == 0 ? err : -r;
     return r == 0 ? 0 : -1;

@@ -629,6 +629,33 @@ static void let_go(struct sock **socks, unsigned n)
     pthread_mutex_unlock(&lock);
 }
 
+struct handful {
+    struct sock **socks;
+    unsigned n;
+};
+
+/* The thread is cancelled. */
+static void drop(void *arg)
+{
+    const struct handful *h = arg;
+    let_go(h->socks, h->n);
+    for (unsigned i = 0; i < h->n; i++)
+        if (h->socks[i] != NULL)
+            sock_put(h->socks[i]);
+}
+
+int drive_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
+                const sigset_t *mask)
+{
+    struct handful h = { socks, n };
+    unsigned kept = n > 0 ? cancel_keep(drop, &h) : 0;
+    int r;
+    CANCEL_POINT(r = REAL(ppoll)(fds, all, timeout, mask));
+    if (n > 0)
+        cancel_kept(kept);
+    return r;
+}
+
 void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n)
 {
     uint64_t now = n > 0 ? proc_now_ns() : 0;
@@ -727,10 +754,8 @@ int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         fds[0] = (struct pollfd){ .fd = fd, .events = events };
         me.kicked = false;
-        struct cancel c = cancel_allow();
-        int r = REAL(ppoll)(fds, n + 1, until ? &ts : NULL, NULL);
+        int r = drive_ppoll(fds, n + 1, socks, n, until ? &ts : NULL, NULL);
         int err = errno;
-        cancel_restore(c);
         drive_filled(fds + 1, socks, n);
         /* (A call with a time-out is never restarted: signal(7).) */
         if (r < 0 && (err != EINTR || deadline_ns != 0 || !drive_restarts()))

@@ -6,8 +6,10 @@
 #define SW_PRELOAD_DRIVE_H
 
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "core/base/must.h"
 #include "preload/sock.h"
@@ -64,6 +66,12 @@ void drive_thread_end(void);
 
 /* For poll and select: the descriptors of the others to wait for. Returns how many were put into fds (at most max). */
 unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
+/*
+ * ppoll on the program's descriptors and those n others at the end of fds, which are let go of if the thread is cancelled meanwhile.
+ * Otherwise drive_filled is to be called next. errno.
+ */
+int drive_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
+                const sigset_t *mask);
 /* Steps those whose revents are set, or whose time has come, and lets go of them. */
 void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n);
 /* Steps every negotiation whose time has come. */

@@ -260,9 +260,7 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
         unsigned n = drive_fill(fds + 1, socks, 64, NULL);
         fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
         struct timespec ts = to_timespec(left);
-        struct cancel c = cancel_allow();
-        int r = REAL(ppoll)(fds, n + 1, until_ns ? &ts : NULL, mask);
-        cancel_restore(c);
+        int r = drive_ppoll(fds, n + 1, socks, n, until_ns ? &ts : NULL, mask);
         int err = errno;
         drive_filled(fds + 1, socks, n);
         if (r < 0) {
@@ -273,9 +271,8 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
     }
     /* Milliseconds are exact enough: epoll_pwait2 is not everywhere. */
     left = (left + 999999u) / 1000000u;
-    struct cancel c = cancel_allow();
-    int r = REAL(epoll_pwait)(epfd, kev, max, until_ns == 0 ? -1 : left < INT_MAX ? (int)left : INT_MAX, mask);
-    cancel_restore(c);
+    int r, ms = until_ns == 0 ? -1 : left < INT_MAX ? (int)left : INT_MAX;
+    CANCEL_POINT(r = REAL(epoll_pwait)(epfd, kev, max, ms, mask));
     return r;
 }
 
@@ -379,10 +376,15 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
     return r;
 }
 
+static void put_set(void *set)
+{
+    epset_put(set);
+}
+
 static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
                   const sigset_t *mask)
 {
-    struct cancel hold = cancel_hold();
+    struct cancel hold = cancel_hold(put_set, set);
     int r = ready_mask(mask) ? wait_on(set, evs, max, timeout_ns, mask) : -EFAULT;
     cancel_restore(hold);
     epset_put(set);

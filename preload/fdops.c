@@ -31,7 +31,7 @@ struct sock *fdops_leaves(int fd, bool replaced)
     struct sock *s = sock_get(fd), *left = NULL;
     bool set = epoll_tracks(fd);
     if ((s != NULL || set) && !proc_is_borrowed()) {
-        struct cancel hold = cancel_hold();
+        struct cancel hold = cancel_never();
         if (s != NULL)
             left = sock_leave(fd, replaced);
         if (set)
@@ -49,7 +49,7 @@ void fdops_left(int fd, struct sock *s)
     if (s == NULL)
         return;
     int err = errno;
-    struct cancel hold = cancel_hold();
+    struct cancel hold = cancel_never();
     sock_left(fd, s);
     cancel_restore(hold);
     errno = err;

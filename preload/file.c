@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/io.h"
@@ -30,7 +31,10 @@ static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, i
 {
     struct iovec v = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
     struct iov_iter it = iov_iter_init(&v, 1);
-    return conn_send(s, fd, &it, len, flags);
+    struct cancel allow = cancel_allow();
+    ssize_t r = conn_send(s, fd, &it, len, flags);
+    cancel_restore(allow);
+    return r;
 }
 
 /* ---- sendfile ---- */
@@ -53,6 +57,13 @@ static bool reads_as_sent(const struct source *src)
     struct stat st;
     return src->at >= 0 && src->len <= (uint64_t)(INT64_MAX - src->at) && fstat(src->fd, &st) == 0 &&
            S_ISREG(st.st_mode) && st.st_blocks > 0;
+}
+
+static void source_fini(void *source)
+{
+    const struct source *src = source;
+    if (src->copy >= 0)
+        REAL(close)(src->copy);
 }
 
 static bool source_copied(struct source *src)
@@ -97,6 +108,7 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         return -ENOMEM;
     size_t done = 0;
     ssize_t r = 0;
+    unsigned kept = cancel_keep(source_fini, &src);
     while (src.len > 0) {
         ssize_t n = source_read(&src, buf, sizeof(buf));
         if (n == 0 && done == 0 && src.copy < 0 && source_copied(&src))
@@ -116,8 +128,8 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         if (r < n)
             break;
     }
-    if (src.copy >= 0)
-        REAL(close)(src.copy);
+    cancel_kept(kept);
+    source_fini(&src);
     if (src.own && src.at >= 0 && src.at != position && lseek64(in, src.at, SEEK_SET) < 0 && done == 0)
         return -errno;
     if (done == 0 && r == CONN_ASK_KERNEL)
@@ -142,13 +154,28 @@ static bool is_pipe(int fd, int access, bool *wait)
     return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
+/* drive_wait in a call on s. */
+static int wait_for(int fd, short events, struct sock *self, struct sock *s)
+{
+    unsigned kept = cancel_keep(conn_left, s);
+    int r = drive_wait(fd, events, 0, self);
+    cancel_kept(kept);
+    return r;
+}
+
+static void close_both(void *fds)
+{
+    for (const int *fd = fds, *end = fd + 2; fd < end; fd++)
+        REAL(close)(*fd);
+}
+
 /* There has to be room in the pipe, and a reader, before the connection is looked at. */
-static int await_pipe(int fd, bool wait)
+static int await_pipe(struct sock *s, int fd, bool wait)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     int events = REAL(poll)(&p, 1, 0) < 0 ? -errno : p.revents;
     if (events == 0 && wait)
-        events = drive_wait(fd, POLLOUT, 0, NULL);
+        events = wait_for(fd, POLLOUT, NULL, s);
     if (events > 0 && (events & POLLERR)) {
         raise(SIGPIPE);
         return -EPIPE;
@@ -170,8 +197,7 @@ static ssize_t put(int fd, const uint8_t *buf, size_t len)
         n = REAL(splice)(own[0], NULL, fd, NULL, (size_t)n, SPLICE_F_NONBLOCK);
     if (n < 0)
         n = -errno;
-    REAL(close)(own[0]);
-    REAL(close)(own[1]);
+    close_both(own);
     return n;
 }
 
@@ -180,12 +206,14 @@ static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wa
 {
     uint8_t buf[PIECE_LEN];
     for (;;) {
-        ssize_t n = await_pipe(out, wait);
+        ssize_t n = await_pipe(s, out, wait);
         if (n < 0)
             return n;
         struct iovec v = { .iov_base = buf, .iov_len = len < sizeof(buf) ? len : sizeof(buf) };
         struct iov_iter it = iov_iter_init(&v, 1);
+        struct cancel allow = cancel_allow();
         n = conn_recv(s, in, &it, v.iov_len, MSG_PEEK);
+        cancel_restore(allow);
         if (n <= 0)
             return n;
         n = put(out, buf, (size_t)n);
@@ -199,6 +227,15 @@ static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wa
     }
 }
 
+static __attribute__((noinline)) ssize_t tee_waiting(struct sock *s, int in, int out, size_t len, unsigned flags)
+{
+    unsigned kept = cancel_keep(conn_left, s);
+    ssize_t n;
+    CANCEL_POINT(n = tee(in, out, len, flags));
+    cancel_kept(kept);
+    return n;
+}
+
 /*
  * A pipe cannot be looked into; tee(2) copies without taking, and waits as splice would. What was sent is then moved, not
  * read: of octets that were written together a read drops the rest.
@@ -209,7 +246,8 @@ static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned 
     int copy[2];
     if (pipe2(copy, O_CLOEXEC) < 0)
         return -ENOMEM;
-    ssize_t n = tee(in, copy[1], len < sizeof(buf) ? len : sizeof(buf), flags & SPLICE_F_NONBLOCK);
+    unsigned kept = cancel_keep(close_both, copy);
+    ssize_t n = tee_waiting(s, in, copy[1], len < sizeof(buf) ? len : sizeof(buf), flags & SPLICE_F_NONBLOCK);
     if (n < 0)
         n = -errno;
     for (ssize_t got = 0, r; got < n; got += r) {
@@ -223,8 +261,8 @@ static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned 
         if (r <= 0)
             break;
     }
-    REAL(close)(copy[0]);
-    REAL(close)(copy[1]);
+    cancel_kept(kept);
+    close_both(copy);
     *all = sent > 0 && sent == n;
     return sent;
 }
@@ -235,7 +273,7 @@ static ssize_t pipe_to_conn(struct sock *s, int in, int out, size_t len, unsigne
     size_t done = 0;
     ssize_t r = 0;
     bool all = true;
-    if (!(flags & SPLICE_F_NONBLOCK) && drive_others(s) && (r = drive_wait(in, POLLIN, 0, s)) < 0)
+    if (!(flags & SPLICE_F_NONBLOCK) && drive_others(s) && (r = wait_for(in, POLLIN, s, s)) < 0)
         return r;
     while (done < len && all) {
         r = pipe_piece(s, in, out, len - done, done > 0 ? flags | SPLICE_F_NONBLOCK : flags, &all);
@@ -302,6 +340,7 @@ ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
     struct sock *s = sock_get_active(out), *from = s == NULL ? sock_get_active(in) : NULL;
     ssize_t r = CONN_ASK_KERNEL;
     bool wait = true;
+    struct cancel hold = cancel_hold(NULL, NULL);
     if (s == NULL && (sock_is_leaving(out) || (from == NULL && sock_is_leaving(in))))
         r = -EBADF;
     else if (len > 0 && len <= SSIZE_MAX) { /* (else it refuses, or sends nothing) */
@@ -310,6 +349,7 @@ ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
         else if (from != NULL && off == NULL && is_pipe(out, O_WRONLY, &wait))
             r = conn_to_pipe(from, in, out, len, wait);
     }
+    cancel_restore(hold);
     if (s != NULL)
         sock_put(s);
     if (from != NULL)
@@ -329,6 +369,7 @@ ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, u
     struct sock *from = sock_get_active(in), *to = sock_get_active(out);
     ssize_t r = CONN_ASK_KERNEL;
     bool wait = !(flags & SPLICE_F_NONBLOCK);
+    struct cancel hold = cancel_hold(NULL, NULL);
     if ((from == NULL && sock_is_leaving(in)) || (to == NULL && sock_is_leaving(out)))
         r = -EBADF;
     else if ((from == NULL) != (to == NULL) && in_off == NULL && out_off == NULL && len > 0 && len <= SSIZE_MAX &&
@@ -338,6 +379,7 @@ ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, u
         else if (to != NULL && is_pipe(in, O_RDONLY, &wait))
             r = pipe_to_conn(to, in, out, len, wait ? flags : flags | SPLICE_F_NONBLOCK);
     }
+    cancel_restore(hold);
     if (from != NULL)
         sock_put(from);
     if (to != NULL)

@@ -11,12 +11,14 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
 #include "preload/io.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
+#include "preload/ready.h"
 #include "preload/real.h"
 
 static inline ssize_t result(ssize_t n)
@@ -105,8 +107,11 @@ int io_drive_before(int fd, int flags)
         return 0;
     int err = errno, fl = REAL(fcntl)(fd, F_GETFL);
     int r = 1;
-    if (fl >= 0 && !(fl & O_NONBLOCK))
+    if (fl >= 0 && !(fl & O_NONBLOCK)) {
+        struct cancel hold = cancel_hold(NULL, NULL);
         r = drive_wait(fd, POLLIN, drive_call_deadline(fd, SO_RCVTIMEO), NULL);
+        cancel_restore(hold);
+    }
     errno = r == 0 ? EAGAIN : r == -EINTR ? EINTR : err;
     return r == 0 || r == -EINTR ? -1 : 0;
 }
@@ -120,6 +125,26 @@ static bool leaving(int fd)
     return true;
 }
 
+/* The kernel does the call on s; a thread that is cancelled in it gives the reference back at its end. For cancel_kept. */
+static unsigned by_kernel_still(struct sock *s)
+{
+    ready_kick_fd(); /* for the end to be noticed */
+    return cancel_keep(conn_left, s);
+}
+
+/* The same; the reference is kept only for a descriptor that nobody else knows of, else *s is NULL afterwards. */
+static unsigned by_kernel(struct sock **s, int *fd)
+{
+    int now = sock_fd_now(*s, *fd);
+    if (now != *fd) {
+        *fd = now;
+        return by_kernel_still(*s);
+    }
+    sock_put(*s);
+    *s = NULL;
+    return cancel_keep(NULL, NULL);
+}
+
 /*
  * IN(fd, iov, n, flags, real call): the real call for descriptors that are not ours, and for those that turned out plain
  * during the call (when `fd` may be another name of it: another thread may have closed the first).
@@ -131,10 +156,12 @@ static bool leaving(int fd)
             return leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : call; \
         ssize_t r_ = result(in_iov(s_, fd, iov, n, flags));         \
         if (r_ == CONN_ASK_KERNEL) {                                \
-            fd = sock_fd_now(s_, fd);                               \
+            unsigned kept_ = by_kernel(&s_, &fd);                   \
             r_ = io_drive_before(fd, flags) < 0 ? -1 : call;        \
+            cancel_kept(kept_);                                     \
         }                                                           \
-        sock_put(s_);                                               \
+        if (s_ != NULL)                                             \
+            sock_put(s_);                                           \
         return r_;                                                  \
     } while (0)
 
@@ -172,7 +199,10 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
     ssize_t len = vector_len(iov, n);
     if (len < 0)
         return result(len);
-    return result(conn_send_plain(fd, &it, (size_t)len, flags, drive_call_deadline(fd, SO_SNDTIMEO)));
+    struct cancel hold = cancel_hold(NULL, NULL);
+    ssize_t r = conn_send_plain(fd, &it, (size_t)len, flags, drive_call_deadline(fd, SO_SNDTIMEO));
+    cancel_restore(hold);
+    return result(r);
 }
 
 #define OUT(fd, iov, n, flags, call)                                \
@@ -184,11 +214,13 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
                        ? out_in_pieces(fd, iov, n, flags) : call;   \
         ssize_t r_ = result(out_iov(s_, fd, iov, n, flags));        \
         if (r_ == CONN_ASK_KERNEL) {                                \
-            fd = sock_fd_now(s_, fd);                               \
+            unsigned kept_ = by_kernel(&s_, &fd);                   \
             r_ = io_ring_would_cut(fd, flags)                       \
                      ? out_in_pieces(fd, iov, n, flags) : call;     \
+            cancel_kept(kept_);                                     \
         }                                                           \
-        sock_put(s_);                                               \
+        if (s_ != NULL)                                             \
+            sock_put(s_);                                           \
         return r_;                                                  \
     } while (0)
 
@@ -263,9 +295,13 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     if (r >= 0 && from != NULL)
         r = no_address(r, from_len);
     r = result(r);
-    if (r == CONN_ASK_KERNEL)
-        r = REAL(recvfrom)(sock_fd_now(s, fd), buf, len, flags, from, from_len);
-    sock_put(s);
+    if (r == CONN_ASK_KERNEL) {
+        unsigned kept = by_kernel(&s, &fd);
+        r = REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+        cancel_kept(kept);
+    }
+    if (s != NULL)
+        sock_put(s);
     return r;
 }
 
@@ -329,9 +365,13 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
         return r;
     }
     ssize_t r = result(in_msg(s, fd, msg, flags));
-    if (r == CONN_ASK_KERNEL)
-        r = REAL(recvmsg)(sock_fd_now(s, fd), msg, flags);
-    sock_put(s);
+    if (r == CONN_ASK_KERNEL) {
+        unsigned kept = by_kernel(&s, &fd);
+        r = REAL(recvmsg)(fd, msg, flags);
+        cancel_kept(kept);
+    }
+    if (s != NULL)
+        sock_put(s);
     return r;
 }
 
@@ -364,8 +404,10 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
     while (got < n) {
         r = in_msg(s, fd, &vec[got].msg_hdr, each);
         if (r == CONN_ASK_KERNEL) {
+            unsigned kept = by_kernel_still(s);
             int more = REAL(recvmmsg)(sock_fd_now(s, fd), vec + got, n - got,
                                       flags | (each & MSG_DONTWAIT), timeout);
+            cancel_kept(kept);
             return more > 0 ? (ssize_t)got + more : got > 0 ? (ssize_t)got : -errno;
         }
         if (r >= 0 && !probe_can_write(&vec[got].msg_len, sizeof(vec[got].msg_len)))
@@ -538,9 +580,13 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
         return send_message(fd, msg, flags);
     }
     ssize_t r = result(out_msg(s, fd, msg, flags));
-    if (r == CONN_ASK_KERNEL)
-        r = send_message(sock_fd_now(s, fd), msg, flags);
-    sock_put(s);
+    if (r == CONN_ASK_KERNEL) {
+        unsigned kept = by_kernel(&s, &fd);
+        r = send_message(fd, msg, flags);
+        cancel_kept(kept);
+    }
+    if (s != NULL)
+        sock_put(s);
     return r;
 }
 
@@ -578,7 +624,9 @@ static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n,
     while (done < n) {
         r = out_msg(s, fd, &vec[done].msg_hdr, flags);
         if (r == CONN_ASK_KERNEL) {
+            unsigned kept = by_kernel_still(s);
             int more = send_messages(sock_fd_now(s, fd), vec + done, n - done, flags);
+            cancel_kept(kept);
             return more > 0 ? (ssize_t)done + more : done > 0 ? (ssize_t)done : -errno;
         }
         if (r >= 0 && !probe_can_write(&vec[done].msg_len, sizeof(vec[done].msg_len)))

@@ -242,6 +242,13 @@ static int tell_address(struct sockaddr *addr, socklen_t *len, const struct sock
     return 0;
 }
 
+static __attribute__((noinline)) int accept_waiting(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    int r;
+    CANCEL_POINT(r = REAL(accept4)(fd, addr, len, flags));
+    return r;
+}
+
 static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags)
 {
     for (;;) {
@@ -259,11 +266,11 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
         struct sockaddr_storage peer;
         socklen_t peer_len = sizeof(peer);
         memset(&peer, 0, sizeof(peer));
-        int conn = REAL(accept4)(fd, (struct sockaddr *)&peer, &peer_len, flags);
+        int conn = accept_waiting(fd, (struct sockaddr *)&peer, &peer_len, flags);
         if (conn < 0)
             return conn;
         int err = errno;
-        struct cancel hold = cancel_hold();
+        struct cancel hold = cancel_never();
         bool ours = adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0);
         cancel_restore(hold);
         if (!ours)
@@ -294,7 +301,9 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
             sock_drop(conn);
         return conn;
     }
+    struct cancel hold = cancel_hold(conn_left, s);
     int conn = accept_sock(s, fd, addr, len, flags);
+    cancel_restore(hold);
     sock_put(s);
     return conn;
 }

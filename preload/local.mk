@@ -6,6 +6,7 @@ preload_sources = \
     preload/arena.c \
     preload/arena.h \
     preload/calls.h \
+    preload/cancel.c \
     preload/cancel.h \
     preload/conn.c \
     preload/conn.h \

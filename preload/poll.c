@@ -106,10 +106,8 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         unsigned n_others = drive_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
         struct timespec ts = now ? (struct timespec){ 0, 0 } : left_until(until);
         /* (With something ready no signal is let in.) */
-        struct cancel c = cancel_allow();
-        int r = REAL(ppoll)(p->kfds, kn + n_others, now || until != 0 ? &ts : NULL, ready > 0 ? NULL : mask);
+        int r = drive_ppoll(p->kfds, kn + n_others, others, n_others, now || until != 0 ? &ts : NULL, ready > 0 ? NULL : mask);
         int err = errno;
-        cancel_restore(c);
         drive_filled(p->kfds + kn, others, n_others);
         if (r < 0)
             return ready > 0 && err == EINTR ? ready : -err;
@@ -190,7 +188,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
             r = -ENOMEM;
         }
     }
-    struct cancel hold = cancel_hold();
+    struct cancel hold = cancel_hold(free, mem);
     if (r == 0)
         r = rounds(&p, timeout_ns, mask);
     cancel_restore(hold);
@@ -310,7 +308,10 @@ static int select_ns(const struct sets *sets, int64_t timeout_ns, const sigset_t
         if (ev != 0)
             fds[cnt++] = (struct pollfd){ .fd = fd, .events = ev };
     }
+    unsigned kept = fds != few ? cancel_keep(free, fds) : 0;
     int got = poll_ns(fds, cnt, timeout_ns, mask);
+    if (fds != few)
+        cancel_kept(kept);
     for (nfds_t i = 0; got >= 0 && i < cnt; i++)
         if (fds[i].revents & POLLNVAL)
             got = -EBADF;

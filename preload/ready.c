@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 #include <sys/single_threaded.h>
 
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
@@ -213,6 +214,7 @@ static void pollers_end(void);
 static void kick_close(void *arg)
 {
     int fd = (int)(intptr_t)arg - 1;
+    cancel_left(NULL);
     pollers_end();
     drive_thread_end();
     hidden_close(fd);
@@ -366,11 +368,16 @@ void ready_call_begin(void)
         ready_wait_end(my.used);
 }
 
-/* The thread ends. */
-static void pollers_end(void)
+void ready_thread_left(void)
 {
     while (my.used != NULL)
         ready_wait_end(my.used);
+}
+
+/* The thread ends. */
+static void pollers_end(void)
+{
+    ready_thread_left();
     for (struct poller *p = my.free, *next; p != NULL; p = next) {
         next = p->mine;
         if (!p->spare)

@@ -68,5 +68,7 @@ int ready_kick_fd(void);
 bool ready_threads(void);
 void ready_kick_drain(int kick_fd);
 void ready_after_fork(void);
+/* The thread ends, or is cancelled: what it has registered is taken back. */
+void ready_thread_left(void);
 
 #endif

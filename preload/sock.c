@@ -380,7 +380,8 @@ static struct sock *take_out(int fd, bool closing, bool replaced, bool *last)
     if (s != NULL) {
         atomic_store(slot, closing ? marked(s, replaced) : NULL);
         *last = --s->names == 0;
-        if (atomic_load(&s->fd) == fd)
+        /* (The last one stays known until its close has been seen to: to those who have a turn, and are waited for.) */
+        if (atomic_load(&s->fd) == fd && !(*last && closing))
             atomic_store(&s->fd, *last ? -1 : other_fd(s));
     }
     pthread_mutex_unlock(&lock);
@@ -415,6 +416,8 @@ static struct sock *leave(int fd, bool closing, bool replaced)
             ; /* sock_put sees to the rest */
         else if (s->conn != NULL)
             conn_last_close(s, closing ? fd : -1);
+        else
+            atomic_store(&s->fd, -1);
     }
     let_out(s, fd);
     return s;

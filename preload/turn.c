@@ -17,8 +17,6 @@
 /* Whoever waits briefly looks at least so often whether the holder was killed: the kernel wakes the others only. */
 #define BRIEF_NS 50000000
 
-__thread int cancel_program = -1;
-
 static __thread uint32_t my_tid;
 
 static uint32_t tid(void)
@@ -40,14 +38,19 @@ static long futex(void *word, int op, uint32_t val, const struct timespec *timeo
 }
 
 /* The same as a point of cancellation. */
-static __attribute__((noinline)) long futex_cancellable(void *word, uint32_t val, const struct timespec *timeout)
+static __attribute__((noinline)) long futex_async(void *word, uint32_t val, const struct timespec *timeout)
 {
     int type;
-    struct cancel c = cancel_allow();
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
     long r = futex(word, FUTEX_WAIT, val, timeout);
     pthread_setcanceltype(type, NULL);
-    cancel_restore(c);
+    return r;
+}
+
+static __attribute__((noinline)) long futex_cancellable(void *word, uint32_t val, const struct timespec *timeout)
+{
+    long r;
+    CANCEL_POINT(r = futex_async(word, val, timeout));
     return r;
 }
 
@@ -198,6 +201,14 @@ int turn_take_brief(struct turn *t)
     if (taken(t, frame))
         return 0;
     return mine(t) ? mine_already(t, frame) : await_brief(t, frame);
+}
+
+bool turn_left(struct turn *t)
+{
+    if (!mine(t))
+        return false;
+    orphaned(t);
+    return true;
 }
 
 /* Those who wait briefly look again. */

@@ -54,6 +54,8 @@ int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible) SW_MUST;
  */
 int turn_take_brief(struct turn *t) SW_MUST;
 void turn_give(struct turn *t);
+/* This thread's calls are no more: had one of them the turn? Then it is orphaned, and to be seen to and given back. */
+bool turn_left(struct turn *t) SW_MUST;
 /* The holder goes to wait in the kernel for the peer, and is back. */
 void turn_sleep(struct turn *t);
 void turn_wake(struct turn *t);
