@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/must.h"
+#include "core/base/rawsys.h"
 #include "preload/real.h"
 
 #define BITS 64u
@@ -64,7 +65,7 @@ int hidden_move(int fd)
 void hidden_close(int fd)
 {
     forget((unsigned)fd);
-    REAL(close)(fd);
+    rawsys_close(fd); /* no point of cancellation */
 }
 
 /* Its mark is set. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/rawsys.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
@@ -148,10 +149,8 @@ static void sock_free(struct sock *s)
 /* The count's top bit marks a sock on the free list, so that a late reader's put does not free it again. */
 #define FREE_BIT 0x80000000u
 
-void sock_put(struct sock *s)
+static void last_put(struct sock *s)
 {
-    if (atomic_fetch_sub(&s->refs, 1) != 1)
-        return;
     /* A call that ended after the close may have left it there. (Whoever finds it first holds it: then it is not free.) */
     drive_remove(s);
     int kept = atomic_load(&s->kept) >= 0 ? atomic_exchange(&s->kept, -1) : -1;
@@ -167,6 +166,16 @@ void sock_put(struct sock *s)
     uint32_t zero = 0;
     if (atomic_compare_exchange_strong(&s->refs, &zero, FREE_BIT))
         sock_free(s);
+}
+
+void sock_put(struct sock *s)
+{
+    if (SW_LIKELY(atomic_fetch_sub(&s->refs, 1) != 1))
+        return;
+    /* The program's call is over: where it was one of poll's or recv's, no close of ours may cancel it. */
+    struct cancel hold = cancel_never();
+    last_put(s);
+    cancel_restore(hold);
 }
 
 static struct sock *sock_alloc(void)
