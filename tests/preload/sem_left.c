@@ -312,6 +312,59 @@ static void cancel_disabled(int s)
     say(" %s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
 }
 
+/* The last descriptor is closed while a thread waits: when that is cancelled, nobody has the connection. */
+static void cancel_closed(int s)
+{
+    struct waiter w = { .what = WAIT_RECV, .s = s };
+    pthread_t t;
+    void *result;
+    must("thread", pthread_create(&t, NULL, wait_in, &w));
+    sleep_ms(40);
+    say(" close=%d", close(s));
+    pthread_cancel(t);
+    pthread_join(t, &result);
+    say(" %s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
+    far_say("far", far_do(FAR_RECV, 1));
+}
+
+/* A thread is cancelled in epoll_wait; all that it waited for can be closed. */
+static void cancel_closed_epoll(int s)
+{
+    struct waiter w = { .what = WAIT_EPOLL, .s = s, .ep = epoll_create1(0) };
+    struct epoll_event ev = { .events = EPOLLIN };
+    epoll_ctl(w.ep, EPOLL_CTL_ADD, s, &ev);
+    cancelled("epoll", &w, 40);
+    say(" close=%d,%d", close(w.ep), close(s));
+    far_say("far", far_do(FAR_RECV, 1));
+}
+
+static void *sends_own(void *arg)
+{
+    uint8_t own[1 << 19];
+    memset(own, 'x', sizeof(own));
+    while (send(*(int *)arg, own, sizeof(own), 0) > 0)
+        continue;
+    return NULL;
+}
+
+/* What a cancelled thread was sending lay in its own memory, which others write on: none of this goes out. */
+static void cancel_own_memory(int s)
+{
+    pthread_t t;
+    void *result;
+    send_next(s, 10);
+    far_say("far", far_do(FAR_RECV, 10));
+    must("thread", pthread_create(&t, NULL, sends_own, &s));
+    sleep_ms(60);
+    pthread_cancel(t);
+    pthread_join(t, &result);
+    say(" %s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
+    far_begin(FAR_DRAIN, 'x', 0);
+    say_result("end", send(s, "end", 3, 0));
+    shutdown(s, SHUT_WR);
+    far_say("other", far_end());
+}
+
 const struct scenario sem_left[] = {
     { "jump_recv", jump_recv },
     { "jump_waitall", jump_waitall },
@@ -325,5 +378,8 @@ const struct scenario sem_left[] = {
     { "cancel_send", cancel_send },
     { "cancel_waits", cancel_waits },
     { "cancel_disabled", cancel_disabled },
+    { "cancel_closed", cancel_closed },
+    { "cancel_closed_epoll", cancel_closed_epoll },
+    { "cancel_own_memory", cancel_own_memory },
     { 0 },
 };
