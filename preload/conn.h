@@ -126,6 +126,7 @@ struct conn_place {
     int arena_fd;
     uintptr_t block;
     unsigned slot;
+    int maker; /* of the child that takes it up; 0: an exec */
 };
 bool conn_place(const struct conn *c, struct conn_place *at) SW_MUST;
 /* There: the connection, held by this process from now on, or NULL: it cannot be mapped here, or is over. */

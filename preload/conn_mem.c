@@ -137,6 +137,7 @@ bool conn_place(const struct conn *c, struct conn_place *at)
     if (at->arena_fd < 0 || arena_fd(c->mem) != at->arena_fd || arena_fd(c->pre) != at->arena_fd)
         return false;
     bool found = false;
+    at->maker = 0;
     pthread_mutex_lock(&lock);
     for (unsigned b = 0; b < blocks_n && !found; b++) {
         found = c >= blocks[b].conns && c < blocks[b].conns + BLOCK_SLOTS;
@@ -168,7 +169,7 @@ struct conn *conn_take_up(const struct conn_place *at)
     if (c == NULL)
         return NULL;
     c += at->slot;
-    if (!holders_take_up(&c->holders))
+    if (!holders_take_up(&c->holders, at->maker))
         return NULL;
     bool big = c->pre_cap == CONN_PRE_BIG_LEN;
     if (arena_attach(at->arena_fd, c->mem, CONN_MEM_LEN) == 0) {

@@ -5,6 +5,7 @@
 #define SW_PRELOAD_EXEC_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "core/base/must.h"
@@ -34,6 +35,7 @@ void exec_save_env(void);
 
 /* What is handed on by one exec or posix_spawn. */
 struct inherit {
+    int32_t maker;     /* of that child, among the connections' holders */
     bool spawn;        /* for a child that is made by posix_spawn, or by vfork and exec */
     char *text;        /* "SOCKWARP_INHERIT=..."; NULL: nothing */
     int fd[8];         /* arenas' descriptors that stay open across exec */

@@ -146,11 +146,11 @@ void holders_exec(struct holders *h)
     change(h, proc.pid, proc.pid | HOLDER_EXEC);
 }
 
-bool holders_take_up(struct holders *h)
+bool holders_take_up(struct holders *h, int32_t maker)
 {
     if (atomic_load(&h->pid_ns) != 0)
         note_pid_ns(h);
-    if (has(h, proc.pid) || change(h, proc.pid | HOLDER_EXEC, proc.pid) || change(h, -getppid(), proc.pid))
+    if (has(h, proc.pid) || change(h, proc.pid | HOLDER_EXEC, proc.pid) || (maker != 0 && change(h, -maker, proc.pid)))
         return true;
     uint32_t n = atomic_load(&h->n);
     do {

@@ -38,7 +38,7 @@ bool holders_all_dead(struct holders *h);
 
 /*
  * Before a child is made; when it was not; in the parent after it was; in the child. maker: who makes it: HOLDERS_FORK + the
- * thread, since several may fork at a time, or for posix_spawn the process.
+ * thread, since several may fork, or spawn, at a time: then parent and child may both find an entry, and it has to be the same.
  */
 #define HOLDERS_FORK (1 << 28) /* beyond any process number */
 void holders_expect_child(struct holders *h, int32_t maker);
@@ -49,9 +49,9 @@ void holders_am_child(struct holders *h, int32_t maker);
 /* This process goes on as another program, which may or may not take it up. */
 void holders_exec(struct holders *h);
 /*
- * This program takes up what its former image, or its parent, handed on; or the exec has failed. False: nobody holds it
- * any more.
+ * This program takes up what its former image, or its parent, handed on; or the exec has failed. maker: of the child that this
+ * is, 0: of none. False: nobody holds it any more.
  */
-bool holders_take_up(struct holders *h) SW_MUST;
+bool holders_take_up(struct holders *h, int32_t maker) SW_MUST;
 
 #endif

@@ -6,7 +6,7 @@
  * by then. What was not decided yet needs no telling: octets that nobody has read are still in the kernel, and the next
  * program looks at them as if it had accepted the connection.
  *
- *   SOCKWARP_INHERIT=inode:arena's descriptor:block's address:slot[;...]
+ *   SOCKWARP_INHERIT=inode:arena's descriptor:block's address:slot:shared:maker[;...]
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +22,7 @@
 #include <linux/sockios.h>
 #include <unistd.h>
 
+#include "core/base/rawsys.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/arena.h"
@@ -32,7 +33,7 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 
-#define ENTRY_LEN 80u   /* the longest entry of the text */
+#define ENTRY_LEN 96u   /* the longest entry of the text */
 #define ENTRIES_MAX 1000u /* an environment variable may have 128 KiB */
 
 /* ---- handing on ---- */
@@ -135,11 +136,11 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
     int fd = arena_for_next(in, at.arena_fd, seen);
     if (fd < 0)
         return false;
-    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u", in->n > 0 ? ";" : "",
-                               (uintmax_t)ino, fd, at.block, at.slot, !in->spawn && holders_alone(&c->holders) ? 0u : 1u);
+    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", in->n > 0 ? ";" : "",
+                               (uintmax_t)ino, fd, at.block, at.slot, !in->spawn && holders_alone(&c->holders) ? 0u : 1u, (int)in->maker);
     in->handed[in->n++] = c;
     if (in->spawn)
-        holders_expect_child(&c->holders, proc.pid);
+        holders_expect_child(&c->holders, in->maker);
     if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
         exec_stop_job(c);
     return true;
@@ -220,6 +221,7 @@ void inherit_begin(struct inherit *in, bool can)
     in->text = NULL;
     in->handed = NULL;
     in->n = in->fd_n = 0;
+    in->maker = in->spawn ? HOLDERS_FORK + (int32_t)rawsys_gettid() : 0;
     if (proc_is_borrowed())
         sock_each(find_std, &w);
     sock_each(leave_one, &w);
@@ -273,9 +275,9 @@ void inherit_spawned(struct inherit *in, pid_t child)
 {
     for (unsigned i = 0; i < in->n; i++) {
         if (child > 0)
-            holders_have_child(&in->handed[i]->holders, proc.pid, child);
+            holders_have_child(&in->handed[i]->holders, in->maker, child);
         else
-            holders_no_child(&in->handed[i]->holders, proc.pid);
+            holders_no_child(&in->handed[i]->holders, in->maker);
     }
     give_back(in);
 }
@@ -286,7 +288,7 @@ static void come_back(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
-    if (!holders_take_up(&c->holders)) /* those who shared it have ended meanwhile */
+    if (!holders_take_up(&c->holders, 0)) /* those who shared it have ended meanwhile */
         trace_error("fd %d: lost by an exec that failed", fd);
     if (conn_undecided(c))
         atomic_store(&c->recorded, false);
@@ -321,7 +323,8 @@ static unsigned parse(const char *text, struct given **out)
         uintmax_t ino;
         struct given g = { .fd = -1 };
         int used = 0;
-        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u%n", &ino, &g.at.arena_fd, &g.at.block, &g.at.slot, &g.shared, &used) != 5 ||
+        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u:%d%n", &ino, &g.at.arena_fd, &g.at.block, &g.at.slot, &g.shared, &g.at.maker,
+                   &used) != 6 ||
             used == 0)
             break;
         if (n == cap) {
