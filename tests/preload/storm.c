@@ -2,10 +2,10 @@
  * Two processes, each with eight threads that do anything with the same twenty connections, and every octet is looked at.
  * Run by storm.test.
  *
- *   storm SECONDS SEED [signals] [cancel]
+ *   storm SECONDS SEED [signals] [cancel] [fork]
  *
  * signals: a handler that comes every few milliseconds sends and receives on connections of its own. cancel: threads are
- * cancelled in their calls and replaced. Prints what was done; exits 1 with what was wrong.
+ * cancelled in their calls and replaced. fork: children do nothing, or one call. Prints what was done; exits 1 with what was wrong.
  */
 #include "tests/preload/storm.h"
 
