@@ -788,6 +788,8 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
     bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
     if (still)
         *result = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    if (still && *result == 0 && how != SHUT_RD && c->responder && rx == 0)
+        negotiate_mute(&c->neg);
     if (tx == 0)
         turn_give(&c->tx);
     if (rx == 0)

@@ -146,7 +146,8 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
 
 static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
 {
-    put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
+    if (!n->mute)
+        put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
     move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
 
@@ -195,6 +196,8 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
     memcpy(n->cfg.nonce, h.nonce, sizeof(n->cfg.nonce));
     if (n->reason != REASON_NONE) /* negotiate_decline */
         decline(n, &h, n->reason);
+    else if (n->mute)
+        decline(n, &h, REASON_CLOSED);
     else if ((h.arg & n->cfg.transports & HELLO_TRANSPORT_IWARP) == 0)
         decline(n, &h, REASON_TRANSPORT);
     else {
@@ -457,6 +460,11 @@ void negotiate_decline(struct negotiate *n, unsigned reason)
 {
     if (n->state == NEGOTIATE_PEEK)
         n->reason = (uint8_t)reason;
+}
+
+void negotiate_mute(struct negotiate *n)
+{
+    n->mute = true;
 }
 
 size_t negotiate_out(const struct negotiate *n, const uint8_t **p)

@@ -87,6 +87,7 @@ struct negotiate {
     size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
     bool answered;           /* initiator: octets came that are no answer */
     uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
+    bool mute;               /* responder: its direction has ended, no Hello can be answered */
     /*
      * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is
      * lost by waiting on; but connect() need not.
@@ -131,6 +132,12 @@ static inline bool negotiate_peer_known(const struct negotiate *n)
 {
     return n->state == NEGOTIATE_MPA && (n->cfg.responder || !n->cfg.immediate);
 }
+
+/*
+ * Responder in PEEK: its program has ended its direction of the stream. A Hello that comes is taken away, and the connection
+ * is plain; its initiator sees the end before any answer.
+ */
+void negotiate_mute(struct negotiate *n);
 
 /*
  * What to send now, and that n octets of it went. Frames are to go out in one send() where

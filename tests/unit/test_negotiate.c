@@ -1130,6 +1130,20 @@ Test(negotiate, a_withdrawal_before_accept_leaves_each_program_its_octets)
     }
 }
 
+Test(negotiate, a_hello_that_cannot_be_answered_is_taken_away_and_what_follows_is_the_program_s)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        rng = 17 + c;
+        up_to_withdrawal();
+        negotiate_mute(&b.n);
+        speak_plainly("request");
+        run(cuts[c]);
+        EXPECT(b, NEGOTIATE_PLAIN, REASON_CLOSED);
+        cr_expect_eq(a.wire.n, 0, "nothing is said");
+        expect_programs("", "request");
+    }
+}
+
 Test(negotiate, a_withdrawal_that_crosses_the_answer_is_understood)
 {
     for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
