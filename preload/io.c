@@ -297,7 +297,7 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     r = result(r);
     if (r == CONN_ASK_KERNEL) {
         unsigned kept = by_kernel(&s, &fd);
-        r = REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+        r = io_drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
         cancel_kept(kept);
     }
     if (s != NULL)
@@ -367,7 +367,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     ssize_t r = result(in_msg(s, fd, msg, flags));
     if (r == CONN_ASK_KERNEL) {
         unsigned kept = by_kernel(&s, &fd);
-        r = REAL(recvmsg)(fd, msg, flags);
+        r = io_drive_before(fd, flags) < 0 ? -1 : REAL(recvmsg)(fd, msg, flags);
         cancel_kept(kept);
     }
     if (s != NULL)
@@ -405,8 +405,8 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
         r = in_msg(s, fd, &vec[got].msg_hdr, each);
         if (r == CONN_ASK_KERNEL) {
             unsigned kept = by_kernel_still(s);
-            int more = REAL(recvmmsg)(sock_fd_now(s, fd), vec + got, n - got,
-                                      flags | (each & MSG_DONTWAIT), timeout);
+            int now = sock_fd_now(s, fd), each_now = flags | (each & MSG_DONTWAIT);
+            int more = io_drive_before(now, each_now) < 0 ? -1 : REAL(recvmmsg)(now, vec + got, n - got, each_now, timeout);
             cancel_kept(kept);
             return more > 0 ? (ssize_t)got + more : got > 0 ? (ssize_t)got : -errno;
         }
