@@ -240,7 +240,15 @@ int arena_attach(int fd, void *p, size_t len)
     return r;
 }
 
-void arena_after_fork(void)
+void arena_before_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    pthread_mutex_lock(&lock);
+}
+
+void arena_after_fork(bool child)
+{
+    if (child)
+        pthread_mutex_init(&lock, NULL);
+    else
+        pthread_mutex_unlock(&lock);
 }

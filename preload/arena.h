@@ -35,6 +35,8 @@ int arena_attach(int fd, void *p, size_t len) SW_MUST;
 /* Another program's arena, from which something will be mapped: our own, if there is none yet, keeps out of its range. */
 void arena_learn(int fd);
 
-void arena_after_fork(void);
+/* The arenas stand still while the process is copied; in the parent, and in the child, afterwards. */
+void arena_before_fork(void);
+void arena_after_fork(bool child);
 
 #endif

@@ -131,8 +131,9 @@ struct conn_place {
 bool conn_place(const struct conn *c, struct conn_place *at) SW_MUST;
 /* There: the connection, held by this process from now on, or NULL: it cannot be mapped here, or is over. */
 struct conn *conn_take_up(const struct conn_place *at);
-/* In the child of a fork. */
-void conn_mem_after_fork(void);
+/* Their memory stands still while the process is copied; in the parent, and in the child, afterwards. */
+void conn_mem_before_fork(void);
+void conn_mem_after_fork(bool child);
 
 /* ---- conn.c ---- */
 

@@ -181,7 +181,17 @@ struct conn *conn_take_up(const struct conn_place *at)
     return NULL;
 }
 
-void conn_mem_after_fork(void)
+void conn_mem_before_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    pthread_mutex_lock(&lock);
+    arena_before_fork();
+}
+
+void conn_mem_after_fork(bool child)
+{
+    arena_after_fork(child);
+    if (child)
+        pthread_mutex_init(&lock, NULL);
+    else
+        pthread_mutex_unlock(&lock);
 }

@@ -55,8 +55,11 @@ bool epoll_awaits(struct sock *s);
 bool epoll_tracks(int fd);
 /* One above the highest tracked epoll descriptor ever. */
 int epoll_fd_limit(void);
-/* In the child of a fork. */
-void epoll_after_fork(void);
+/* The sets stand still while the process is copied; in the parent, and in the child, afterwards. */
+void epoll_before_fork(void);
+void epoll_after_fork(bool child);
+/* In the child: between sock_count_begin and sock_count_end. */
+void epoll_count(void);
 /* An epoll descriptor is closed or duplicated. */
 void epoll_closed(int epfd);
 void epoll_duped(int epfd, int epfd2);

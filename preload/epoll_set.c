@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "preload/conn.h"
 #include "preload/epoll.h"
@@ -650,17 +651,94 @@ void epset_shared_look(struct epset *set)
     pthread_mutex_unlock(&set->lock);
 }
 
-/* The child has a copy of everything; threads that are not in it may have held the locks. */
-void epoll_after_fork(void)
+#define FORK_WAIT_NS 1000000000 /* the lock's holder may be what a signal handler has interrupted, which now forks */
+
+static bool lock_for_fork(pthread_mutex_t *m)
 {
-    pthread_mutex_init(&sets_lock, NULL);
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += FORK_WAIT_NS / 1000000000;
+    return pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &end) == 0;
+}
+
+static bool fork_locked; /* sets_lock is held for a fork; its */
+
+/* Each set once: by the descriptor that stands for it. */
+static struct epset *set_at(int fd)
+{
+    struct epset *set = epset_get(fd);
+    return set != NULL && atomic_load(&set->epfd) == fd ? set : NULL;
+}
+
+void epoll_before_fork(void)
+{
+    if (atomic_load(&sets_n) == 0)
+        return;
+    bool locked = lock_for_fork(&sets_lock);
+    for (int fd = 0; locked && fd < atomic_load(&fd_limit); fd++) {
+        struct epset *set = set_at(fd);
+        if (set != NULL)
+            set->fork_locked = lock_for_fork(&set->lock);
+    }
+    fork_locked = locked;
+}
+
+void epoll_after_fork(bool child)
+{
+    for (int fd = 0; (child || fork_locked) && fd < atomic_load(&fd_limit); fd++) {
+        struct epset *set = set_at(fd);
+        if (set == NULL)
+            continue;
+        if (child) {
+            pthread_mutex_init(&set->lock, NULL);
+            pthread_mutex_init(&set->ready_lock, NULL);
+            atomic_store(&set->waiters, 0);
+        } else if (set->fork_locked) {
+            set->fork_locked = false;
+            pthread_mutex_unlock(&set->lock);
+        }
+    }
+    if (child) {
+        pthread_mutex_init(&sets_lock, NULL);
+    } else if (fork_locked) {
+        fork_locked = false;
+        pthread_mutex_unlock(&sets_lock);
+    }
+}
+
+/* The registrations are whole, all that leads to them is made anew. */
+static void count_watches(struct epset *set)
+{
+    set->ready_first = NULL;
+    set->ready_end = &set->ready_first;
+    atomic_store(&set->ready_n, 0);
+    for (int c = 0; c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older) {
+                bool queued = w->queued;
+                w->queued = false;
+                if (w->sock != NULL && !sock_counted(w->sock))
+                    w->sock = NULL;
+                if (w->sock != NULL) {
+                    w->next = w->sock->watches;
+                    w->sock->watches = w;
+                }
+                if (queued)
+                    watch_queue(w);
+            }
+}
+
+void epoll_count(void)
+{
     int limit = atomic_load(&fd_limit);
     for (int fd = 0; fd < limit; fd++) {
         struct epset *set = epset_get(fd);
-        if (set == NULL)
-            continue;
-        pthread_mutex_init(&set->lock, NULL);
-        pthread_mutex_init(&set->ready_lock, NULL);
-        atomic_store(&set->waiters, 0);
+        if (set != NULL)
+            atomic_store(&set->refs, 0);
+    }
+    for (int fd = 0; fd < limit; fd++) {
+        struct epset *set = epset_get(fd);
+        if (set != NULL && atomic_fetch_add(&set->refs, 1) == 0)
+            count_watches(set);
     }
 }

@@ -63,6 +63,7 @@ struct epset {
         kick_fd; /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
     _Atomic bool
         nested; /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
+    bool fork_locked;     /* lock is held for a fork; sets_lock */
     uint64_t shared_seen; /* the count of epoll_set_shared that was looked at; lock */
     struct epset *next_free;
 };

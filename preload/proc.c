@@ -24,6 +24,7 @@
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
 #include "preload/arena.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/drive.h"
@@ -168,9 +169,14 @@ static void name_program(void)
     snprintf(proc.program, sizeof(proc.program), "%s", program_invocation_short_name);
 }
 
+static __thread bool one_of_many; /* other threads run while this one forks */
+
 static void before_fork(void)
 {
+    one_of_many = !__libc_single_threaded;
     exec_before_fork();
+    epoll_before_fork();
+    conn_mem_before_fork();
     drive_before_fork();
     sock_before_fork();
     exec_count_child();
@@ -180,6 +186,14 @@ static void after_fork_parent(void)
 {
     sock_after_fork(false);
     drive_after_fork();
+    conn_mem_after_fork(false);
+    epoll_after_fork(false);
+}
+
+/* A signal handler that has interrupted one of our calls may fork: the references of that call are its own. */
+static bool in_our_call(void)
+{
+    return cancel_program != -1;
 }
 
 static void after_fork_child(void)
@@ -191,16 +205,20 @@ static void after_fork_child(void)
     stdio_after_fork();
     sock_after_fork(true);
     drive_after_fork();
+    conn_mem_after_fork(true);
+    epoll_after_fork(true);
     ready_after_fork();
-    epoll_after_fork();
-    arena_after_fork();
-    conn_mem_after_fork();
     conn_tx_after_fork();
     connect_after_fork();
     pthread_mutex_init(&transport_lock, NULL);
     const struct transport_ops *t = transport_if_any();
     if (t != NULL)
         t->after_fork();
+    if (!one_of_many || in_our_call())
+        return;
+    sock_count_begin();
+    epoll_count();
+    sock_count_end();
 }
 
 static void init_once(void)

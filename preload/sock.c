@@ -59,6 +59,8 @@ static _Atomic int fd_limit;
 /* Protects: chunk creation, entry changes, the free list. Never held while calling out of this file. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sock *free_list;
+static struct sock *blocks; /* of BLOCK_SOCKS each */
+#define BLOCK_SOCKS 64u
 
 static fd_slot *slot_of(int fd)
 {
@@ -185,7 +187,7 @@ static struct sock *sock_alloc(void)
         free_list = s->next_free;
         return s;
     }
-    size_t n = 64;
+    size_t n = BLOCK_SOCKS;
     struct sock *block = mmap(NULL, n * sizeof(*block), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED)
@@ -198,6 +200,8 @@ static struct sock *sock_alloc(void)
             free_list = &block[i];
         }
     }
+    block[0].next_block = blocks;
+    blocks = block;
     return &block[0];
 }
 
@@ -517,4 +521,58 @@ void sock_after_fork(bool child)
         else if (s != NULL)
             pthread_mutex_init(&s->watch_lock, NULL); /* nor is one that may have held it */
     }
+}
+
+void sock_count_begin(void)
+{
+    for (struct sock *block = blocks; block != NULL; block = block->next_block)
+        for (unsigned i = 0; i < BLOCK_SOCKS; i++) {
+            struct sock *s = &block[i];
+            atomic_store(&s->refs, 0);
+            atomic_store(&s->names, 0);
+            atomic_store(&s->waiters, 0);
+            for (int t = 0; t < SOCK_SLEEPERS; t++)
+                atomic_store(&s->sleepers[t], 0);
+            s->watches = NULL;
+            s->pollers = NULL;
+            pthread_mutex_init(&s->watch_lock, NULL);
+        }
+    int limit = atomic_load(&fd_limit);
+    for (int fd = 0; fd < limit; fd++) {
+        fd_slot *slot = slot_of(fd);
+        struct sock *s = slot ? atomic_load(slot) : NULL;
+        if (slot == NULL)
+            fd |= CHUNK - 1;
+        if (s == NULL)
+            continue;
+        atomic_fetch_add(&s->refs, 1);
+        atomic_fetch_add(&s->names, 1);
+    }
+}
+
+bool sock_counted(struct sock *s)
+{
+    if (atomic_load(&s->names) == 0)
+        return false;
+    atomic_fetch_add(&s->refs, 1);
+    return true;
+}
+
+/* What another thread was closing, or giving back, is not open here. (Nor was its connection counted as held by the child.) */
+void sock_count_end(void)
+{
+    free_list = NULL;
+    for (struct sock *block = blocks; block != NULL; block = block->next_block)
+        for (unsigned i = 0; i < BLOCK_SOCKS; i++) {
+            struct sock *s = &block[i];
+            if (atomic_load(&s->names) > 0)
+                continue;
+            drive_remove(s);
+            atomic_store(&s->active, false);
+            atomic_store(&s->kept, -1);
+            s->conn = NULL;
+            atomic_store(&s->refs, FREE_BIT);
+            s->next_free = free_list;
+            free_list = s;
+        }
 }

@@ -54,6 +54,7 @@ struct sock {
     _Atomic uint32_t waiters;   /* pollers, and threads in epoll_wait on a set that holds it */
 
     struct sock *next_free;
+    struct sock *next_block;    /* of a block's first: the block made before; sock.c's lock */
     bool child_counted;         /* fork.c: its conn counts the child of the last fork */
     bool neg_inherited;         /* drive.c: it was on the list when this process was forked */
     uint32_t neg_held;          /* drive.c: threads whose wait has its descriptor among others' */
@@ -119,5 +120,15 @@ int sock_fd_limit(void);
 /* Locks of this file around fork (lock order: HACKING.md). */
 void sock_before_fork(void);
 void sock_after_fork(bool child);
+
+/*
+ * In the child of a process with several threads, once all locks are free. fork does not copy memory at one moment: what
+ * other threads were changing without a lock is in the child as it was at different times, and their references are
+ * nobody's. So all is counted again, from the tables that were locked: sock_count_begin, sock_counted for each reference
+ * from elsewhere (false: the sock is not open here, and takes none), sock_count_end.
+ */
+void sock_count_begin(void);
+bool sock_counted(struct sock *s) SW_MUST;
+void sock_count_end(void);
 
 #endif
