@@ -59,10 +59,12 @@ int close(int fd)
 {
     if (!proc_on())
         return REAL(close)(fd);
-    if (SW_UNLIKELY(hidden_is(fd)) || sock_is_leaving(fd)) {
+    if (SW_UNLIKELY(hidden_is(fd))) {
         errno = EBADF; /* as far as the program knows, it is not open */
         return -1;
     }
+    if (sock_is_leaving(fd))
+        return -1;
     struct sock *s = fdops_leaves(fd, false);
     int r = REAL(close)(fd);
     fdops_left(fd, s);
@@ -159,10 +161,7 @@ static int duped(int fd, struct sock *s, int fd2)
 static bool to_dup(int fd, struct sock **s)
 {
     *s = proc_on() ? sock_get(fd) : NULL;
-    if (*s != NULL || !sock_is_leaving(fd))
-        return true;
-    errno = EBADF;
-    return false;
+    return *s != NULL || !sock_is_leaving(fd);
 }
 
 int dup(int fd)

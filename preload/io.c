@@ -116,15 +116,6 @@ int io_drive_before(int fd, int flags)
     return r == 0 || r == -EINTR ? -1 : 0;
 }
 
-/* Another thread is closing fd: the number is no good, and the kernel's socket, which is open still, not for the program. */
-static bool leaving(int fd)
-{
-    if (SW_LIKELY(!sock_is_leaving(fd)))
-        return false;
-    errno = EBADF;
-    return true;
-}
-
 /* The kernel does the call on s; a thread that is cancelled in it gives the reference back at its end. For cancel_kept. */
 static unsigned by_kernel_still(struct sock *s)
 {
@@ -153,7 +144,7 @@ static unsigned by_kernel(struct sock **s, int *fd)
     do {                                                            \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
-            return leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : call; \
+            return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : call; \
         ssize_t r_ = result(in_iov(s_, fd, iov, n, flags));         \
         if (r_ == CONN_ASK_KERNEL) {                                \
             unsigned kept_ = by_kernel(&s_, &fd);                   \
@@ -209,7 +200,7 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
     do {                                                            \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
-            return leaving(fd) ? -1                                 \
+            return sock_is_leaving(fd) ? -1                         \
                    : io_ring_would_cut(fd, flags)                   \
                        ? out_in_pieces(fd, iov, n, flags) : call;   \
         ssize_t r_ = result(out_iov(s_, fd, iov, n, flags));        \
@@ -290,7 +281,8 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     struct iovec v = one(buf, cut(len));
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
-        return leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+        return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0
+                   ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     ssize_t r = in_iov(s, fd, &v, 1, flags);
     if (r >= 0 && from != NULL)
         r = no_address(r, from_len);
@@ -357,7 +349,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     if (s == NULL || msg == NULL) {
         if (s != NULL)
             sock_put(s);
-        else if (leaving(fd) || io_drive_before(fd, flags) < 0)
+        else if (sock_is_leaving(fd) || io_drive_before(fd, flags) < 0)
             return -1;
         ssize_t r = REAL(recvmsg)(fd, msg, flags);
         if (r >= 0 && msg->msg_controllen > 0 && proc_on())
@@ -429,7 +421,7 @@ int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec
 {
     struct sock *s = sock_get_active(fd);
     if (s == NULL) {
-        int r = leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+        int r = sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
         for (int i = 0; i < r && proc_on(); i++)
             passed(&vec[i].msg_hdr);
         return r;
@@ -568,7 +560,7 @@ static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
     struct sock *s = sock_get_active(fd);
-    if (s == NULL && leaving(fd))
+    if (s == NULL && sock_is_leaving(fd))
         return -1;
     if (s == NULL && passes_any(msg) && passing(msg) < 0) {
         errno = EOPNOTSUPP;
@@ -644,7 +636,7 @@ int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
-        return leaving(fd) ? -1 : send_messages(fd, vec, n, flags);
+        return sock_is_leaving(fd) ? -1 : send_messages(fd, vec, n, flags);
     ssize_t r = flags & MSG_COMPAT ? -EINVAL : out_msgs(s, fd, vec, n, flags);
     sock_put(s);
     return (int)result(r);

@@ -290,12 +290,10 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
         (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
-        if (s != NULL) {
+        if (s != NULL)
             sock_put(s);
-        } else if (sock_is_leaving(fd)) {
-            errno = EBADF;
+        else if (sock_is_leaving(fd))
             return -1;
-        }
         int conn = REAL(accept4)(fd, addr, len, flags);
         if (conn >= 0 && proc_on())
             sock_drop(conn);

@@ -175,10 +175,8 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 int shutdown(int fd, int how)
 {
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
-    if (s == NULL && sock_is_leaving(fd)) {
-        errno = EBADF;
+    if (s == NULL && sock_is_leaving(fd))
         return -1;
-    }
     if (s == NULL || !atomic_load(&s->active)) {
         int r = REAL(shutdown)(fd, how);
         if (s != NULL && s->kind == SOCK_LISTENER && r == 0 && how != SHUT_WR && !proc_is_borrowed()) {

@@ -5,6 +5,7 @@
 #ifndef SW_PRELOAD_SOCK_H
 #define SW_PRELOAD_SOCK_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -91,12 +92,16 @@ extern _Atomic unsigned sock_leaving_n;
 bool sock_look_leaving(int fd);
 
 /*
- * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: EBADF is the
- * answer. Waits for one that is being replaced.
+ * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: the number is no good,
+ * and the kernel's socket, which is open still, not for the program. True: errno is EBADF, the call's answer. Waits for one that
+ * is being replaced.
  */
 static inline bool sock_is_leaving(int fd)
 {
-    return SW_UNLIKELY(atomic_load_explicit(&sock_leaving_n, memory_order_acquire) > 0) && sock_look_leaving(fd);
+    if (SW_LIKELY(atomic_load_explicit(&sock_leaving_n, memory_order_acquire) == 0) || !sock_look_leaving(fd))
+        return false;
+    errno = EBADF;
+    return true;
 }
 
 /*
