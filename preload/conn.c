@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/reason.h"
@@ -213,8 +212,7 @@ int conn_go_full(struct sock *s, struct conn *c)
         atomic_store(&c->st.rx.urgent_inline, inlined != 0);
     inlined = 1;
     REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
-    struct stat sb;
-    c->ino = fstat(fd, &sb) == 0 ? sb.st_ino : 0;
+    c->ino = sock_ino(fd);
     segv_guard();
     atomic_store(&c->reason, REASON_UPGRADED);
     move(c, CONN_FULL);

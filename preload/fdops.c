@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "preload/cancel.h"
@@ -121,8 +120,7 @@ void closefrom(int lowfd)
 /* Does fd name the open file of s, which has a connection? */
 static bool names(int fd, const struct sock *s)
 {
-    struct stat st;
-    return s->conn == NULL || s->conn->ino == 0 || (fstat(fd, &st) == 0 && st.st_ino == s->conn->ino);
+    return s->conn == NULL || s->conn->ino == 0 || sock_ino(fd) == s->conn->ino;
 }
 
 /* fd2 is a new name for what fd, s before the call, named. False: another thread has closed that meanwhile. */

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <linux/sockios.h>
 #include <unistd.h>
 
@@ -64,12 +63,6 @@ static bool has_state(const struct conn *c)
 {
     enum conn_state st = conn_state(c);
     return st == CONN_FULL || (st == CONN_PLAIN && c->pre_len > c->pre_off);
-}
-
-static ino_t inode_of(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
 /* A startup that has begun comes to its end here: the answer to a Hello is a matter of one round trip. */
@@ -166,7 +159,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
     struct walk *w = arg;
     struct inherit *in = w->h->in;
     struct conn *c = s->conn;
-    ino_t ino = c != NULL ? inode_of(fd) : 0;
+    ino_t ino = c != NULL ? sock_ino(fd) : 0;
     if (ino == 0)
         return;
     if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && inherit_is_dup2ed(fd)))
@@ -185,7 +178,7 @@ static void find_std(int fd, struct sock *s, void *arg)
     struct walk *w = arg;
     uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_FULL && atomic_load(&s->fd) == fd ? s->conn->ino : 0;
     for (int std = 0; std <= 2 && ino != 0; std++)
-        if (inode_of(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
+        if (sock_ino(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
             trace_error("fd %d: the next program cannot take this accelerated connection over", std);
 }
 
@@ -248,7 +241,7 @@ bool inherit_is_ours(int fd)
               (s->kind == SOCK_LISTENER || (s->conn != NULL && (has_state(s->conn) || conn_undecided(s->conn))));
     if (s != NULL)
         sock_put(s);
-    struct search search = { .ino = is ? 0 : inode_of(fd) };
+    struct search search = { .ino = is ? 0 : sock_ino(fd) };
     if (search.ino != 0)
         sock_each(compare_ino, &search);
     return is || search.found;
@@ -454,7 +447,7 @@ struct same {
 static void find_same(int fd, struct sock *s, void *arg)
 {
     struct same *w = arg;
-    if (w->s == NULL && s->kind == SOCK_LISTENER && inode_of(fd) == w->ino) {
+    if (w->s == NULL && s->kind == SOCK_LISTENER && sock_ino(fd) == w->ino) {
         w->s = sock_get(fd);
     }
 }
@@ -464,7 +457,7 @@ void inherit_passed(int fd)
     int err = errno, domain, listens = 0;
     struct sockaddr_storage local;
     socklen_t len = sizeof(local);
-    struct same w = { .ino = inode_of(fd) };
+    struct same w = { .ino = sock_ino(fd) };
     sock_drop(fd);
     if (w.ino != 0 && is_tcp(fd, &domain, &listens) && listens &&
         REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0) {
@@ -481,7 +474,7 @@ void inherit_passed(int fd)
 
 static void take_up(struct taking *t, int fd)
 {
-    ino_t ino = inode_of(fd);
+    ino_t ino = sock_ino(fd);
     int domain, listens;
     socklen_t len;
     if (ino == 0 || !is_tcp(fd, &domain, &listens))

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
@@ -56,11 +55,10 @@ static ssize_t vector_len(const struct iovec *iov, size_t n)
  */
 static bool reused(struct sock *s, int fd)
 {
-    struct stat st;
     struct sock *now = sock_get(fd);
     if (now != NULL)
         sock_put(now);
-    if (now != s || (fstat(fd, &st) == 0 && st.st_ino == s->conn->ino))
+    if (now != s || (s->conn->ino != 0 && sock_ino(fd) == s->conn->ino))
         return false;
     trace_info("fd %d was closed behind our back", fd);
     atomic_store(&s->unseen, true);

@@ -97,16 +97,17 @@ struct sock *sock_get_active(int fd)
     return sock_get(fd);
 }
 
-static uint64_t ino_of(int fd)
+uint64_t sock_ino(int fd)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
 /* Is it one that nobody may use any more, and not the next that has the number? */
 static bool is_still(int fd, const struct sock *s)
 {
-    return (s->kind == SOCK_LISTENER || (s->conn != NULL && atomic_load(&s->active))) && ino_of(fd) == s->leaving_ino;
+    return (s->kind == SOCK_LISTENER || (s->conn != NULL && atomic_load(&s->active))) && s->leaving_ino != 0 &&
+           sock_ino(fd) == s->leaving_ino;
 }
 
 bool sock_look_leaving(int fd)
@@ -413,7 +414,7 @@ static struct sock *leave(int fd, bool closing, bool replaced)
         const struct conn *c = s->conn;
         s->leaving_ino = c != NULL ? c->ino : 0;
         if (s->leaving_ino == 0 && (s->kind == SOCK_LISTENER || atomic_load(&s->active)))
-            s->leaving_ino = ino_of(fd);
+            s->leaving_ino = sock_ino(fd);
         sock_put(s);
     }
     s = take_out(fd, closing, replaced, &last);

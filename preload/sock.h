@@ -87,6 +87,9 @@ void sock_drop(int fd);
 struct sock *sock_leave(int fd, bool replaced);
 void sock_left(int fd, struct sock *s);
 
+/* The kernel's name of the socket behind fd, 0: fd is none. Numbers are used again, this is not while the socket is open. */
+uint64_t sock_ino(int fd);
+
 /* So many closes are between the two. */
 extern _Atomic unsigned sock_leaving_n;
 bool sock_look_leaving(int fd);
