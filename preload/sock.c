@@ -31,9 +31,9 @@
 typedef _Atomic(struct sock *) fd_slot; /* an atomic pointer type needs a name to make arrays of */
 
 /* Beside the pointer, between sock_leave and sock_left. The slot has no reference then, the thread has one. */
-#define LEAVING 1u
-#define REPLACED 2u
-#define MARKS ((uintptr_t)(LEAVING | REPLACED))
+#define LEAVING ((uintptr_t)1)
+#define REPLACED ((uintptr_t)2)
+#define MARKS (LEAVING | REPLACED)
 
 _Atomic unsigned sock_leaving_n;
 static __thread int my_leaving = -1; /* the number that this thread is about to replace */
@@ -43,9 +43,9 @@ static inline bool is_marked(const struct sock *s)
     return ((uintptr_t)s & MARKS) != 0;
 }
 
-static struct sock *marked(struct sock *s, bool replaced)
+static struct sock *marked(struct sock *s, uintptr_t mark)
 {
-    return (struct sock *)((uintptr_t)s | (replaced ? REPLACED : LEAVING));
+    return (struct sock *)((uintptr_t)s | mark);
 }
 
 static struct sock *unmarked(struct sock *s)
@@ -376,8 +376,8 @@ static void let_out(struct sock *s, int fd)
     }
 }
 
-/* Takes fd out of the table; mark: what stands there instead. NULL: it was not in it. */
-static struct sock *take_out(int fd, bool closing, bool replaced, bool *last)
+/* Takes fd out of the table; mark: it stands there with that from now on, 0: nothing does. NULL: it was not in it. */
+static struct sock *take_out(int fd, uintptr_t mark, bool *last)
 {
     fd_slot *slot = slot_of(fd);
     struct sock *s = slot != NULL ? atomic_load(slot) : NULL;
@@ -387,29 +387,29 @@ static struct sock *take_out(int fd, bool closing, bool replaced, bool *last)
     s = atomic_load(slot);
     if (s != NULL && is_marked(s)) {
         /* Another thread's close frees the number, and this is the next that has it. (It keeps the reference.) */
-        if (!closing)
+        if (mark == 0)
             atomic_store(slot, NULL);
         s = NULL;
     }
     if (s != NULL) {
-        atomic_store(slot, closing ? marked(s, replaced) : NULL);
+        atomic_store(slot, mark != 0 ? marked(s, mark) : NULL);
         *last = --s->names == 0;
         /* (The last one stays known until its close has been seen to: to those who have a turn, and are waited for.) */
-        if (atomic_load(&s->fd) == fd && !(*last && closing))
+        if (atomic_load(&s->fd) == fd && !(*last && mark != 0))
             atomic_store(&s->fd, *last ? -1 : other_fd(s));
     }
     pthread_mutex_unlock(&lock);
     return s;
 }
 
-static struct sock *leave(int fd, bool closing, bool replaced)
+static struct sock *leave(int fd, uintptr_t mark)
 {
     bool last = false;
-    if (closing)
+    if (mark != 0)
         atomic_fetch_add(&sock_leaving_n, 1);
-    if (replaced)
+    if (mark == REPLACED)
         my_leaving = fd;
-    struct sock *s = closing ? sock_get(fd) : NULL;
+    struct sock *s = mark != 0 ? sock_get(fd) : NULL;
     if (s != NULL) {
         const struct conn *c = s->conn;
         s->leaving_ino = c != NULL ? c->ino : 0;
@@ -417,8 +417,8 @@ static struct sock *leave(int fd, bool closing, bool replaced)
             s->leaving_ino = sock_ino(fd);
         sock_put(s);
     }
-    s = take_out(fd, closing, replaced, &last);
-    if (s == NULL && closing)
+    s = take_out(fd, mark, &last);
+    if (s == NULL && mark != 0)
         atomic_fetch_sub(&sock_leaving_n, 1);
     if (s == NULL)
         return NULL;
@@ -426,10 +426,10 @@ static struct sock *leave(int fd, bool closing, bool replaced)
     if (last) {
         drive_leave(s);
         local_names_close(s);
-        if (closing && keep(s, fd))
+        if (mark != 0 && keep(s, fd))
             ; /* sock_put sees to the rest */
         else if (s->conn != NULL)
-            conn_last_close(s, closing ? fd : -1);
+            conn_last_close(s, mark != 0 ? fd : -1);
         else
             atomic_store(&s->fd, -1);
     }
@@ -439,23 +439,23 @@ static struct sock *leave(int fd, bool closing, bool replaced)
 
 void sock_drop(int fd)
 {
-    struct sock *s = leave(fd, false, false);
+    struct sock *s = leave(fd, 0);
     if (s != NULL)
         sock_put(s);
 }
 
 struct sock *sock_leave(int fd, bool replaced)
 {
-    return leave(fd, true, replaced);
+    return leave(fd, replaced ? REPLACED : LEAVING);
 }
 
 void sock_left(int fd, struct sock *s)
 {
     fd_slot *slot = slot_of(fd);
-    struct sock *closed = marked(s, false), *replaced = marked(s, true);
-    /* (If neither stands there, the number has been given out again.) */
-    if (!atomic_compare_exchange_strong(slot, &closed, NULL))
-        atomic_compare_exchange_strong(slot, &replaced, NULL);
+    struct sock *there = atomic_load(slot);
+    /* (If it does not stand there, the number has been given out again.) */
+    if (is_marked(there) && unmarked(there) == s)
+        atomic_compare_exchange_strong(slot, &there, NULL);
     my_leaving = -1;
     atomic_fetch_sub(&sock_leaving_n, 1);
     sock_put(s);
