@@ -407,6 +407,7 @@ static struct sock *leave(int fd, uintptr_t mark)
     bool last = false;
     if (mark != 0)
         atomic_fetch_add(&sock_leaving_n, 1);
+    int before = my_leaving;
     if (mark == REPLACED)
         my_leaving = fd;
     struct sock *s = mark != 0 ? sock_get(fd) : NULL;
@@ -418,10 +419,12 @@ static struct sock *leave(int fd, uintptr_t mark)
         sock_put(s);
     }
     s = take_out(fd, mark, &last);
-    if (s == NULL && mark != 0)
-        atomic_fetch_sub(&sock_leaving_n, 1);
-    if (s == NULL)
+    if (s == NULL) { /* another thread was quicker */
+        my_leaving = before;
+        if (mark != 0)
+            atomic_fetch_sub(&sock_leaving_n, 1);
         return NULL;
+    }
     epoll_forget_fd(s, fd, last);
     if (last) {
         drive_leave(s);
