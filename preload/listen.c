@@ -216,10 +216,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     /* A program that saw the listener readable must not be kept waiting for the next one. */
     if (abandoned(c, fd) && another_waits(listener, listener_fd)) {
         atomic_store(&c->recorded, true); /* the program never had it */
-        struct sock *left = sock_leave(fd, false);
-        REAL(close)(fd);
-        if (left != NULL)
-            sock_left(fd, left);
+        close(fd);
         sock_put(s);
         return false;
     }
