@@ -261,33 +261,40 @@ int conn_tx_flush(struct conn *c, int fd)
     return flush(NULL, c, fd);
 }
 
-static bool start_job(struct conn *c)
-{
-    const struct transport_ops *t = transport_now();
-    proc_making_ring = true;
-    int r = t->send_start(&c->job);
-    proc_making_ring = false;
-    return r == 0;
-}
-
-void conn_tx_later(struct conn *c, int fd)
+/*
+ * Gives what is queued to the transport, as one piece where that can be made of it. False: nothing is queued, it cannot, or it
+ * has something already: a ring, perhaps another process', sends from the very memory.
+ */
+static bool start_job(struct conn *c, int fd, enum transport_then then)
 {
     const struct iovec *iov;
-    size_t len;
-    size_t n = iwarp_out(&c->ep, &iov, &len);
+    size_t len, n = c->job_runs ? 0 : iwarp_out(&c->ep, &iov, &len);
     if (n > 1) {
         iwarp_out_join(&c->ep);
         n = iwarp_out(&c->ep, &iov, &len);
     }
-    /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
-    if (n == 0 || c->job_runs || atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx_urgent)
-        return; /* (An urgent octet needs a call of its own: whoever waits next makes it.) */
+    if (n == 0)
+        return false;
     c->job.fd = fd;
-    c->job.then = c->fin_owed && (c->st.llp || c->st.tx.fin) ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING;
+    c->job.then = then;
     c->job.iov = (struct iovec *)(uintptr_t)iov;
     c->job.iov_n = (uint32_t)n;
     c->job_len = len;
-    c->job_runs = start_job(c);
+    const struct transport_ops *t = transport_now();
+    proc_making_ring = true;
+    c->job_runs = t->send_start(&c->job) == 0;
+    proc_making_ring = false;
+    return c->job_runs;
+}
+
+void conn_tx_later(struct conn *c, int fd)
+{
+    /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
+    if (atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx_urgent)
+        return; /* (An urgent octet needs a call of its own: whoever waits next makes it.) */
+    bool end = c->fin_owed && (c->st.llp || c->st.tx.fin);
+    bool sent = start_job(c, fd, end ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING);
+    (void)sent; /* else whoever waits next does */
 }
 
 int conn_tx_push(struct conn *c, int fd)
@@ -323,29 +330,16 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     if (!holders_alone(&c->holders))
         return; /* another process has it still, and the tail with it */
     int own = sandbox_on() ? -1 : hidden_dup(fd);
-    const struct iovec *iov;
-    size_t len;
-    size_t n = iwarp_out(&c->ep, &iov, &len);
-    if (n > 1) {
-        iwarp_out_join(&c->ep);
-        n = iwarp_out(&c->ep, &iov, &len);
-    }
-    if (own >= 0 && n > 0) {
+    if (own >= 0) {
         /*
          * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send: the
          * program's time-out would end it, and the close would follow.
          */
         const struct timeval never = { 0 };
         REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
-        c->job.fd = own;
-        c->job.then = TRANSPORT_THEN_CLOSE;
-        c->job.iov = (struct iovec *)(uintptr_t)iov;
-        c->job.iov_n = (uint32_t)n;
-        c->job_len = len;
         pthread_mutex_lock(&finishing_lock);
         bool room = finishing_n < FINISHING_MAX;
-        if (room && start_job(c)) {
-            c->job_runs = true;
+        if (room && start_job(c, own, TRANSPORT_THEN_CLOSE)) {
             atomic_fetch_add(&s->refs, 1);
             finishing[finishing_n++] = s;
             own = -1;
