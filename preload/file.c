@@ -294,23 +294,48 @@ static ssize_t result(ssize_t r)
 
 #define WITH_ROOM_LEN 1024u /* where poll says there is room, so much there is */
 
-/* One that the kernel does. */
-static ssize_t plain_sendfile(int out, int in, off64_t *off, size_t len)
+/* A call that the kernel does. */
+struct plain {
+    ssize_t (*call)(const struct plain *p, size_t len, bool first); /* len octets of it; as the real call */
+    int in, out;
+    off64_t *off;
+    unsigned flags;
+};
+
+/* By waiting in poll and pieces that have room: see io_ring_would_cut. */
+static ssize_t in_pieces(const struct plain *p, size_t len)
 {
-    if (len == 0 || SW_LIKELY(!io_ring_would_cut(out, 0)))
-        return REAL(sendfile64)(out, in, off, len);
-    uint64_t deadline = drive_call_deadline(out, SO_SNDTIMEO);
+    uint64_t deadline = drive_call_deadline(p->out, SO_SNDTIMEO);
     size_t done = 0;
     while (done < len) {
-        int ready = drive_wait(out, POLLOUT, deadline, NULL);
+        int ready = drive_wait(p->out, POLLOUT, deadline, NULL);
         if (ready <= 0)
             return done > 0 ? (ssize_t)done : result(ready < 0 ? ready : -EAGAIN);
-        ssize_t n = REAL(sendfile64)(out, in, off, len - done < WITH_ROOM_LEN ? len - done : WITH_ROOM_LEN);
+        ssize_t n = p->call(p, len - done < WITH_ROOM_LEN ? len - done : WITH_ROOM_LEN, done == 0);
         if (n <= 0)
             return done > 0 ? (ssize_t)done : n;
         done += (size_t)n;
     }
     return (ssize_t)done;
+}
+
+static ssize_t sendfile_piece(const struct plain *p, size_t len, bool first)
+{
+    (void)first;
+    return REAL(sendfile64)(p->out, p->in, p->off, len);
+}
+
+/* (It waits for the pipe's first octets only.) */
+static ssize_t splice_piece(const struct plain *p, size_t len, bool first)
+{
+    return REAL(splice)(p->in, NULL, p->out, NULL, len, first ? p->flags : p->flags | SPLICE_F_NONBLOCK);
+}
+
+static ssize_t plain_sendfile(int out, int in, off64_t *off, size_t len)
+{
+    if (len == 0 || SW_LIKELY(!io_ring_would_cut(out, 0)))
+        return REAL(sendfile64)(out, in, off, len);
+    return in_pieces(&(struct plain){ sendfile_piece, in, out, off, 0 }, len);
 }
 
 static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
@@ -320,19 +345,7 @@ static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, 
         return -1;
     if (asked || SW_LIKELY(!io_ring_would_cut(out, 0)))
         return REAL(splice)(in, in_off, out, out_off, len, flags);
-    uint64_t deadline = drive_call_deadline(out, SO_SNDTIMEO);
-    size_t done = 0;
-    while (done < len) {
-        int ready = drive_wait(out, POLLOUT, deadline, NULL);
-        if (ready <= 0)
-            return done > 0 ? (ssize_t)done : result(ready < 0 ? ready : -EAGAIN);
-        ssize_t n = REAL(splice)(in, NULL, out, NULL, len - done < WITH_ROOM_LEN ? len - done : WITH_ROOM_LEN,
-                                 done > 0 ? flags | SPLICE_F_NONBLOCK : flags);
-        if (n <= 0)
-            return done > 0 ? (ssize_t)done : n;
-        done += (size_t)n;
-    }
-    return (ssize_t)done;
+    return in_pieces(&(struct plain){ splice_piece, in, out, NULL, flags }, len);
 }
 
 ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
