@@ -464,10 +464,8 @@ static void settle_one(int fd, struct sock *s, void *arg)
 static void leave_one(int fd, struct sock *s, void *arg)
 {
     (void)arg;
-    if (s->conn == NULL || atomic_load(&s->fd) != fd || holders_leave_others(&s->conn->holders))
-        return;
-    conn_record(s, s->conn);
-    holders_leave(&s->conn->holders);
+    if (s->conn != NULL && atomic_load(&s->fd) == fd)
+        conn_leave(s->conn, s);
 }
 
 void conn_settle_all(void)

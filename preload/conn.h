@@ -110,7 +110,12 @@ struct conn {
 
 /* A slot held by this process, all but ep and st zeroed. NULL: no memory. */
 struct conn *conn_alloc(void);
-/* This process holds it no longer. s: if it was the last that did, its statistics are written now, if they were not. */
+/*
+ * This process holds it no longer. s: if it was the last that did, its statistics are written now, if they were not. True: nobody
+ * does, and from now on somebody else may have it.
+ */
+bool conn_leave(struct conn *c, struct sock *s);
+/* And its memory is not mapped here any more. */
 void conn_release(struct conn *c, struct sock *s);
 /* Maps its buffers (once). -ENOMEM. */
 int conn_buffers(struct conn *c) SW_MUST;

@@ -117,14 +117,19 @@ int conn_grow_pre(struct conn *c)
     return 0;
 }
 
+bool conn_leave(struct conn *c, struct sock *s)
+{
+    if (holders_leave_others(&c->holders))
+        return false;
+    if (s != NULL)
+        conn_record(s, c); /* of two processes that close it at once neither was alone before */
+    return holders_leave(&c->holders) == 0;
+}
+
 void conn_release(struct conn *c, struct sock *s)
 {
     uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
-    bool all = !holders_leave_others(&c->holders);
-    if (all && s != NULL)
-        conn_record(s, c); /* of two processes that close it at once neither was alone before */
-    if (all)
-        all = holders_leave(&c->holders) == 0; /* from now on somebody else may have it */
+    bool all = conn_leave(c, s);
     if (big != NULL)
         arena_unmap(big, CONN_PRE_BIG_LEN, all);
     if (mem != NULL)
