@@ -38,13 +38,6 @@ static unsigned finishing_n;
 
 #define URGENT_IOV 4u /* an urgent octet's frame: headers, octet, trailer */
 
-static bool is_closed(int fd)
-{
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state == TCP_CLOSE;
-}
-
 void conn_tx_reap(struct conn *c)
 {
     if (!c->job_runs || !transport_now()->send_over(&c->job, false))
@@ -62,7 +55,8 @@ void conn_tx_reap(struct conn *c)
      * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and with it is
      * told but once.
      */
-    if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len && is_closed(c->job.fd))
+    if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len &&
+        drive_tcp_state(c->job.fd) == TCP_CLOSE)
         atomic_store(&c->so_error, ECONNRESET);
 }
 

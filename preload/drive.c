@@ -175,31 +175,31 @@ static void note_error(struct conn *c, int err)
                      (c->known_shim && !local_listens((struct sockaddr *)&c->peer)));
 }
 
-/* Has the initiator's TCP handshake ended? True: go on with the Hello. */
-static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
+int drive_tcp_state(int fd)
 {
     struct tcp_info info;
     socklen_t len = sizeof(info);
-    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0) {
-        conn_go_plain(s, c, REASON_NOT_CONNECTED); /* the number is something else by now */
-        return false;
-    }
-    if (info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV) {
-        c->kernel_wants = POLLOUT;
-        return false;
-    }
-    if (info.tcpi_state == TCP_CLOSE) {
-        conn_go_plain(s, c, REASON_NOT_CONNECTED);
-        return false;
-    }
-    return connect_begin(s, c) == 0;
+    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : -1;
 }
 
 bool drive_peer_closed(int fd)
 {
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state == TCP_CLOSE_WAIT;
+    return drive_tcp_state(fd) == TCP_CLOSE_WAIT;
+}
+
+/* Has the initiator's TCP handshake ended? True: go on with the Hello. */
+static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
+{
+    int state = drive_tcp_state(fd);
+    if (state == TCP_SYN_SENT || state == TCP_SYN_RECV) {
+        c->kernel_wants = POLLOUT;
+        return false;
+    }
+    if (state == TCP_CLOSE || state < 0) { /* (-1: the number is something else by now) */
+        conn_go_plain(s, c, REASON_NOT_CONNECTED);
+        return false;
+    }
+    return connect_begin(s, c) == 0;
 }
 
 /*

@@ -35,7 +35,9 @@ int drive_sock(struct sock *s, bool brief);
  */
 int drive_hurry(struct sock *s);
 
-/* Has the peer ended its side, with no reset so far? A system call. */
+/* TCP_ESTABLISHED and so on, as the kernel has it; -1: fd is no TCP socket. A system call. */
+int drive_tcp_state(int fd);
+/* Has the peer ended its side, with no reset so far? Likewise. */
 bool drive_peer_closed(int fd);
 
 /* Was s negotiating when this process was forked, and does the parent still have it? */

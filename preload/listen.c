@@ -117,10 +117,8 @@ static bool abandoned(struct conn *c, int fd)
         return true;
     if (conn_state(c) != CONN_NEGOTIATING || conn_undecided(c))
         return false;
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
-           (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT);
+    int state = drive_tcp_state(fd);
+    return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
 }
 
 static bool awaits_hello(const struct conn *c)
