@@ -180,10 +180,15 @@ int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_
     return post(iwarp_of(e), seg, NULL, 0, src, len);
 }
 
-/* RFC 5040 section 5.5: a fence holds back what comes after Reads until their responses are there. */
-static bool fenced(const struct iwarp_ep *ep, unsigned flags)
+/*
+ * RFC 5040 section 5.5: a fence holds back what comes after Reads until their responses are there. 0: nothing does; -EAGAIN;
+ * -EPIPE: they will not come.
+ */
+static int fence(const struct iwarp_ep *ep, unsigned flags)
 {
-    return (flags & IWARP_FENCE) && iwarp_reads_under_way(ep) > 0;
+    if (!(flags & IWARP_FENCE) || iwarp_reads_under_way(ep) == 0)
+        return 0;
+    return may_post(ep) == -EPIPE ? -EPIPE : -EAGAIN;
 }
 
 int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to,
@@ -191,9 +196,8 @@ int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, ui
 {
     if (flags & ~IWARP_FENCE)
         return -EINVAL;
-    if (fenced(ep, flags))
-        return may_post(ep) == -EPIPE ? -EPIPE : -EAGAIN;
-    return iwarp_post_write(&ep->base, stag, to, src, len);
+    int err = fence(ep, flags);
+    return err ? err : iwarp_post_write(&ep->base, stag, to, src, len);
 }
 
 static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr,
@@ -237,9 +241,8 @@ int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag,
     if ((flags & ~(IWARP_SOLICITED | IWARP_INVALIDATE | IWARP_FENCE)) ||
         ((flags & IWARP_INVALIDATE) != 0) != (inv_stag != 0))
         return -EINVAL;
-    if (fenced(ep, flags))
-        return may_post(ep) == -EPIPE ? -EPIPE : -EAGAIN;
-    return post_send(ep, opcodes[flags & 3], inv_stag, hdr, hdr_len, src, len);
+    int err = fence(ep, flags);
+    return err ? err : post_send(ep, opcodes[flags & 3], inv_stag, hdr, hdr_len, src, len);
 }
 
 int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited)
