@@ -26,6 +26,20 @@ static void setup(uint8_t rtr, bool ab, bool ba, size_t pipe_cap)
     cr_assert_eq(iwarp_init(&p.b.ep, &c), 0);
 }
 
+/* Markers from a at most. a gives out whole frames, made for segments of emss octets; 0: as long as side_cfg has them. */
+static void setup_aligned(bool markers, size_t emss)
+{
+    struct iwarp_cfg c;
+
+    setup(0, markers, false, 4096);
+    c = side_cfg(&p.a, true, 0);
+    cfg_markers(&c, false, markers);
+    c.aligned = true;
+    if (emss)
+        c.mulpdu = mpa_mulpdu(emss, markers);
+    cr_assert_eq(iwarp_init(&p.a.ep, &c), 0);
+}
+
 /* All that side has to send, from a pipe of its own. */
 static size_t collect(struct side *s, uint8_t *buf, size_t cap)
 {
@@ -465,17 +479,11 @@ Test(iwarp_marker, segments_hold_whole_frames_and_as_many_as_fit)
 {
     static uint8_t src[30000];
     for (int markers = 0; markers <= 1; markers++) {
-        struct iwarp_cfg c;
         const struct iovec *iov;
         size_t n, len, total = 0, frames = 0;
         uint8_t raw[1500];
 
-        setup(0, false, false, 4096);
-        c = side_cfg(&p.a, true, 0);
-        c.tx.markers = markers;
-        c.aligned = true;
-        c.mulpdu = mpa_mulpdu(1448, markers);
-        cr_assert_eq(iwarp_init(&p.a.ep, &c), 0);
+        setup_aligned(markers, 1448);
         cr_assert_eq(side_write(&p.a, 5, 0, src, 5000), 0); /* 4 frames */
         for (int i = 0; i < 12; i++)
             cr_assert_eq(side_send(&p.a, "hdr", 3, src, 200), 0);
@@ -510,13 +518,9 @@ Test(iwarp_marker, a_frame_larger_than_the_segment_goes_alone)
 {
     static uint8_t src[3000];
     const struct iovec *iov;
-    struct iwarp_cfg c;
     size_t len;
 
-    setup(0, false, false, 4096);
-    c = side_cfg(&p.a, true, 0);
-    c.aligned = true;
-    cr_assert_eq(iwarp_init(&p.a.ep, &c), 0);
+    setup_aligned(false, 0);
     cr_assert_eq(side_write(&p.a, 5, 0, src, 1000), 0);
     cr_assert_eq(side_write(&p.a, 5, 0, src, 1000), 0);
     cr_assert_gt(iwarp_out_segment(&p.a.ep, 500, &iov, &len), 0u);
@@ -531,13 +535,9 @@ Test(iwarp_marker, joined_frames_are_given_out_whole)
 {
     static uint8_t src[3000];
     const struct iovec *iov;
-    struct iwarp_cfg c;
     size_t len;
 
-    setup(0, false, false, 4096);
-    c = side_cfg(&p.a, true, 0);
-    c.aligned = true;
-    cr_assert_eq(iwarp_init(&p.a.ep, &c), 0);
+    setup_aligned(false, 0);
     cr_assert_eq(side_write(&p.a, 5, 0, src, 2000), 0); /* two frames */
     cr_assert_gt(iwarp_out(&p.a.ep, &iov, &len), 0u);
     iwarp_out_sent(&p.a.ep, 1);
