@@ -164,8 +164,6 @@ void conn_last_close(struct sock *s, int fd);
 void conn_record(struct sock *s, struct conn *c);
 /* At exit: what was accepted from the program is sent, within SOCKWARP_LINGER_MS. */
 void conn_settle_all(void);
-/* In the child of a fork, whose other threads' locks nobody gives back. */
-void conn_tx_after_fork(void);
 
 static inline enum conn_state conn_state(const struct conn *c)
 {
@@ -297,6 +295,27 @@ int conn_tx_flush(struct conn *c, int fd);
 int conn_tx_push(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */
 void conn_nodelay_back(struct conn *c, int fd);
+/* fd goes, not as the last one: what the transport still sends by this number goes on by another. tx held. */
+void conn_tx_moved(struct sock *s, int fd);
+/*
+ * A request of this thread's ring is under way. When it ends, it interrupts calls that the kernel never restarts, as if a
+ * handler had run: those on sockets with a time-out. They have to wait in poll instead.
+ */
+bool conn_ring_busy(void);
+/*
+ * Gives what is queued to the transport, as one piece where that can be made of it. False: nothing is queued, it cannot, or it
+ * has something already: a ring, perhaps another process', sends from the very memory. tx held.
+ */
+bool conn_tx_start(struct conn *c, int fd, enum transport_then then);
+/* The same with the connection going on, where that is of use: so that it goes without us. tx held. */
+void conn_tx_later(struct conn *c, int fd);
+/* The asynchronous send is over or is stopped; what it sent is booked. tx held. */
+void conn_tx_reap(struct conn *c);
+/* Stops it, and books what it sent. tx held. */
+void conn_tx_stop(struct conn *c);
+
+/* ---- conn_end.c ---- */
+
 /* shutdown(2) of an accelerated connection. */
 int conn_shutdown(struct sock *s, int fd, int how);
 /*
@@ -308,18 +327,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
 void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms);
 /* Lets go of connections that were finished that way; wait_ms > 0 (exit): waits for them, at most so long. */
 void conn_tx_finished(uint32_t wait_ms);
-/* fd goes, not as the last one: what the transport still sends by this number goes on by another. tx held. */
-void conn_tx_moved(struct sock *s, int fd);
-/*
- * A request of this thread's ring is under way. When it ends, it interrupts calls that the kernel never restarts, as if a
- * handler had run: those on sockets with a time-out. They have to wait in poll instead.
- */
-bool conn_ring_busy(void);
-/* Hands the queued rest to the transport, so that it goes without us. tx held. */
-void conn_tx_later(struct conn *c, int fd);
-/* The asynchronous send is over or is stopped; what it sent is booked. tx held. */
-void conn_tx_reap(struct conn *c);
-/* Stops it, and books what it sent. tx held. */
-void conn_tx_stop(struct conn *c);
+/* In the child of a fork, whose other threads' locks nobody gives back. */
+void conn_tx_after_fork(void);
 
 #endif

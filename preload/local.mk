@@ -10,6 +10,7 @@ preload_sources = \
     preload/cancel.h \
     preload/conn.c \
     preload/conn.h \
+    preload/conn_end.c \
     preload/conn_mem.c \
     preload/conn_orphan.c \
     preload/conn_rx.c \

@@ -1,0 +1,222 @@
+/*
+ * The end of what a connection sends: shutdown(2), and the octets that were accepted from the program and are not in the
+ * kernel's hands yet when it closes or exits.
+ *
+ * Where the transport can, it sends them when the program has gone on: it owns a duplicate of the descriptor then, and
+ * closes it. Else the close waits for them as long as it may.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "preload/cancel.h"
+#include "preload/conn.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/hidden.h"
+#include "preload/proc.h"
+#include "preload/ready.h"
+#include "preload/real.h"
+#include "preload/sandbox.h"
+
+/* Closed by the program, their last octets under way by the transport: sock and memory stay until that is over. */
+#define FINISHING_MAX 1024u
+static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects finishing, finishing_n */
+static struct sock *finishing[FINISHING_MAX];
+static unsigned finishing_n;
+
+void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
+{
+    uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u;
+    while (conn_tx_flush(c, fd) == -EAGAIN) {
+        uint64_t now = proc_now_ns();
+        if (now >= end)
+            return;
+        struct timespec ts = { .tv_sec = (time_t)((end - now) / 1000000000u),
+                               .tv_nsec = (long)((end - now) % 1000000000u) };
+        struct pollfd p = { .fd = fd, .events = POLLOUT };
+        int r = REAL(ppoll)(&p, 1, &ts, NULL);
+        if (r > 0 && (p.revents & (POLLERR | POLLHUP)))
+            return;
+    }
+}
+
+void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
+{
+    struct conn *c = s->conn;
+    if (!holders_alone(&c->holders))
+        return; /* another process has it still, and the tail with it */
+    int own = sandbox_on() ? -1 : hidden_dup(fd);
+    if (own >= 0) {
+        /*
+         * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send: the
+         * program's time-out would end it, and the close would follow.
+         */
+        const struct timeval never = { 0 };
+        REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
+        pthread_mutex_lock(&finishing_lock);
+        bool room = finishing_n < FINISHING_MAX;
+        if (room && conn_tx_start(c, own, TRANSPORT_THEN_CLOSE)) {
+            atomic_fetch_add(&s->refs, 1);
+            finishing[finishing_n++] = s;
+            own = -1;
+        }
+        pthread_mutex_unlock(&finishing_lock);
+    }
+    if (own >= 0)
+        REAL(close)(own);
+    if (own >= 0 || sandbox_on())
+        conn_tx_settle(c, fd, linger_ms);
+}
+
+void conn_tx_finished(uint32_t wait_ms)
+{
+    if (finishing_n == 0)
+        return;
+    uint64_t end = wait_ms ? proc_now_ns() + (uint64_t)wait_ms * 1000000u : 0;
+    struct sock *done[64];
+    unsigned n;
+    do {
+        n = 0;
+        pthread_mutex_lock(&finishing_lock);
+        for (unsigned i = finishing_n; i-- > 0 && n < SW_ARRAY_LEN(done);) {
+            struct conn *c = finishing[i]->conn;
+            conn_tx_reap(c);
+            while (c->job_runs && end != 0 && proc_now_ns() < end) {
+                /* The descriptor is the transport's, but still open: wait for room or an error. */
+                struct pollfd p = { .fd = c->job.fd, .events = POLLOUT };
+                REAL(poll)(&p, 1, (int)((end - proc_now_ns()) / 1000000u + 1));
+                conn_tx_reap(c);
+                if (c->job_runs)
+                    sched_yield();
+            }
+            if (!c->job_runs) {
+                done[n++] = finishing[i];
+                finishing[i] = finishing[--finishing_n];
+            }
+        }
+        pthread_mutex_unlock(&finishing_lock);
+        for (unsigned i = 0; i < n; i++)
+            sock_put(done[i]);
+    } while (n > 0);
+}
+
+/* Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. */
+static int decide(struct sock *s, struct conn *c, int fd)
+{
+    for (;;) {
+        int r = drive_hurry(s);
+        if (r == -EBUSY)
+            r = drive_sock(s, false);
+        if (conn_state(c) != CONN_NEGOTIATING || conn_speaks_plain(c))
+            return 0;
+        r = drive_wait(fd, (short)c->kernel_wants, 0, s);
+        if (r < 0 && r != -EINTR)
+            return r;
+    }
+}
+
+/* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
+static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
+{
+    int rx = turn_take_brief(&c->rx), tx = rx == 0 ? turn_take_brief(&c->tx) : -EBUSY;
+    enum conn_state st = conn_state(c);
+    bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
+    if (still)
+        *result = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    if (still && *result == 0 && how != SHUT_RD && c->responder && rx == 0)
+        negotiate_mute(&c->neg);
+    if (tx == 0)
+        turn_give(&c->tx);
+    if (rx == 0)
+        turn_give(&c->rx);
+    if (still)
+        epoll_out_blocked(s); /* an edge: a send fails at once now */
+    return still;
+}
+
+#define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
+
+/* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
+int conn_shutdown(struct sock *s, int fd, int how)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    while (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        const struct conn *before = drive_watch(c);
+        struct cancel hold = cancel_never();
+        int r = decide(s, c, fd);
+        cancel_restore(hold);
+        drive_unwatch(before);
+        if (r != 0)
+            return r;
+        if (shutdown_undecided(s, c, fd, how, &r))
+            return r;
+        st = conn_state(c);
+    }
+    if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
+        return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    int result = 0;
+    bool owed = false;
+    if (how == SHUT_WR || how == SHUT_RDWR) {
+        int t = turn_take_brief(&c->tx);
+        bool first = !c->tx_shut;
+        if (t < 0 && first) {
+            /*
+             * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with
+             * EPIPE or a smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told
+             * and leaves at once; the rest is better looked after by this thread, which did not fail.
+             */
+            bool ours = t == -EBUSY && c->tx.pid == proc.pid;
+            c->fin_owed = true;
+            c->tx_shut = true;
+            drive_tell(c);
+            t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
+        }
+        if (t == 0 && first) {
+            c->tx_shut = true;
+            c->fin_owed = true;
+            if (!iwarp_can_send(&c->ep)) {
+                /* The RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
+                c->fin_owed = false;
+                result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+            } else {
+                /* A tail that does not fit goes on by itself; TCP's FIN follows it. shutdown never waits. */
+                int r = conn_tx_push(c, fd);
+                owed = r == -EAGAIN;
+            }
+        } else if (!first && !c->fin_owed) {
+            /* ENOTCONN and the like as the kernel says them */
+            result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+        }
+        if (t == 0)
+            turn_give(&c->tx);
+    }
+    if (owed) {
+        if (!c->job_runs)
+            drive_add(s);
+        epoll_conn_changed(s);
+        epoll_out_ready(s);
+        ready_told(s);
+    }
+    if (how == SHUT_RD || how == SHUT_RDWR) {
+        /* First the kernel's: it wakes a reader that sleeps with the turn. */
+        if (REAL(shutdown)(fd, SHUT_RD) < 0)
+            result = -errno;
+        if (turn_take(&c->rx, 0, false) == 0) {
+            c->rx_shut = true;
+            turn_give(&c->rx);
+        }
+    }
+    return result;
+}
+
+void conn_tx_after_fork(void)
+{
+    pthread_mutex_init(&finishing_lock, NULL);
+    finishing_n = 0; /* the parent's ring sends them */
+}
