@@ -190,10 +190,10 @@ static int drain(struct peer *p)
     return 0;
 }
 
-/* ---- what is wrong on purpose, and what core/ cannot post ---- */
+/* ---- what is wrong on purpose ---- */
 
 /* Changes a frame that is ready to go, and mends its CRC. */
-static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t invalidate, bool solicited)
+static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len)
 {
     switch (o->fault) {
     case PEER_FAULT_DDP_VERSION:
@@ -217,11 +217,6 @@ static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t in
     case PEER_FAULT_RESET:
         break;
     }
-    if (invalidate || solicited)
-        ulpdu[1] = rdmap_ctrl(!invalidate ? RDMAP_SEND_SE : solicited ? RDMAP_SEND_SE_INV : RDMAP_SEND_INV);
-    /* RFC 5040 section 4.3, Figure 4: the STag stands in the header of each segment. */
-    if (invalidate)
-        put_be32(ulpdu + 2, invalidate);
     (void)mpa_fpdu_end(&o->ep.cfg.tx, ulpdu + len,
                        len, crc32c_update(mpa_fpdu_begin(ulpdu - MPA_HDR_LEN, len), ulpdu, len));
     if (o->fault == PEER_FAULT_CRC)
@@ -229,7 +224,7 @@ static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len, uint32_t in
 }
 
 /* One message is posted and nothing of it sent: sends it changed. */
-static int send_changed(struct peer *p, uint32_t invalidate, bool solicited)
+static int send_changed(struct peer *p)
 {
     struct ours *o = ours(p);
     const struct iovec *iov;
@@ -242,8 +237,7 @@ static int send_changed(struct peer *p, uint32_t invalidate, bool solicited)
     for (size_t at = 0; at < len;) {
         size_t ulpdu_len = get_be16(o->flat + at);
 
-        change_frame(o, o->flat + at + MPA_HDR_LEN, ulpdu_len, invalidate,
-                     solicited);
+        change_frame(o, o->flat + at + MPA_HDR_LEN, ulpdu_len);
         at += mpa_fpdu_len(ulpdu_len);
     }
     if (o->fault == PEER_FAULT_RESET &&
@@ -342,13 +336,14 @@ static int ours_send(struct peer *p, const void *data, size_t len, uint32_t inva
     struct ours *o = ours(p);
     struct iovec iov = { (void *)(uintptr_t)data, len };
     struct iov_iter it = iov_iter_init(&iov, 1);
+    unsigned flags = (invalidate ? IWARP_INVALIDATE : 0) | (solicited ? IWARP_SOLICITED : 0);
     int err = drain(p);
 
-    while (!err && (err = iwarp_post_send(&o->ep.base, NULL, 0, &it, len)) < 0)
+    while (!err && (err = iwarp_post_send_with(&o->ep, flags, invalidate, NULL, 0, &it, len)) < 0)
         err = again(p, err);
     if (err)
         return err;
-    return invalidate || solicited || o->fault ? send_changed(p, invalidate, solicited) : drain(p);
+    return o->fault ? send_changed(p) : drain(p);
 }
 
 static int ours_recv(struct peer *p, const uint8_t **data, size_t *len)
@@ -385,7 +380,7 @@ static int ours_write(struct peer *p, struct peer_region *r, size_t off, size_t 
         while (!err && (err = iwarp_post_write(&o->ep.base, to.key, to.addr, &it, n)) < 0)
             err = again(p, err);
         if (!err)
-            err = o->fault ? send_changed(p, 0, false) : drain(p);
+            err = o->fault ? send_changed(p) : drain(p);
         if (err)
             return err;
         to.addr += n;
