@@ -358,11 +358,26 @@ static void reset_if_unread(struct conn *c, int fd)
     turn_give(&c->rx);
 }
 
+/*
+ * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a call on
+ * it.
+ */
+static void settle_shared(struct sock *s, struct conn *c, int fd)
+{
+    if (!conn_tail_is_mine(c) || turn_take_brief(&c->tx) < 0)
+        return;
+    if (conn_tx_flush(c, fd) == -EAGAIN)
+        conn_tx_finish(s, fd, proc.set.linger_ms);
+    turn_give(&c->tx);
+}
+
 /* Octets accepted from the program but not yet in the kernel's hands go on after close. */
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
-    if (!holders_alone(&c->holders))
-        return; /* another process has it still: its next call sends what is left */
+    if (!holders_alone(&c->holders)) {
+        settle_shared(s, c, fd);
+        return;
+    }
     if (c->responder && !iwarp_can_send(&c->ep) && linger_s(fd) != 0)
         REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: as in leave_startup */
     reset_if_unread(c, fd);
@@ -450,6 +465,8 @@ static void settle_one(int fd, struct sock *s, void *arg)
         (void)r;
         turn_give(&c->rx);
     }
+    if (conn_state(c) == CONN_FULL && !alone)
+        settle_shared(s, c, fd);
     if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->tx) == 0) {
         if (conn_tx_flush(c, fd) == -EAGAIN)
             conn_tx_finish(s, fd, proc.set.linger_ms);

@@ -94,6 +94,10 @@ struct conn {
     _Atomic bool job_runs;
     bool job_stopped;         /* by us: it may have sent a part */
     size_t job_len;           /* octets it was given */
+    /* Where several processes have the connection: */
+    int32_t tail_pid;         /* whose call left the tail: if it closes the connection before, it sees to it */
+    int32_t sender_pid;       /* one that did: its ring sends the tail, and nobody else sends, */
+    uint64_t sender_end;      /* until the kernel has so many octets */
     _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
 
     _Atomic uint32_t user_lowat; /* any: SO_RCVLOWAT as the program set it */
@@ -307,6 +311,13 @@ bool conn_ring_busy(void);
  * has something already: a ring, perhaps another process', sends from the very memory. tx held.
  */
 bool conn_tx_start(struct conn *c, int fd, enum transport_then then);
+/*
+ * The same by a job of the caller's, with room for its one piece, which stay until it is over: for a connection that this process
+ * closes and others have. They send nothing before the kernel has it all.
+ */
+bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *piece, int fd, enum transport_then then);
+/* What is left to send is this process' to see to, though others have the connection: a call of its own left it. */
+bool conn_tail_is_mine(const struct conn *c);
 /* The same with the connection going on, where that is of use: so that it goes without us. tx held. */
 void conn_tx_later(struct conn *c, int fd);
 /* The asynchronous send is over or is stopped; what it sent is booked. tx held. */

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -22,12 +23,28 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/transports.h"
 
 /* Closed by the program, their last octets under way by the transport: sock and memory stay until that is over. */
 #define FINISHING_MAX 1024u
 static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects finishing, finishing_n */
-static struct sock *finishing[FINISHING_MAX];
+static struct finishing {
+    struct sock *s;
+    struct own_job *own; /* NULL: the connection's job */
+} finishing[FINISHING_MAX];
 static unsigned finishing_n;
+
+/* Of a connection that other processes have still, who may use its job for theirs when this one has not looked yet. */
+struct own_job {
+    struct transport_job job;
+    struct iovec piece;
+};
+
+bool conn_tail_is_mine(const struct conn *c)
+{
+    bool mine = c->tail_pid == proc.pid || c->tail_pid == 0 || holders_is_dead(c->tail_pid);
+    return mine && (c->tx_rest || c->fin_owed) && c->sender_pid == 0;
+}
 
 void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
 {
@@ -45,11 +62,37 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
     }
 }
 
+/* The transport sends what is left, and owns the descriptor if this is true. finishing_lock is held. */
+static bool start(struct sock *s, int fd, bool shared)
+{
+    struct conn *c = s->conn;
+    struct own_job *own = NULL;
+    bool started;
+    if (finishing_n == FINISHING_MAX)
+        return false;
+    if (!shared) {
+        started = conn_tx_start(c, fd, TRANSPORT_THEN_CLOSE);
+    } else {
+        /* The end that is owed is not the descriptor's, which others have. */
+        own = calloc(1, sizeof(*own));
+        started = own != NULL && conn_tx_start_own(c, &own->job, &own->piece, fd,
+                                                   c->fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE);
+    }
+    if (!started) {
+        free(own);
+        return false;
+    }
+    atomic_fetch_add(&s->refs, 1);
+    finishing[finishing_n++] = (struct finishing){ s, own };
+    return true;
+}
+
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
 {
     struct conn *c = s->conn;
-    if (!holders_alone(&c->holders))
-        return; /* another process has it still, and the tail with it */
+    bool shared = !holders_alone(&c->holders);
+    if (shared && !conn_tail_is_mine(c))
+        return; /* the process it belongs to has it still */
     int own = sandbox_on() ? -1 : hidden_dup(fd);
     if (own >= 0) {
         /*
@@ -57,14 +100,11 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
          * program's time-out would end it, and the close would follow.
          */
         const struct timeval never = { 0 };
-        REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
+        if (!shared)
+            REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
         pthread_mutex_lock(&finishing_lock);
-        bool room = finishing_n < FINISHING_MAX;
-        if (room && conn_tx_start(c, own, TRANSPORT_THEN_CLOSE)) {
-            atomic_fetch_add(&s->refs, 1);
-            finishing[finishing_n++] = s;
+        if (start(s, own, shared))
             own = -1;
-        }
         pthread_mutex_unlock(&finishing_lock);
     }
     if (own >= 0)
@@ -73,35 +113,45 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
         conn_tx_settle(c, fd, linger_ms);
 }
 
+static bool is_over(const struct finishing *f)
+{
+    if (f->own != NULL)
+        return transport_now()->send_over(&f->own->job, false);
+    conn_tx_reap(f->s->conn);
+    return !f->s->conn->job_runs;
+}
+
 void conn_tx_finished(uint32_t wait_ms)
 {
     if (finishing_n == 0)
         return;
     uint64_t end = wait_ms ? proc_now_ns() + (uint64_t)wait_ms * 1000000u : 0;
-    struct sock *done[64];
+    struct finishing done[64];
     unsigned n;
     do {
         n = 0;
         pthread_mutex_lock(&finishing_lock);
         for (unsigned i = finishing_n; i-- > 0 && n < SW_ARRAY_LEN(done);) {
-            struct conn *c = finishing[i]->conn;
-            conn_tx_reap(c);
-            while (c->job_runs && end != 0 && proc_now_ns() < end) {
+            const struct finishing *f = &finishing[i];
+            bool over;
+            while (!(over = is_over(f)) && end != 0 && proc_now_ns() < end) {
                 /* The descriptor is the transport's, but still open: wait for room or an error. */
-                struct pollfd p = { .fd = c->job.fd, .events = POLLOUT };
+                struct pollfd p = { .fd = f->own != NULL ? f->own->job.fd : f->s->conn->job.fd, .events = POLLOUT };
                 REAL(poll)(&p, 1, (int)((end - proc_now_ns()) / 1000000u + 1));
-                conn_tx_reap(c);
-                if (c->job_runs)
-                    sched_yield();
+                sched_yield();
             }
-            if (!c->job_runs) {
-                done[n++] = finishing[i];
+            if (over) {
+                done[n++] = *f;
                 finishing[i] = finishing[--finishing_n];
             }
         }
         pthread_mutex_unlock(&finishing_lock);
-        for (unsigned i = 0; i < n; i++)
-            sock_put(done[i]);
+        for (unsigned i = 0; i < n; i++) {
+            if (done[i].own != NULL && done[i].own->job.then != TRANSPORT_THEN_CLOSE)
+                REAL(close)(done[i].own->job.fd);
+            free(done[i].own);
+            sock_put(done[i].s);
+        }
     } while (n > 0);
 }
 

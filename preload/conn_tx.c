@@ -209,6 +209,26 @@ void conn_tx_moved(struct sock *s, int fd)
     }
 }
 
+/*
+ * Another process has closed the connection, and its ring sends the tail. The kernel's count tells when that is over; what a
+ * process that has died meanwhile did not send is everybody's again.
+ */
+static bool sender_is_done(struct conn *c, int fd)
+{
+    uint64_t rx, tx = 0;
+    bool over = c->sender_pid == 0 || !conn_kernel_totals(fd, &rx, &tx) || tx >= c->sender_end;
+    if (!over && (holders_is_dead(c->sender_pid) || drive_tcp_state(fd) == TCP_CLOSE))
+        over = conn_kernel_totals(fd, &rx, &tx) || true;
+    if (over && c->sender_pid != 0) {
+        c->sender_pid = 0;
+        if (tx > c->kernel_tx && tx <= c->sender_end) {
+            iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
+            c->kernel_tx = tx;
+        }
+    }
+    return over;
+}
+
 /* s: who waits; NULL: it may not wait. */
 static int flush(struct sock *s, struct conn *c, int fd)
 {
@@ -222,6 +242,8 @@ static int flush(struct sock *s, struct conn *c, int fd)
         if (c->job_runs)
             return -EAGAIN; /* another process's ring has it */
     }
+    if (SW_UNLIKELY(c->sender_pid != 0) && !sender_is_done(c, fd))
+        return -EAGAIN;
     do {
         int r = out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
         if (s != NULL)
@@ -243,30 +265,58 @@ int conn_tx_flush(struct conn *c, int fd)
     return flush(NULL, c, fd);
 }
 
+/* The tail as one piece. 0: there is none, or a request has it. */
+static size_t joined(struct conn *c, const struct iovec **iov, size_t *len)
+{
+    size_t n = c->job_runs || c->sender_pid != 0 ? 0 : iwarp_out(&c->ep, iov, len);
+    if (n > 1) {
+        iwarp_out_join(&c->ep);
+        n = iwarp_out(&c->ep, iov, len);
+    }
+    return n;
+}
+
+static bool start(struct transport_job *job, int fd, enum transport_then then, const struct iovec *iov, size_t n)
+{
+    job->fd = fd;
+    job->then = then;
+    job->iov = (struct iovec *)(uintptr_t)iov;
+    job->iov_n = (uint32_t)n;
+    const struct transport_ops *t = transport_now();
+    proc_making_ring = true;
+    int r = t->send_start(job);
+    proc_making_ring = false;
+    return r == 0;
+}
+
 bool conn_tx_start(struct conn *c, int fd, enum transport_then then)
 {
     const struct iovec *iov;
-    size_t len, n = c->job_runs ? 0 : iwarp_out(&c->ep, &iov, &len);
-    if (n > 1) {
-        iwarp_out_join(&c->ep);
-        n = iwarp_out(&c->ep, &iov, &len);
-    }
+    size_t len, n = joined(c, &iov, &len);
     if (n == 0)
         return false;
-    c->job.fd = fd;
-    c->job.then = then;
-    c->job.iov = (struct iovec *)(uintptr_t)iov;
-    c->job.iov_n = (uint32_t)n;
     c->job_len = len;
-    const struct transport_ops *t = transport_now();
-    proc_making_ring = true;
-    c->job_runs = t->send_start(&c->job) == 0;
-    proc_making_ring = false;
+    c->job_runs = start(&c->job, fd, then, iov, n);
     return c->job_runs;
+}
+
+bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *piece, int fd, enum transport_then then)
+{
+    const struct iovec *iov;
+    size_t len, n = joined(c, &iov, &len);
+    if (n != 1)
+        return false;
+    *piece = *iov;
+    if (!start(job, fd, then, piece, n))
+        return false;
+    c->sender_pid = proc.pid;
+    c->sender_end = c->kernel_tx + len;
+    return true;
 }
 
 void conn_tx_later(struct conn *c, int fd)
 {
+    c->tail_pid = proc.pid;
     /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
     if (atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx_urgent)
         return; /* (An urgent octet needs a call of its own: whoever waits next makes it.) */

@@ -47,7 +47,7 @@ static void note_pid_ns(struct holders *h)
         atomic_store(&h->mixed, true);
 }
 
-static bool is_dead(pid_t pid)
+bool holders_is_dead(pid_t pid)
 {
     long fd = rawsys4(__NR_pidfd_open, pid, 0, 0, 0);
     if (fd < 0)
@@ -94,7 +94,7 @@ static void strike_dead(struct holders *h)
     for (unsigned i = 0; i < HOLDERS_MAX; i++) {
         int32_t who = atomic_load(&h->who[i]);
         pid_t pid = who < 0 ? -who & ~HOLDERS_FORK : who & ~HOLDER_EXEC;
-        if (pid != 0 && pid != proc.pid && is_dead(pid) && atomic_compare_exchange_strong(&h->who[i], &who, 0))
+        if (pid != 0 && pid != proc.pid && holders_is_dead(pid) && atomic_compare_exchange_strong(&h->who[i], &who, 0))
             atomic_fetch_sub(&h->n, 1);
     }
     errno = err;

@@ -33,6 +33,8 @@ bool holders_leave_others(struct holders *h) SW_MUST;
 uint32_t holders_leave(struct holders *h);
 /* Does nobody else hold it? Strikes out those who are dead. */
 bool holders_alone(struct holders *h);
+/* Has this process ended? */
+bool holders_is_dead(pid_t pid);
 /* Are all of them dead? Then it is nobody's, and true. */
 bool holders_all_dead(struct holders *h);
 

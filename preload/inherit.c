@@ -194,14 +194,15 @@ static void finish_one(int fd, struct sock *s, void *arg)
             return;
         }
     /* Closed by the exec. (If it fails after all, the slot has to be ours still.) */
-    if (!holders_alone(&c->holders)) {
-        holders_leave(&c->holders);
-        return;
-    }
+    bool alone = holders_alone(&c->holders);
     exec_stop_job(c);
-    if (conn_state(c) == CONN_FULL && turn_take_brief(&c->tx) == 0) {
+    if (conn_state(c) == CONN_FULL && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx) == 0) {
         conn_tx_settle(c, fd, proc.set.linger_ms);
         turn_give(&c->tx);
+    }
+    if (!alone) {
+        holders_leave(&c->holders);
+        return;
     }
     conn_record(s, c);
     holders_exec(&c->holders);
@@ -218,8 +219,10 @@ void inherit_begin(struct inherit *in, bool can)
     if (proc_is_borrowed())
         sock_each(find_std, &w);
     sock_each(leave_one, &w);
-    if (!in->spawn)
+    if (!in->spawn) {
         sock_each(finish_one, in);
+        conn_tx_finished(proc.set.linger_ms); /* those that were closed before: the ring ends with this program */
+    }
 }
 
 struct search {

@@ -177,6 +177,29 @@ static void grandchild(int s)
     far_say("far", far_do(FAR_RECV, 400));
 }
 
+/* What was accepted before the close arrives, though a child that makes no call has the connection still. */
+static void closed_by_the_sender(int s)
+{
+    int p[2];
+    must("pipe", pipe(p));
+    size_t n = fill_up(s);
+    pid_t pid = (pid_t)must("fork", fork());
+    if (pid == 0) {
+        char octet;
+        close(p[1]);
+        _exit(read(p[0], &octet, 1) == 0 ? 0 : 1);
+    }
+    close(p[0]);
+    close(s);
+    struct far_result r = far_do(FAR_RECV, (int64_t)n);
+    say(" all=%d wrong=%d", r.r == (int64_t)n, r.bad);
+    close(p[1]);
+    int status = -1;
+    must("waitpid", waitpid(pid, &status, 0));
+    say(" status=%d", status);
+    far_say("end", far_do(FAR_RECV, 1));
+}
+
 /* A child that dies in the middle of nothing. */
 static void child_killed_idle(int s)
 {
@@ -332,6 +355,7 @@ const struct scenario sem_share[] = {
     { "dup2_swaps", dup2_swaps },         { "fork_both_read", fork_both_read },
     { "fork_divides", fork_divides },     { "fork_goes_on", fork_goes_on },
     { "grandchild", grandchild },         { "child_killed_idle", child_killed_idle },
+    { "closed_by_the_sender", closed_by_the_sender },
     { "vfork_exec", vfork_exec },         { "spawn_actions", spawn_actions },
     { "shell_commands", shell_commands }, { "pass_connection", pass_connection },
     { "pass_others", pass_others },       { NULL, NULL },
