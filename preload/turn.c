@@ -205,8 +205,11 @@ int turn_take_brief(struct turn *t)
 
 bool turn_left(struct turn *t)
 {
-    if (!mine(t))
+    if (!mine(t)) {
+        /* It may have waited for it, and been woken to take it: the next one is. */
+        futex(word_of(t), FUTEX_WAKE, 1, NULL);
         return false;
+    }
     orphaned(t);
     return true;
 }
