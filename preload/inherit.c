@@ -129,14 +129,31 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
     int fd = arena_for_next(in, at.arena_fd, seen);
     if (fd < 0)
         return false;
-    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", in->n > 0 ? ";" : "",
-                               (uintmax_t)ino, fd, at.block, at.slot, !in->spawn && holders_alone(&c->holders) ? 0u : 1u, (int)in->maker);
+    const char *between = in->text[h->len - 1] != '=' ? ";" : "";
+    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino, fd, at.block, at.slot, !in->spawn && holders_alone(&c->holders) ? 0u : 1u, (int)in->maker);
     in->handed[in->n++] = c;
     if (in->spawn)
         holders_expect_child(&c->holders, in->maker);
     if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
         exec_stop_job(c);
     return true;
+}
+
+/*
+ * The next program looks at an undecided one afresh, but it is not alone with it meanwhile: whoever closes it here, or did before,
+ * may not end it.
+ */
+static void share(struct handing *h, struct conn *c)
+{
+    struct inherit *in = h->in;
+    for (unsigned i = 0; i < in->n; i++)
+        if (in->handed[i] == c)
+            return;
+    if (proc_is_borrowed() || !room_for_one(h))
+        return;
+    in->handed[in->n++] = c;
+    if (in->spawn)
+        holders_expect_child(&c->holders, in->maker);
 }
 
 /* It stays open in the next program, which would read frames instead of its octets. */
@@ -168,6 +185,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
         decide(s, c, fd);
     if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
         atomic_store(&c->recorded, true); /* the next program's */
+    if (conn_undecided(c))
+        share(w->h, c);
     if (has_state(c) && !hand_on(w->h, c, ino, w->seen) && !in->spawn)
         end_unread(s, c, fd);
 }

@@ -181,6 +181,9 @@ class Peer:
     def say_hello(self):
         self.nonce = os.urandom(16)
         self.put(hello(b"HELO", 1, self.nonce))
+        return self.hear_answer()
+
+    def hear_answer(self):
         answer = parse_hello(self.take(64))
         if answer is None or answer[2] != self.nonce:
             raise ValueError("not an answer to the Hello: %r" % (answer,))
@@ -195,7 +198,13 @@ class Peer:
 
     def connect(self, word=A | RTR_SEND | 8 << 16 | 8):
         """As initiator, up to and including the RTR (a Send of no octets)."""
-        if self.say_hello()[0] != b"HACK":
+        self.nonce = os.urandom(16)
+        self.put(hello(b"HELO", 1, self.nonce))
+        return self.answered(word)
+
+    def answered(self, word=A | RTR_SEND | 8 << 16 | 8):
+        """The same, the Hello being out."""
+        if self.hear_answer()[0] != b"HACK":
             raise ValueError("declined")
         self.put(startup(REQUEST_KEY, word=word))
         self.take_startup()
