@@ -4,6 +4,7 @@
 #include "preload/drive.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -412,6 +413,17 @@ static void peer_ended(struct sock *s, struct conn *c)
     conn_go_dead(s, c, c->neg.reason, 0);
 }
 
+/*
+ * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would have answered
+ * it by a reset.
+ */
+static bool half_closed(const struct conn *c, int fd)
+{
+    int unacked = 1;
+    return c->neg.reason == REASON_HELLO_CLOSED && atomic_load(&c->so_error) == 0 && drive_tcp_state(fd) == TCP_CLOSE_WAIT &&
+           REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked == 0;
+}
+
 /* The negotiation is over, one way or the other. */
 static void settle(struct sock *s, struct conn *c, int fd)
 {
@@ -433,7 +445,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
             atomic_store(&c->so_error, 0);
         if (!c->peer_closed || c->require)
             connect_again(s, c, fd);
-        else if (c->peer_reset)
+        else if (c->peer_reset || half_closed(c, fd))
             stay_plain(s, c);
         else
             peer_ended(s, c);
