@@ -81,7 +81,7 @@ step()
     else
         grep -E '^(FAIL|ERROR|XPASS): ' "$step_log" | sed 's/^/    /'
         # What the failed points had to say: make VERBOSE=1 shows the logs of the tests that failed.
-        awk '/^not ok/ && !/# TODO/ { tell = 1 } /^(ok|1[.][.]|PASS|FAIL|=)/ { tell = 0 } tell' "$step_log" |
+        awk '/^not ok/ && !/# TODO/ { tell = 1 } /^(ok|1[.][.]|PASS|=)/ { tell = 0 } tell' "$step_log" |
             head -n 120 | cut -c 1-400 | sed 's/^/    > /'
         tail -n 40 "$step_log" | sed 's/^/    | /'
         say "$step_name: FAILED with status $step_status, $(($(date +%s) - step_begin)) s; log: $step_log"
