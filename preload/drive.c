@@ -414,8 +414,8 @@ static void peer_ended(struct sock *s, struct conn *c)
 }
 
 /*
- * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would have answered
- * it by a reset.
+ * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would have
+ * answered it by a reset.
  */
 static bool half_closed(const struct conn *c, int fd)
 {

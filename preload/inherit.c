@@ -130,7 +130,9 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
     if (fd < 0)
         return false;
     const char *between = in->text[h->len - 1] != '=' ? ";" : "";
-    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino, fd, at.block, at.slot, !in->spawn && holders_alone(&c->holders) ? 0u : 1u, (int)in->maker);
+    unsigned shared = in->spawn || !holders_alone(&c->holders);
+    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino, fd, at.block,
+                               at.slot, shared, (int)in->maker);
     in->handed[in->n++] = c;
     if (in->spawn)
         holders_expect_child(&c->holders, in->maker);
@@ -140,8 +142,8 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
 }
 
 /*
- * The next program looks at an undecided one afresh, but it is not alone with it meanwhile: whoever closes it here, or did before,
- * may not end it.
+ * The next program looks at an undecided one afresh, and answers its Hello: whoever closes it here meanwhile is not alone with
+ * it, and does not end it.
  */
 static void share(struct handing *h, struct conn *c)
 {
