@@ -39,15 +39,18 @@ static int ctl_add(struct epset *set, int fd, const struct epoll_event *ev, stru
     w->sock = *drop = sock_get(fd);
     struct sock *s = w->sock;
     struct epoll_event kev = { .events = watch_kernel_events(w), .data.u64 = watch_token(w) };
+    w->kevents = kev.events;
+    if (set->share != NULL)
+        share_enter(w);
     if (ev->events & EPOLLEXCLUSIVE)
         kev.events |= ev->events & ~(uint32_t)EXCLUSIVE_OK; /* the kernel refuses it */
     if (REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_ADD, fd, &kev) < 0) {
         int err = errno;
+        share_forget(w);
         watch_free(w);
         errno = err;
         return -1;
     }
-    w->kevents = kev.events;
     *drop = NULL;
     /* Deleted without us? */
     struct watch *old = s ? watch_current(set, fd, s) : NULL;
@@ -78,15 +81,22 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     w->events = ev->events;
     w->disarmed = false;
     w->out_told = false;
-    kev = (struct epoll_event){ .events = watch_kernel_events(w), .data.u64 = watch_token(w) };
+    epoll_data_t old_data = w->data;
+    w->data = ev->data;
+    uint32_t old_kevents = w->kevents;
+    w->kevents = watch_kernel_events(w);
+    share_save(w, true);
+    kev = (struct epoll_event){ .events = w->kevents, .data.u64 = watch_token(w) };
     int r = REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_MOD, w->fd, &kev);
     int err = errno;
     if (r < 0) {
         w->events = old;
         w->disarmed = was_disarmed;
+        w->kevents = old_kevents;
+        w->data = old_data;
+        share_save(w, false);
     } else {
-        w->kevents = kev.events;
-        w->data = ev->data;
+        w->foreign = false;
     }
     if (s != NULL)
         pthread_mutex_unlock(&s->watch_lock);
@@ -104,7 +114,7 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
     epoll_nest(fd);
     if (op != EPOLL_CTL_ADD)
         s = sock_get(fd);
-    pthread_mutex_lock(&set->lock);
+    epset_lock_whole(set);
     if (op == EPOLL_CTL_ADD) {
         r = ctl_add(set, fd, ev, &drop);
     } else if ((w = watch_current(set, fd, s)) != NULL && op == EPOLL_CTL_MOD) {
@@ -115,8 +125,8 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
             drop = watch_remove(w);
     }
     err = errno;
-    bool awake = atomic_load(&set->ready_n) > 0 && atomic_load(&set->waiters) > 0;
-    pthread_mutex_unlock(&set->lock);
+    bool awake = atomic_load(&set->ready_n) > 0 && share_awaited(set);
+    epset_unlock(set);
     if (awake)
         epset_kick(set);
     if (drop != NULL)

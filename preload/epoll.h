@@ -25,7 +25,7 @@ void epoll_conn_changed(struct sock *s);
 void epoll_left_over(struct sock *s, bool arrived);
 /*
  * The same for the sets of other processes that have the connection: they see it when they begin to
- * wait.
+ * wait, or are woken in a set that they share.
  */
 void epoll_shared_left(void);
 /* s became writable for the program without the kernel's knowing. */

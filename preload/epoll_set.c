@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "preload/conn.h"
@@ -121,15 +120,13 @@ static struct epset *set_make(int epfd)
     return set;
 }
 
-static void shared_make(void);
-
 int epoll_created(int epfd)
 {
     if (epfd < 0 || !proc_on() || proc_is_borrowed())
         return epfd;
     sock_drop(epfd);
     epoll_closed(epfd);
-    shared_make();
+    share_left_make();
     struct epset *set = set_make(epfd);
     if (set != NULL)
         set_enter(epfd, set);
@@ -140,18 +137,26 @@ void epset_put(struct epset *set)
 {
     if (atomic_fetch_sub(&set->refs, 1) != 1)
         return;
+    /* (The registrations of a set that other processes have go on.) */
     for (int c = 0; c < EPOLL_CHUNKS; c++)
         for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
             for (;;) {
                 pthread_mutex_lock(&set->lock);
                 struct watch *w = set->chunk[c][i];
-                struct sock *s = w ? watch_remove(w) : NULL;
+                struct sock *s = NULL;
+                if (w != NULL) {
+                    s = watch_detach(w);
+                    watch_free(w);
+                }
                 pthread_mutex_unlock(&set->lock);
                 if (w == NULL)
                     break;
                 if (s != NULL)
                     sock_put(s);
             }
+    pthread_mutex_lock(&set->lock);
+    share_leave(set);
+    pthread_mutex_unlock(&set->lock);
     int kick = atomic_exchange(&set->kick_fd, -1);
     if (kick >= 0)
         hidden_close(kick);
@@ -193,6 +198,50 @@ void epoll_duped(int epfd, int epfd2)
     }
 }
 
+/* ---- locks ---- */
+
+void epset_lock(struct epset *set)
+{
+    pthread_mutex_lock(&set->lock);
+    if (SW_UNLIKELY(atomic_load_explicit(&set->share, memory_order_relaxed) != NULL) && share_changed(set)) {
+        share_lock(set);
+        share_unlock(set);
+    }
+}
+
+void epset_lock_whole(struct epset *set)
+{
+    pthread_mutex_lock(&set->lock);
+    if (SW_UNLIKELY(atomic_load_explicit(&set->share, memory_order_relaxed) != NULL))
+        share_lock(set);
+}
+
+/* The references of registrations that others have deleted. */
+static void drop_gone(struct epset *set)
+{
+    struct watch *gone = set->gone, *w;
+    set->gone = NULL;
+    pthread_mutex_unlock(&set->lock);
+    for (w = gone; w != NULL; w = w->older)
+        sock_put(w->sock);
+    pthread_mutex_lock(&set->lock);
+    while ((w = gone) != NULL) {
+        gone = w->older;
+        watch_free(w);
+    }
+    pthread_mutex_unlock(&set->lock);
+}
+
+void epset_unlock(struct epset *set)
+{
+    if (SW_UNLIKELY(set->share_held))
+        share_unlock(set);
+    if (SW_UNLIKELY(set->gone != NULL))
+        drop_gone(set);
+    else
+        pthread_mutex_unlock(&set->lock);
+}
+
 /* ---- registrations ---- */
 
 /* From the top: gen, turn, fd. */
@@ -204,6 +253,16 @@ _Static_assert(EPOLL_FDS_CHUNK *EPOLL_CHUNKS == 1 << TOKEN_FD_BITS, "a descripto
 uint64_t watch_token(const struct watch *w)
 {
     return (uint64_t)w->gen << 32 | (w->turn & TOKEN_TURN_MASK) << TOKEN_FD_BITS | (uint32_t)w->fd;
+}
+
+bool watch_token_is(uint64_t token, int fd, uint32_t gen)
+{
+    return (uint32_t)(token >> 32) == gen && ((uint32_t)token & TOKEN_FD_MASK) == (uint32_t)fd;
+}
+
+uint16_t watch_token_turn(uint64_t token)
+{
+    return (uint32_t)token >> TOKEN_FD_BITS;
 }
 
 bool watch_is_stale(const struct watch *w, uint64_t token)
@@ -233,13 +292,20 @@ struct watch *watch_find(struct epset *set, uint64_t token)
 struct watch *watch_current(struct epset *set, int fd, const struct sock *s)
 {
     struct watch **slot = slot_of(set, fd, false);
-    struct watch *w = slot ? *slot : NULL;
-    while (w != NULL && w->sock != s)
-        w = w->older;
-    return w;
+    struct watch *w = slot ? *slot : NULL, *foreign = NULL;
+    for (; w != NULL && (w->sock != s || w->foreign); w = w->older)
+        if (w->sock == s && foreign == NULL)
+            foreign = w; /* it may be what we have by the number, or not */
+    return w != NULL ? w : foreign;
 }
 
 struct watch *watch_new(struct epset *set, int fd)
+{
+    uint32_t gen = set->share != NULL ? share_gen(set) : ++set->gen;
+    return watch_new_by(set, fd, gen);
+}
+
+struct watch *watch_new_by(struct epset *set, int fd, uint32_t gen)
 {
     if (slot_of(set, fd, true) == NULL)
         return NULL;
@@ -248,7 +314,7 @@ struct watch *watch_new(struct epset *set, int fd)
         set->free_watches = w->older;
     else if ((w = malloc(sizeof(*w))) == NULL)
         return NULL;
-    *w = (struct watch){ .set = set, .fd = fd, .gen = ++set->gen };
+    *w = (struct watch){ .set = set, .fd = fd, .gen = gen };
     return w;
 }
 
@@ -258,12 +324,49 @@ void watch_free(struct watch *w)
     w->set->free_watches = w;
 }
 
-/* Is token among the registrations that the kernel names? (proc(5), /proc/PID/fdinfo) */
-static bool still_there(const char *info, uint64_t token)
+char *watch_kernel_list(struct epset *set)
 {
-    char data[32];
-    snprintf(data, sizeof(data), "data: %16llx ", (unsigned long long)token);
-    return strstr(info, data) != NULL;
+    char path[48], *info = NULL;
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", atomic_load(&set->epfd));
+    int in = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0, room = 0;
+    for (ssize_t got = 1; in >= 0 && got > 0; len += got > 0 ? (size_t)got : 0) {
+        if (len + 4096 > room) {
+            char *more = realloc(info, room = 2 * room + 8192);
+            if (more == NULL) {
+                free(info);
+                info = NULL;
+                break;
+            }
+            info = more;
+        }
+        got = REAL(read)(in, info + len, room - len - 1);
+    }
+    if (in >= 0)
+        REAL(close)(in);
+    if (info != NULL)
+        info[len] = '\0';
+    return info;
+}
+
+bool watch_kernel_next(const char **at, uint64_t *token)
+{
+    const char *data = strstr(*at, "data: ");
+    if (data == NULL)
+        return false;
+    char *end;
+    *token = strtoull(data + 6, &end, 16);
+    *at = end;
+    return true;
+}
+
+static bool still_there(const char *list, const struct watch *w)
+{
+    uint64_t token;
+    while (watch_kernel_next(&list, &token))
+        if (watch_token_is(token, w->fd, w->gen))
+            return true;
+    return false;
 }
 
 /*
@@ -276,37 +379,19 @@ static void forget_stale(struct epset *set, int fd)
     unsigned n = 0;
     for (older = w; older != NULL; older = older->older)
         n += older->sock == NULL;
-    if (n < STALE_MAX)
+    char *list = n < STALE_MAX ? NULL : watch_kernel_list(set);
+    if (list == NULL)
         return;
-    char path[48], *info = NULL;
-    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", atomic_load(&set->epfd));
-    int in = open(path, O_RDONLY | O_CLOEXEC);
-    size_t len = 0, room = 0;
-    for (ssize_t got = 1; in >= 0 && got > 0; len += got > 0 ? (size_t)got : 0) {
-        if (len + 4096 > room) {
-            char *more = realloc(info, room = 2 * room + 8192);
-            if (more == NULL)
-                break;
-            info = more;
-        }
-        got = REAL(read)(in, info + len, room - len - 1);
+    for (; w != NULL; w = older) {
+        older = w->older;
+        if (w->sock == NULL && !still_there(list, w))
+            watch_remove(w); /* (without a sock there is no reference to drop) */
     }
-    if (in >= 0)
-        REAL(close)(in);
-    if (info != NULL) {
-        info[len] = '\0';
-        for (; w != NULL; w = older) {
-            older = w->older;
-            if (w->sock == NULL && !still_there(info, watch_token(w)))
-                watch_remove(w); /* (without a sock there is no reference to drop) */
-        }
-    }
-    free(info);
+    free(list);
 }
 
-void watch_enter(struct watch *w)
+void watch_link(struct watch *w)
 {
-    forget_stale(w->set, w->fd);
     struct watch **slot = slot_of(w->set, w->fd, false);
     w->older = *slot;
     *slot = w;
@@ -318,7 +403,13 @@ void watch_enter(struct watch *w)
     pthread_mutex_unlock(&w->sock->watch_lock);
 }
 
-struct sock *watch_remove(struct watch *w)
+void watch_enter(struct watch *w)
+{
+    forget_stale(w->set, w->fd);
+    watch_link(w);
+}
+
+struct sock *watch_detach(struct watch *w)
 {
     struct sock *s = w->sock;
     if (s != NULL) {
@@ -334,6 +425,13 @@ struct sock *watch_remove(struct watch *w)
     while (*p != w)
         p = &(*p)->older;
     *p = w->older;
+    return s;
+}
+
+struct sock *watch_remove(struct watch *w)
+{
+    struct sock *s = watch_detach(w);
+    share_forget(w);
     watch_free(w);
     return s;
 }
@@ -374,6 +472,8 @@ uint32_t watch_kernel_events(const struct watch *w)
 /* Is w's number still its sock's? Else the kernel would change another registration, or none. */
 static bool number_is_its(const struct watch *w)
 {
+    if (w->foreign)
+        return false;
     struct sock *s = sock_get(w->fd);
     if (s != NULL)
         sock_put(s);
@@ -382,11 +482,14 @@ static bool number_is_its(const struct watch *w)
 
 void watch_refresh(struct watch *w, bool force)
 {
+    if (w->record != 0)
+        share_load(w);
     uint32_t k = watch_kernel_events(w);
     if ((k == w->kevents && !force) || !number_is_its(w))
         return;
     bool edge = k & ~w->kevents & EPOLLET;
     w->turn += edge;
+    share_save(w, false);
     struct epoll_event ev = { .events = k, .data.u64 = watch_token(w) };
     int epfd = atomic_load(&w->set->epfd), r;
     if (k & EPOLLEXCLUSIVE) { /* cannot be changed, only made */
@@ -400,6 +503,7 @@ void watch_refresh(struct watch *w, bool force)
         w->kevents = k;
     else
         w->turn -= edge;
+    share_save(w, false);
 }
 
 /* ---- the ready list ---- */
@@ -408,6 +512,8 @@ void epset_kick(struct epset *set)
 {
     int fd = atomic_load(&set->kick_fd);
     uint64_t one = 1;
+    if (set->share != NULL && fd >= 0 && !hidden_is(fd))
+        return; /* a child has closed all it found open */
     if (fd >= 0 && REAL(write)(fd, &one, sizeof(one)) < 0)
         return; /* full: it is awake anyway */
 }
@@ -507,12 +613,57 @@ void epoll_nest(int fd)
 
 /* ---- what happens to a sock ---- */
 
+/* The n-th registration of s that has a record: its set and token; NULL: there are not so many. */
+static struct epset *nth_shared(struct sock *s, unsigned n, uint64_t *token)
+{
+    struct epset *set = NULL;
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL && set == NULL; w = w->next)
+        if (w->record != 0 && n-- == 0) {
+            set = w->set;
+            *token = watch_token(w);
+        }
+    pthread_mutex_unlock(&s->watch_lock);
+    return set;
+}
+
+/* Those in shared sets need the set's lock, which comes first. */
+static void refresh_shared(struct sock *s)
+{
+    uint64_t token;
+    struct epset *set;
+    for (unsigned n = 0; (set = nth_shared(s, n, &token)) != NULL; n++) {
+        epset_lock_whole(set);
+        struct watch *w = watch_find(set, token);
+        if (w != NULL && w->sock == s) {
+            pthread_mutex_lock(&s->watch_lock);
+            watch_refresh(w, false);
+            pthread_mutex_unlock(&s->watch_lock);
+        }
+        epset_unlock(set);
+    }
+}
+
+static void refresh_all(struct sock *s, bool out_blocked)
+{
+    bool shared = false;
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL; w = w->next) {
+        if (out_blocked)
+            w->out_told = false;
+        if (w->record != 0)
+            shared = true;
+        else
+            watch_refresh(w, false);
+    }
+    pthread_mutex_unlock(&s->watch_lock);
+    if (SW_UNLIKELY(shared))
+        refresh_shared(s);
+}
+
 void epoll_conn_changed(struct sock *s)
 {
-    pthread_mutex_lock(&s->watch_lock);
-    for (struct watch *w = s->watches; w != NULL; w = w->next)
-        watch_refresh(w, false);
-    pthread_mutex_unlock(&s->watch_lock);
+    refresh_all(s, false);
 }
 
 void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
@@ -522,7 +673,9 @@ void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
         if (w != but && !w->disarmed && (arrived || !(w->events & EPOLLET)) &&
             (w->events & (EPOLLIN | EPOLLRDNORM | EPOLLPRI))) {
             watch_queue(w);
-            if (atomic_load(&w->set->waiters) > 0)
+            if (w->record != 0)
+                epoll_shared_left(); /* before others are woken for it */
+            if (share_awaited(w->set))
                 epset_kick(w->set);
         }
     pthread_mutex_unlock(&s->watch_lock);
@@ -547,12 +700,7 @@ void epoll_out_ready(struct sock *s)
 
 void epoll_out_blocked(struct sock *s)
 {
-    pthread_mutex_lock(&s->watch_lock);
-    for (struct watch *w = s->watches; w != NULL; w = w->next) {
-        w->out_told = false;
-        watch_refresh(w, false);
-    }
-    pthread_mutex_unlock(&s->watch_lock);
+    refresh_all(s, true);
 }
 
 /*
@@ -570,13 +718,16 @@ static struct sock *left_to_kernel(struct watch *w)
     pthread_mutex_unlock(&s->watch_lock);
     watch_unqueue(w);
     w->sock = NULL;
+    w->foreign = true;
     return s;
 }
 
 void epoll_forget_fd(struct sock *s, int fd, bool last)
 {
     (void)fd; /* with other names left the registration lives on */
-    bool shared = s->conn != NULL && !holders_alone(&s->conn->holders);
+    /* (Of what is no connection of ours it is not known whether another process closed it before.) */
+    bool forked = atomic_load(&s->forked);
+    bool shared = s->conn != NULL ? !holders_alone(&s->conn->holders) : forked;
     while (last && s->watches != NULL) {
         struct epset *set = NULL;
         uint64_t token = 0;
@@ -588,12 +739,12 @@ void epoll_forget_fd(struct sock *s, int fd, bool last)
         pthread_mutex_unlock(&s->watch_lock);
         if (set == NULL)
             break;
-        pthread_mutex_lock(&set->lock);
+        epset_lock_whole(set);
         struct watch *w = watch_find(set, token);
         struct sock *ref = w == NULL || w->sock != s ? NULL
                            : shared                  ? left_to_kernel(w)
                                                      : watch_remove(w);
-        pthread_mutex_unlock(&set->lock);
+        epset_unlock(set);
         if (ref != NULL)
             sock_put(ref);
     }
@@ -611,49 +762,11 @@ bool epoll_awaits(struct sock *s)
     return yes;
 }
 
-/* ---- processes that share a connection ---- */
-
-/*
- * Counts, in all processes that were forked since, how often something was left behind in a shared
- * connection.
- */
-static _Atomic uint64_t *shared_left;
-
-static void shared_make(void)
-{
-    pthread_mutex_lock(&sets_lock);
-    if (shared_left == NULL) {
-        void *p = mmap(NULL, sizeof(*shared_left), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        shared_left = p == MAP_FAILED ? NULL : p;
-    }
-    pthread_mutex_unlock(&sets_lock);
-}
-
-void epoll_shared_left(void)
-{
-    if (shared_left != NULL)
-        atomic_fetch_add(shared_left, 1);
-}
-
-void epset_shared_look(struct epset *set)
-{
-    if (shared_left == NULL || atomic_load(shared_left) == set->shared_seen)
-        return;
-    pthread_mutex_lock(&set->lock);
-    set->shared_seen = atomic_load(shared_left);
-    for (int c = 0; c < EPOLL_CHUNKS; c++)
-        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
-            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older)
-                if (w->sock != NULL && atomic_load(&w->sock->active) && !(w->events & EPOLLET) &&
-                    !w->disarmed && conn_may_be_staged(w->sock->conn))
-                    watch_queue(w);
-    pthread_mutex_unlock(&set->lock);
-}
+/* ---- fork ---- */
 
 #define FORK_WAIT_NS 1000000000 /* the lock's holder may be what a signal handler has interrupted, which now forks */
 
-static bool lock_for_fork(pthread_mutex_t *m)
+bool epoll_lock_for_fork(pthread_mutex_t *m)
 {
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
@@ -674,11 +787,14 @@ void epoll_before_fork(void)
 {
     if (atomic_load(&sets_n) == 0)
         return;
-    bool locked = lock_for_fork(&sets_lock);
+    bool locked = epoll_lock_for_fork(&sets_lock);
     for (int fd = 0; locked && fd < atomic_load(&fd_limit); fd++) {
         struct epset *set = set_at(fd);
-        if (set != NULL)
-            set->fork_locked = lock_for_fork(&set->lock);
+        if (set == NULL)
+            continue;
+        set->fork_locked = epoll_lock_for_fork(&set->lock);
+        if (set->fork_locked)
+            share_make(set);
     }
     fork_locked = locked;
 }
@@ -693,6 +809,7 @@ void epoll_after_fork(bool child)
             pthread_mutex_init(&set->lock, NULL);
             pthread_mutex_init(&set->ready_lock, NULL);
             atomic_store(&set->waiters, 0);
+            set->share_held = false;
         } else if (set->fork_locked) {
             set->fork_locked = false;
             pthread_mutex_unlock(&set->lock);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
+#include "preload/epoll_share.h"
 #include "preload/sock.h"
 
 #define EPOLL_FDS_CHUNK 256
@@ -41,6 +42,9 @@ struct watch {
     bool out_told;
     bool queued; /* on the ready list; ready_lock, as the next two */
     struct watch *rnext, **rpprev;
+    uint32_t record; /* 1 + that of set->share, 0: none; set's lock and sock's watch_lock */
+    uint32_t mods;   /* the record's; set's lock, as the next one */
+    bool foreign;    /* what it is of is not what this process has by its number */
     uint64_t told_seq; /* the epoll_wait that has it among its events already, */
     int told_at;       /* and where; set's lock */
 };
@@ -64,7 +68,12 @@ struct epset {
     _Atomic bool
         nested; /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
     bool fork_locked;     /* lock is held for a fork; sets_lock */
-    uint64_t shared_seen; /* the count of epoll_set_shared that was looked at; lock */
+    uint64_t left_seen;   /* the count of epoll_shared_left that was looked at; lock */
+    _Atomic(struct share *) share; /* NULL: no fork has seen the set; changed with lock */
+    struct watch **share_at;       /* by record: ours; lock, as the next ones */
+    uint64_t share_seen;           /* the table's count of changes */
+    bool share_held;               /* lock's holder has the table's lock as well */
+    struct watch *gone;            /* their socks' references are dropped when lock is given back */
     struct epset *next_free;
 };
 
@@ -78,7 +87,14 @@ int epoll_created(int epfd);
 struct epset *epset_hold(int epfd);
 void epset_put(struct epset *set);
 
-/* ---- registrations; set->lock is held ---- */
+/*
+ * set->lock, with our registrations as they are. epset_lock_whole: and nobody in any process changes one until epset_unlock.
+ */
+void epset_lock(struct epset *set);
+void epset_lock_whole(struct epset *set);
+void epset_unlock(struct epset *set);
+
+/* ---- registrations; set->lock is held, and for what changes one it is whole ---- */
 
 /* The kernel's token of w, and the registration of a token, or NULL. */
 uint64_t watch_token(const struct watch *w);
@@ -89,17 +105,30 @@ struct watch *watch_find(struct epset *set, uint64_t token);
 struct watch *watch_current(struct epset *set, int fd, const struct sock *s);
 /* A fresh one that stands nowhere yet, or NULL. */
 struct watch *watch_new(struct epset *set, int fd);
+/* The same, with the number that another process gave it. */
+struct watch *watch_new_by(struct epset *set, int fd, uint32_t gen);
 void watch_free(struct watch *w);
 /* It is registered: enters it. */
 void watch_enter(struct watch *w);
+/* watch_enter's part that is about this process alone, and its reverse: returns the sock as watch_remove does. */
+void watch_link(struct watch *w);
+struct sock *watch_detach(struct watch *w);
 /*
  * The reverse; returns the sock whose reference the caller drops after unlocking, or NULL. Frees w.
  */
 struct sock *watch_remove(struct watch *w);
 
+/* What the kernel names as registered in the set (proc(5), /proc/PID/fdinfo), to be freed, or NULL. */
+char *watch_kernel_list(struct epset *set);
+/* The list's tokens, one after the other; false: there are no more. */
+bool watch_kernel_next(const char **at, uint64_t *token);
+/* Is it the token of this registration, whatever its turn? */
+bool watch_token_is(uint64_t token, int fd, uint32_t gen);
+uint16_t watch_token_turn(uint64_t token);
+
 /*
  * Brings the kernel's registration in line with what the connection's state asks for. sock's
- * watch_lock is held if there is one.
+ * watch_lock is held if there is one; if w has a record, the set's lock is held, and whole.
  */
 void watch_refresh(struct watch *w, bool force);
 uint32_t watch_kernel_events(const struct watch *w);
@@ -126,5 +155,7 @@ void epset_kick_make(struct epset *set);
 
 /* Puts what others left behind on the ready list. */
 void epset_shared_look(struct epset *set);
+/* False: its holder may be what a signal handler has interrupted, which now forks. */
+bool epoll_lock_for_fork(pthread_mutex_t *m);
 
 #endif

@@ -31,15 +31,17 @@ struct wait {
     uint64_t seq;
 };
 
-/* Adds to what epoll_wait returns. set->lock is held. kernel: the kernel reported it. */
+/* Adds to what epoll_wait returns. The set is locked by lock_for. kernel: the kernel reported it. */
 static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
 {
     if (wt->evs == NULL) {
         wt->n++;
         if (!kernel || (w->events & (EPOLLET | EPOLLONESHOT)))
             watch_queue(w); /* the kernel tells it once, and has */
-        if (kernel && (w->kevents & EPOLLONESHOT))
+        if (kernel && (w->kevents & EPOLLONESHOT)) {
             w->kevents = EPOLLONESHOT;
+            share_save(w, false);
+        }
         return;
     }
     if (w->told_seq == wt->seq) {
@@ -62,15 +64,46 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
     if (w->events & EPOLLONESHOT) {
         w->disarmed = true;
         watch_unqueue(w);
+        share_save(w, false);
     }
     if (w->sock == NULL || !(w->events & (EPOLLONESHOT | EPOLLET)))
         return;
     pthread_mutex_lock(&w->sock->watch_lock);
     w->out_told = w->out_told || (events & (EPOLLOUT | EPOLLWRNORM));
-    if (kernel && (w->kevents & EPOLLONESHOT))
+    if (kernel && (w->kevents & EPOLLONESHOT)) {
         w->kevents = EPOLLONESHOT; /* the kernel has disarmed it as well */
+        share_save(w, false);
+    }
     watch_refresh(w, false);
     pthread_mutex_unlock(&w->sock->watch_lock);
+}
+
+/*
+ * Locks set, and returns the registration. If processes share it, and telling it changes it, nobody else tells it meanwhile.
+ */
+static struct watch *lock_for(struct epset *set, uint64_t token)
+{
+    epset_lock(set);
+    struct watch *w = watch_find(set, token);
+    if (w == NULL || w->record == 0 || !(w->events & (EPOLLONESHOT | EPOLLET)))
+        return w;
+    share_lock(set);
+    return watch_find(set, token);
+}
+
+/* Brings the kernel's registration in line, if it is s's still. set->lock is held, s's watch_lock is not. */
+static void refresh(struct epset *set, uint64_t token, struct sock *s, bool force)
+{
+    if (set->share != NULL)
+        share_lock(set);
+    struct watch *w = watch_find(set, token);
+    if (w == NULL || w->sock != s)
+        return;
+    if (s != NULL)
+        pthread_mutex_lock(&s->watch_lock);
+    watch_refresh(w, force);
+    if (s != NULL)
+        pthread_mutex_unlock(&s->watch_lock);
 }
 
 /* What the kernel says now. */
@@ -83,46 +116,46 @@ static uint32_t ask(int fd, uint32_t want)
 }
 
 /*
- * Something that is not ours, or not any more. set->lock is held, and is given back. kernel 0: off
- * the ready list.
+ * Something that is not ours, or not any more. The set is locked by lock_for, and is unlocked. kernel
+ * 0: off the ready list.
  */
 static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
 {
     struct epset *set = wt->set;
     uint32_t want = w->events & ~(uint32_t)EPOLL_MODE_BITS;
-    int fd = w->fd;
+    int fd = w->foreign ? -1 : w->fd;
     bool by_kernel = kernel != 0;
     uint64_t token = watch_token(w);
     watch_unqueue(w);
     if (!by_kernel)
         kernel = ask(fd, want) & (want | UNASKED);
+    else if (w->foreign) /* who has it may ask the kernel for more */
+        kernel &= want | UNASKED;
     if (kernel != 0 && epoll_tracks(fd)) {
         /* A set: is there anything that its epoll_wait would tell? */
         bool once = w->events & EPOLLET;
-        pthread_mutex_unlock(&set->lock);
+        epset_unlock(set);
         bool ready = epoll_settle(fd, !once);
-        pthread_mutex_lock(&set->lock);
-        w = watch_find(set, token);
+        w = lock_for(set, token);
         if (!ready)
             kernel = 0;
     }
     if (w != NULL && !w->disarmed && kernel != 0)
         tell(wt, w, kernel, by_kernel);
     else if (w != NULL && !w->disarmed && (w->kevents & EPOLLONESHOT))
-        watch_refresh(w, true); /* swallowed: it has to be armed again */
-    pthread_mutex_unlock(&set->lock);
+        refresh(set, token, w->sock, true); /* swallowed: it has to be armed again */
+    epset_unlock(set);
 }
 
 /* One event of the kernel, or (kernel 0) one connection of the ready list. */
 static void look(struct wait *wt, uint64_t token, uint32_t kernel)
 {
     struct epset *set = wt->set;
-    pthread_mutex_lock(&set->lock);
-    struct watch *w = watch_find(set, token);
+    struct watch *w = lock_for(set, token);
     if (w == NULL || w->disarmed) {
         if (w != NULL)
             watch_unqueue(w);
-        pthread_mutex_unlock(&set->lock);
+        epset_unlock(set);
         return;
     }
     struct sock *s = w->sock;
@@ -133,7 +166,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
         pthread_mutex_unlock(&s->watch_lock);
     }
     if (kernel != 0 && watch_is_stale(w, token)) {
-        pthread_mutex_unlock(&set->lock);
+        epset_unlock(set);
         return;
     }
     if (s == NULL || !atomic_load(&s->active)) {
@@ -148,7 +181,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     atomic_fetch_add(&s->refs, 1);
     /* Off the list before the look: whoever queues it meanwhile knows something newer. */
     watch_unqueue(w);
-    pthread_mutex_unlock(&set->lock);
+    epset_unlock(set);
 
     /*
      * Turns come before the set's lock. The number it was registered by may be closed or another
@@ -168,8 +201,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
         ready_told(s);
     }
 
-    pthread_mutex_lock(&set->lock);
-    w = watch_find(set, token);
+    w = lock_for(set, token);
     if (w != NULL && w->sock == s && !w->disarmed) {
         /* The edge was one of octets that are not the program's. Writable it was before. */
         if ((w->events & EPOLLET) && (kernel & want & (EPOLLIN | EPOLLRDNORM)) &&
@@ -193,12 +225,10 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
             watch_queue(w);
         if (got == 0 || !atomic_load(&s->active)) {
             /* Swallowed: a one-shot registration has to be armed again. */
-            pthread_mutex_lock(&s->watch_lock);
-            watch_refresh(w, got == 0 && by_kernel && (w->kevents & EPOLLONESHOT));
-            pthread_mutex_unlock(&s->watch_lock);
+            refresh(set, token, s, got == 0 && by_kernel && (w->kevents & EPOLLONESHOT));
         }
     }
-    pthread_mutex_unlock(&set->lock);
+    epset_unlock(set);
     sock_put(s);
 }
 
@@ -310,9 +340,9 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
     struct epoll_event kev[BATCH];
     int r = 0;
     bool list_first = false;
-    pthread_mutex_lock(&set->lock);
+    epset_lock(set);
     wt->seq = ++set->seq;
-    pthread_mutex_unlock(&set->lock);
+    epset_unlock(set);
     wt->n = 0;
     epset_shared_look(set);
     if (sleep && atomic_load(&set->ready_n) == 0) {
@@ -344,6 +374,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
     struct poller *me = ready_count_begin(&set->waiters);
     if (me == NULL)
         return -ENOMEM;
+    share_wait_begin(set);
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     struct wait wt = { .set = set, .evs = evs, .max = max };
     if (ready_threads()) {
@@ -371,13 +402,18 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
      * other.
      */
     ready_wait_end(me);
-    if (atomic_load(&set->waiters) > 0 && atomic_load(&set->ready_n) > 0)
+    share_wait_end(set);
+    if (atomic_load(&set->ready_n) > 0 && share_awaited(set)) {
+        if (set->share != NULL)
+            epoll_shared_left();
         epset_kick(set);
+    }
     return r;
 }
 
 static void put_set(void *set)
 {
+    share_wait_end(set);
     epset_put(set);
 }
 

@@ -46,6 +46,7 @@ static void expect(int fd, struct sock *s, void *arg)
     (void)arg;
     if (atomic_load(&s->fd) != fd)
         return;
+    atomic_store(&s->forked, true);
     s->child_counted = s->conn != NULL;
     if (s->child_counted)
         holders_expect_child(&s->conn->holders, maker);

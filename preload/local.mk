@@ -24,6 +24,8 @@ preload_sources = \
     preload/epoll.h \
     preload/epoll_set.c \
     preload/epoll_set.h \
+    preload/epoll_share.c \
+    preload/epoll_share.h \
     preload/epoll_wait.c \
     preload/exec.c \
     preload/exec.h \

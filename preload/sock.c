@@ -252,6 +252,7 @@ struct sock *sock_new(int fd, int domain)
         s->waiters = 0;
         s->neg_pprev = NULL;
         s->neg_held = 0;
+        s->forked = false;
         s->child_counted = false;
         s->neg_inherited = false;
         s->neg_over = false;
