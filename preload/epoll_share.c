@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "core/base/trace.h"
 #include "preload/conn.h"
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
@@ -164,6 +165,7 @@ static void catch_up(struct epset *set)
 static void recover(struct epset *set)
 {
     struct share *sh = set->share;
+    trace_debug("epoll set %d: another process was killed while it changed it", atomic_load(&set->epfd));
     char *list = sh->at != 0 ? watch_kernel_list(set) : NULL;
     if (list != NULL) {
         struct record *r = &sh->record[sh->at - 1];

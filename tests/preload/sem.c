@@ -492,7 +492,7 @@ static const struct scenario *const all[] = {
     sem_recv,       sem_send,       sem_end,  sem_ready, sem_signal, sem_fd,   sem_close,
     sem_epoll,      sem_epoll_life, sem_epoll_sets, sem_flags, sem_interrupt, sem_left, sem_move,
     sem_name,       sem_option,     sem_poll, sem_raw,   sem_select, sem_share, sem_stdio,
-    sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent,
+    sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent, sem_epoll_fork,
 };
 
 /* NULL if there is none of that name. */

@@ -1,6 +1,6 @@
 /*
  * epoll and the life of descriptors: registered before there is a connection, dup'd, closed, their
- * numbers used again; many of them; sets that processes share.
+ * numbers used again; many of them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/preload/sem_wait.h"
@@ -461,139 +460,6 @@ static void epoll_mixed(int s)
     ep_say("hup", ep, 1000);
 }
 
-/* ---- a set that parent and child share ---- */
-
-static void end_child(pid_t pid)
-{
-    int status = 0;
-    must("waitpid", waitpid(pid, &status, 0));
-    say(" child=%d", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-}
-
-/* The child waits; it tells the data of the event by its status. */
-static pid_t child_waits(int ep)
-{
-    pid_t pid = (pid_t)must("fork", fork());
-    if (pid == 0) {
-        struct epoll_event ev;
-        int n = epoll_wait(ep, &ev, 1, 3000);
-        _exit(n == 1 ? (int)ev.data.u64 : 99);
-    }
-    return pid;
-}
-
-static void epoll_fork_child_waits(int s)
-{
-    int ep = ep_new();
-    ep_add(ep, s, EPOLLIN, 7);
-    pid_t pid = child_waits(ep);
-    far_begin(FAR_SEND, 10, 20);
-    end_child(pid);
-    far_end();
-    ep_say("parent", ep, 1000);
-    recv_next(s, 4);
-    pid = child_waits(ep); /* with octets left over */
-    end_child(pid);
-    ep_say("left", ep, 1000);
-    recv_next(s, 6);
-    ep_say("drained", ep, 10);
-}
-
-static void epoll_fork_child_reads(int s)
-{
-    int ep = ep_new();
-    ep_add(ep, s, EPOLLIN, 7);
-    far_do(FAR_SEND, 10);
-    ep_say("parent", ep, 2000);
-    pid_t pid = (pid_t)must("fork", fork());
-    if (pid == 0) {
-        struct epoll_event ev;
-        int n = epoll_wait(ep, &ev, 1, 3000);
-        _exit(n == 1 && recv(s, (char[4]){ 0 }, 4, 0) == 4 ? 0 : 1);
-    }
-    end_child(pid);
-    ep_say("left", ep, 1000);
-    say_result("recv", recv(s, (char[6]){ 0 }, 6, 0));
-    ep_say("drained", ep, 10);
-    far_do(FAR_SEND, 1);
-    ep_say("new", ep, 2000);
-}
-
-/* The child's close takes nothing from the parent. */
-static void epoll_fork_child_closes(int s)
-{
-    int ep = ep_new();
-    ep_add(ep, s, EPOLLIN | EPOLLRDHUP, 7);
-    pid_t pid = (pid_t)must("fork", fork());
-    if (pid == 0) {
-        close(s);
-        close(ep);
-        exit(0);
-    }
-    end_child(pid);
-    ep_say("quiet", ep, 10);
-    far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
-    recv_next(s, 10);
-    far_do(FAR_CLOSE, 0);
-    ep_say("end", ep, 2000);
-}
-
-static void epoll_fork_parent_closes(int s)
-{
-    int ep = ep_new(), p[2];
-    must("pipe", pipe(p));
-    ep_add(ep, s, EPOLLIN, 7);
-    far_do(FAR_SEND, 5);
-    ep_say("data", ep, 2000);
-    recv_next(s, 5);
-    pid_t pid = (pid_t)must("fork", fork());
-    if (pid == 0) {
-        (void)!read(p[0], (char[1]){ 0 }, 1); /* the parent has closed it */
-        struct epoll_event ev;
-        int n = epoll_wait(ep, &ev, 1, 3000);
-        _exit(n == 1 && recv(s, (char[10]){ 0 }, 10, 0) == 10 ? (int)ev.data.u64 : 99);
-    }
-    close(s);
-    ep_say("quiet", ep, 10);
-    must("write", write(p[1], "x", 1));
-    far_do(FAR_SEND, 10);
-    end_child(pid);
-    ep_say("gone", ep, 10);
-    far_say("far", far_do(FAR_RECV, 1));
-}
-
-/* What the child registers, changes and deletes is registered, changed and deleted. */
-static void epoll_fork_child_changes(int s)
-{
-    int ep = ep_new(), other = more(), p[2];
-    must("pipe", pipe(p));
-    ep_add(ep, s, EPOLLIN, 1);
-    must("write", write(p[1], "x", 1));
-    pid_t pid = (pid_t)must("fork", fork());
-    if (pid == 0) {
-        int bad = ep_ctl(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 2) ||
-                  ep_ctl(ep, EPOLL_CTL_ADD, other, EPOLLIN, 3) ||
-                  ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 4);
-        _exit(bad);
-    }
-    end_child(pid);
-    ep_say("added", ep, 1000);
-    far_send_on(0, 10);
-    far_send_on(1, 10);
-    poll_one(s, POLLIN, 2000);
-    poll_one(other, POLLIN, 2000);
-    ep_say("data", ep, 1000);
-    ep_del(ep, p[0]);
-    ep_mod(ep, other, EPOLLIN, 5);
-    ep_say("changed", ep, 1000);
-    pid = (pid_t)must("fork", fork());
-    if (pid == 0)
-        _exit(ep_ctl(ep, EPOLL_CTL_DEL, other, 0, 0) != 0);
-    end_child(pid);
-    ep_say("deleted", ep, 1000);
-}
-
 const struct scenario sem_epoll_life[] = {
     { "epoll_early", epoll_early },
     { "epoll_early_edge", epoll_early_edge },
@@ -614,10 +480,5 @@ const struct scenario sem_epoll_life[] = {
     { "epoll_many", epoll_many },
     { "epoll_order", epoll_order },
     { "epoll_mixed", epoll_mixed },
-    { "epoll_fork_child_waits", epoll_fork_child_waits },
-    { "epoll_fork_child_reads", epoll_fork_child_reads },
-    { "epoll_fork_child_closes", epoll_fork_child_closes },
-    { "epoll_fork_parent_closes", epoll_fork_parent_closes },
-    { "epoll_fork_child_changes", epoll_fork_child_changes },
     { NULL, NULL },
 };

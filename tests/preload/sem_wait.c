@@ -156,11 +156,11 @@ static void *waiting(void *arg)
     return NULL;
 }
 
-/* Is the thread asleep, or gone? */
-static bool sleeps(int tid)
+/* Is the thread of that process asleep, or gone? */
+static bool sleeps(pid_t pid, int tid)
 {
     char path[64], text[256], *state;
-    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
     FILE *f = fopen(path, "re");
     if (f == NULL)
         return true;
@@ -175,7 +175,13 @@ static bool sleeps(int tid)
 static void await_sleep(const struct waiter *w)
 {
     for (int seen = 0; seen < 3; sleep_ms(1))
-        seen = w->tid != 0 && sleeps(w->tid) ? seen + 1 : 0;
+        seen = w->tid != 0 && sleeps(getpid(), w->tid) ? seen + 1 : 0;
+}
+
+void process_sleeps(pid_t pid)
+{
+    for (int seen = 0; seen < 3; sleep_ms(1))
+        seen = sleeps(pid, pid) ? seen + 1 : 0;
 }
 
 struct in_thread {

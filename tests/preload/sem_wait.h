@@ -64,6 +64,8 @@ void wait_in_poll(struct waiter *w, int s, short events, int ms);
 void wait_in_epoll(struct waiter *w, int ep, int ms);
 /* Runs fn(arg) in a thread, and returns when it sleeps or is through. */
 void in_thread(struct waiter *w, void *(*fn)(void *), void *arg);
+/* Returns when the process, which has one thread, sleeps. */
+void process_sleeps(pid_t pid);
 /* Ends the wait; says what it gave. */
 void wait_end(const char *what, struct waiter *w);
 
