@@ -138,6 +138,9 @@ void epset_put(struct epset *set)
     if (atomic_fetch_sub(&set->refs, 1) != 1)
         return;
     /* (The registrations of a set that other processes have go on.) */
+    pthread_mutex_lock(&set->lock);
+    struct share *share = share_leave(set);
+    pthread_mutex_unlock(&set->lock);
     for (int c = 0; c < EPOLL_CHUNKS; c++)
         for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
             for (;;) {
@@ -154,9 +157,7 @@ void epset_put(struct epset *set)
                 if (s != NULL)
                     sock_put(s);
             }
-    pthread_mutex_lock(&set->lock);
-    share_leave(set);
-    pthread_mutex_unlock(&set->lock);
+    share_end(share);
     int kick = atomic_exchange(&set->kick_fd, -1);
     if (kick >= 0)
         hidden_close(kick);
@@ -673,8 +674,8 @@ void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
         if (w != but && !w->disarmed && (arrived || !(w->events & EPOLLET)) &&
             (w->events & (EPOLLIN | EPOLLRDNORM | EPOLLPRI))) {
             watch_queue(w);
-            if (w->record != 0)
-                epoll_shared_left(); /* before others are woken for it */
+            if (share_awaited_elsewhere(w->set))
+                epoll_shared_left(); /* before they are woken for it */
             if (share_awaited(w->set))
                 epset_kick(w->set);
         }
@@ -834,8 +835,10 @@ static void count_watches(struct epset *set)
             for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older) {
                 bool queued = w->queued;
                 w->queued = false;
-                if (w->sock != NULL && !sock_counted(w->sock))
+                if (w->sock != NULL && !sock_counted(w->sock)) {
                     w->sock = NULL;
+                    w->foreign = true;
+                }
                 if (w->sock != NULL) {
                     w->next = w->sock->watches;
                     w->sock->watches = w;

@@ -83,7 +83,7 @@ static void forget_here(struct watch *w)
 /* Is it a socket that this process has by the same number? */
 static struct sock *sock_of(const struct record *r)
 {
-    return r->ino != 0 && sock_ino(r->fd) == r->ino ? sock_get(r->fd) : NULL;
+    return r->ino != 0 && !sandbox_on() && sock_ino(r->fd) == r->ino ? sock_get(r->fd) : NULL;
 }
 
 /* Another process has made it. */
@@ -345,7 +345,7 @@ static bool enter_known(struct watch *w)
 
 void share_make(struct epset *set)
 {
-    if (set->share != NULL)
+    if (set->share != NULL || sandbox_on())
         return;
     struct share *sh = share_new();
     struct watch **at = mmap(NULL, AT_LEN, PROT_READ | PROT_WRITE,
@@ -371,16 +371,32 @@ void share_make(struct epset *set)
     set->share_seen = atomic_load(&sh->version);
 }
 
-void share_leave(struct epset *set)
+struct share *share_leave(struct epset *set)
 {
     struct share *sh = atomic_exchange(&set->share, NULL);
     if (sh == NULL)
-        return;
+        return NULL;
+    for (uint32_t i = 0; i < sh->end; i++) {
+        struct watch *w = set->share_at[i];
+        struct sock *s = w != NULL ? w->sock : NULL;
+        if (s != NULL)
+            pthread_mutex_lock(&s->watch_lock);
+        if (w != NULL)
+            w->record = 0;
+        if (s != NULL)
+            pthread_mutex_unlock(&s->watch_lock);
+    }
     set->gen = sh->gen;
-    munmap(sh, sizeof(*sh));
     munmap(set->share_at, AT_LEN);
     set->share_at = NULL;
     set->share_seen = 0;
+    return sh;
+}
+
+void share_end(struct share *sh)
+{
+    if (sh != NULL)
+        munmap(sh, sizeof(*sh));
 }
 
 /* ---- waiting, and being woken ---- */
@@ -403,6 +419,12 @@ bool share_awaited(const struct epset *set)
         return true;
     const struct share *sh = atomic_load(&set->share);
     return sh != NULL && atomic_load(&sh->waiters) > 0;
+}
+
+bool share_awaited_elsewhere(const struct epset *set)
+{
+    const struct share *sh = atomic_load(&set->share);
+    return sh != NULL && atomic_load(&sh->waiters) > atomic_load(&set->waiters);
 }
 
 /*

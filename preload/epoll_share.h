@@ -29,8 +29,12 @@ struct watch;
  * only what it registered itself.
  */
 void share_make(struct epset *set);
-/* This process is done with set, and has no registrations in it any more. */
-void share_leave(struct epset *set);
+/*
+ * This process is done with set, and knows nothing any more of what others do there. set->lock is held. Gives what is ended when
+ * no registration is left through which another thread could find it; may be NULL.
+ */
+struct share *share_leave(struct epset *set) SW_MUST;
+void share_end(struct share *sh);
 
 /* ---- set->lock is held, and set has a table ---- */
 
@@ -52,12 +56,13 @@ void share_load(struct watch *w);
 /* It is registered no more. */
 void share_forget(struct watch *w);
 
-/* ---- threads that wait; any lock may be held ---- */
+/* ---- threads that wait; with a reference to set, or the watch_lock of a sock that is registered there ---- */
 
 void share_wait_begin(struct epset *set);
 void share_wait_end(struct epset *set);
 /* Does somebody wait in set, in this process or another one? */
 bool share_awaited(const struct epset *set);
+bool share_awaited_elsewhere(const struct epset *set);
 
 /* Before this process' first set: what epoll_shared_left counts with. */
 void share_left_make(void);

@@ -371,10 +371,12 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
                    const sigset_t *mask)
 {
     ready_call_begin();
-    struct poller *me = ready_count_begin(&set->waiters);
-    if (me == NULL)
-        return -ENOMEM;
     share_wait_begin(set);
+    struct poller *me = ready_count_begin(&set->waiters);
+    if (me == NULL) {
+        share_wait_end(set);
+        return -ENOMEM;
+    }
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     struct wait wt = { .set = set, .evs = evs, .max = max };
     if (ready_threads()) {
@@ -404,7 +406,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
     ready_wait_end(me);
     share_wait_end(set);
     if (atomic_load(&set->ready_n) > 0 && share_awaited(set)) {
-        if (set->share != NULL)
+        if (share_awaited_elsewhere(set))
             epoll_shared_left();
         epset_kick(set);
     }
