@@ -26,6 +26,7 @@ preload_sources = \
     preload/epoll_set.h \
     preload/epoll_share.c \
     preload/epoll_share.h \
+    preload/epoll_sock.c \
     preload/epoll_wait.c \
     preload/exec.c \
     preload/exec.h \
