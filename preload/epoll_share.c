@@ -196,10 +196,9 @@ void share_lock(struct epset *set)
 {
     if (set->share_held)
         return;
-    int r = pthread_mutex_lock(&set->share->lock);
-    if (r == EOWNERDEAD) {
+    if (pthread_mutex_lock(&set->share->lock) == EOWNERDEAD) {
         recover(set);
-        r = pthread_mutex_consistent(&set->share->lock);
+        pthread_mutex_consistent(&set->share->lock);
     }
     set->share_held = true;
     if (share_changed(set))

@@ -453,7 +453,7 @@ static void epoll_fork_killed(int s)
     ep_add(ep, s, EPOLLOUT, 1);
     for (unsigned round = 0; round < 30; round++) {
         pid_t pid = (pid_t)must("fork", fork());
-        while (pid == 0) {
+        for (; pid == 0; pid = 0) {
             ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLOUT, 1);
             ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 2);
             ep_ctl(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 3);
