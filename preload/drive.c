@@ -457,6 +457,11 @@ static void settle(struct sock *s, struct conn *c, int fd)
     if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
         drive_remove(s);
     changed(s);
+    /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
+    if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
+        atomic_store(&c->rx_arrived, true);
+        ready_left_over(s);
+    }
 }
 
 void drive_step(struct sock *s)
