@@ -117,13 +117,28 @@ static bool room_for_one(struct handing *h)
     return true;
 }
 
+static bool is_handed(const struct inherit *in, const struct conn *c)
+{
+    for (unsigned i = 0; i < in->n; i++)
+        if (in->handed[i] == c)
+            return true;
+    return false;
+}
+
+/* There is room. */
+static void note_handed(struct inherit *in, struct conn *c)
+{
+    in->handed[in->n++] = c;
+    if (in->spawn)
+        holders_expect_child(&c->holders, in->maker);
+}
+
 static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
 {
     struct inherit *in = h->in;
     struct conn_place at;
-    for (unsigned i = 0; i < in->n; i++)
-        if (in->handed[i] == c)
-            return true;
+    if (is_handed(in, c))
+        return true;
     if (!h->can || !conn_place(c, &at) || !room_for_one(h))
         return false;
     int fd = arena_for_next(in, at.arena_fd, seen);
@@ -133,9 +148,7 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
     unsigned shared = in->spawn || !holders_alone(&c->holders);
     h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino, fd, at.block,
                                at.slot, shared, (int)in->maker);
-    in->handed[in->n++] = c;
-    if (in->spawn)
-        holders_expect_child(&c->holders, in->maker);
+    note_handed(in, c);
     if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
         exec_stop_job(c);
     return true;
@@ -148,14 +161,8 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
 static void share(struct handing *h, struct conn *c)
 {
     struct inherit *in = h->in;
-    for (unsigned i = 0; i < in->n; i++)
-        if (in->handed[i] == c)
-            return;
-    if (proc_is_borrowed() || !room_for_one(h))
-        return;
-    in->handed[in->n++] = c;
-    if (in->spawn)
-        holders_expect_child(&c->holders, in->maker);
+    if (!is_handed(in, c) && !proc_is_borrowed() && room_for_one(h))
+        note_handed(in, c);
 }
 
 /* It stays open in the next program, which would read frames instead of its octets. */
@@ -209,11 +216,10 @@ static void finish_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
-    for (unsigned i = 0; i < in->n; i++)
-        if (in->handed[i] == c) {
-            holders_exec(&c->holders);
-            return;
-        }
+    if (is_handed(in, c)) {
+        holders_exec(&c->holders);
+        return;
+    }
     /* Closed by the exec. (If it fails after all, the slot has to be ours still.) */
     bool alone = holders_alone(&c->holders);
     exec_stop_job(c);
