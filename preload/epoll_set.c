@@ -410,7 +410,7 @@ void watch_enter(struct watch *w)
     watch_link(w);
 }
 
-struct sock *watch_detach(struct watch *w)
+struct sock *watch_leave_sock(struct watch *w)
 {
     struct sock *s = w->sock;
     if (s != NULL) {
@@ -421,7 +421,13 @@ struct sock *watch_detach(struct watch *w)
         *p = w->next;
         pthread_mutex_unlock(&s->watch_lock);
     }
-    watch_unqueue(w); /* nobody can find it any more */
+    watch_unqueue(w); /* nobody can find it by s any more */
+    return s;
+}
+
+struct sock *watch_detach(struct watch *w)
+{
+    struct sock *s = watch_leave_sock(w);
     struct watch **p = slot_of(w->set, w->fd, false);
     while (*p != w)
         p = &(*p)->older;

@@ -113,6 +113,8 @@ void watch_enter(struct watch *w);
 /* watch_enter's part that is about this process alone, and its reverse: returns the sock as watch_remove does. */
 void watch_link(struct watch *w);
 struct sock *watch_detach(struct watch *w);
+/* Takes it off its sock's list, if it has one, and off the ready list. Returns the sock. */
+struct sock *watch_leave_sock(struct watch *w);
 /*
  * The reverse; returns the sock whose reference the caller drops after unlocking, or NULL. Frees w.
  */

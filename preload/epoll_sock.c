@@ -108,14 +108,7 @@ void epoll_out_blocked(struct sock *s)
  */
 static struct sock *left_to_kernel(struct watch *w)
 {
-    struct sock *s = w->sock;
-    pthread_mutex_lock(&s->watch_lock);
-    struct watch **p = &s->watches;
-    while (*p != w)
-        p = &(*p)->next;
-    *p = w->next;
-    pthread_mutex_unlock(&s->watch_lock);
-    watch_unqueue(w);
+    struct sock *s = watch_leave_sock(w);
     w->sock = NULL;
     w->foreign = true;
     return s;

@@ -528,6 +528,14 @@ void sock_after_fork(bool child)
     }
 }
 
+static void count_name(int fd, struct sock *s, void *arg)
+{
+    (void)fd;
+    (void)arg;
+    atomic_fetch_add(&s->refs, 1);
+    atomic_fetch_add(&s->names, 1);
+}
+
 void sock_count_begin(void)
 {
     for (struct sock *block = blocks; block != NULL; block = block->next_block)
@@ -542,17 +550,7 @@ void sock_count_begin(void)
             s->pollers = NULL;
             pthread_mutex_init(&s->watch_lock, NULL);
         }
-    int limit = atomic_load(&fd_limit);
-    for (int fd = 0; fd < limit; fd++) {
-        fd_slot *slot = slot_of(fd);
-        struct sock *s = slot ? atomic_load(slot) : NULL;
-        if (slot == NULL)
-            fd |= CHUNK - 1;
-        if (s == NULL)
-            continue;
-        atomic_fetch_add(&s->refs, 1);
-        atomic_fetch_add(&s->names, 1);
-    }
+    sock_each_locked(count_name, NULL); /* (nobody else runs) */
 }
 
 bool sock_counted(struct sock *s)
