@@ -358,17 +358,24 @@ static void reset_if_unread(struct conn *c, int fd)
     turn_give(&c->rx);
 }
 
+/* What is left goes out now, or after the close. */
+static void send_last(struct sock *s, struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->tx) < 0)
+        return; /* another thread is sending: it sees to it */
+    if (conn_tx_flush(c, fd) == -EAGAIN)
+        conn_tx_finish(s, fd, proc.set.linger_ms);
+    turn_give(&c->tx);
+}
+
 /*
  * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a call on
  * it.
  */
 static void settle_shared(struct sock *s, struct conn *c, int fd)
 {
-    if (!conn_tail_is_mine(c) || turn_take_brief(&c->tx) < 0)
-        return;
-    if (conn_tx_flush(c, fd) == -EAGAIN)
-        conn_tx_finish(s, fd, proc.set.linger_ms);
-    turn_give(&c->tx);
+    if (conn_tail_is_mine(c))
+        send_last(s, c, fd);
 }
 
 /* Octets accepted from the program but not yet in the kernel's hands go on after close. */
@@ -465,13 +472,10 @@ static void settle_one(int fd, struct sock *s, void *arg)
         (void)r;
         turn_give(&c->rx);
     }
-    if (conn_state(c) == CONN_FULL && !alone)
+    if (conn_state(c) == CONN_FULL && alone)
+        send_last(s, c, fd);
+    else if (conn_state(c) == CONN_FULL)
         settle_shared(s, c, fd);
-    if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->tx) == 0) {
-        if (conn_tx_flush(c, fd) == -EAGAIN)
-            conn_tx_finish(s, fd, proc.set.linger_ms);
-        turn_give(&c->tx);
-    }
     /* Whoever holds it last writes the record. */
     if (alone)
         conn_record(s, c);
