@@ -3,11 +3,11 @@
  */
 #include "preload/cancel.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "preload/proc.h"
 #include "preload/ready.h"
 
 __thread int cancel_program = -1;
@@ -26,16 +26,10 @@ static __thread struct {
 } kept[KEPT_MAX];
 static __thread unsigned kept_n;
 
-static bool on_signal_stack(void)
-{
-    stack_t now;
-    return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
-}
-
 /* Entries of calls that were left by siglongjmp: their frames are gone from the stack, we are above them. */
 static void drop_dead(uintptr_t frame)
 {
-    if (kept_n > KEPT_MAX || kept[kept_n - 1].frame > frame || on_signal_stack())
+    if (kept_n > KEPT_MAX || kept[kept_n - 1].frame > frame || proc_on_signal_stack())
         return;
     while (kept_n > 0 && kept[kept_n - 1].frame <= frame)
         cancel_kept(kept_n - 1);

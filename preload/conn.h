@@ -295,6 +295,8 @@ ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
 ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);
 /* Sends what is queued without waiting: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
 int conn_tx_flush(struct conn *c, int fd);
+/* The same for a tail that nobody's call waits for: what became of it is kept for the program's next call. tx held. */
+int conn_tx_rest(struct conn *c, int fd);
 /* Flushes without waiting; what does not go is handed to the transport. As conn_tx_flush. tx held. */
 int conn_tx_push(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */

@@ -130,13 +130,7 @@ static bool send_on(struct conn *c, int fd)
     conn_tx_whole(c, fd);
     if (conn_state(c) != CONN_FULL || c->broken || !conn_tail_is_ours(c))
         return false;
-    int r = conn_tx_flush(c, fd);
-    c->tx_rest = r != 0;
-    if (r != -EAGAIN)
-        c->fin_owed = false;
-    if (r < 0 && r != -EAGAIN && r != -EPIPE)
-        atomic_store(&c->so_error, -r);
-    return r == -EAGAIN;
+    return conn_tx_rest(c, fd) == -EAGAIN;
 }
 
 void conn_left(void *arg)

@@ -216,17 +216,18 @@ void conn_tx_moved(struct sock *s, int fd)
 static bool sender_is_done(struct conn *c, int fd)
 {
     uint64_t rx, tx = 0;
-    bool over = c->sender_pid == 0 || !conn_kernel_totals(fd, &rx, &tx) || tx >= c->sender_end;
-    if (!over && (holders_is_dead(c->sender_pid) || drive_tcp_state(fd) == TCP_CLOSE))
-        over = conn_kernel_totals(fd, &rx, &tx) || true;
-    if (over && c->sender_pid != 0) {
-        c->sender_pid = 0;
-        if (tx > c->kernel_tx && tx <= c->sender_end) {
-            iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
-            c->kernel_tx = tx;
-        }
+    bool known = conn_kernel_totals(fd, &rx, &tx);
+    if (known && tx < c->sender_end) {
+        if (!holders_is_dead(c->sender_pid) && drive_tcp_state(fd) != TCP_CLOSE)
+            return false;
+        known = conn_kernel_totals(fd, &rx, &tx); /* what it sent last */
     }
-    return over;
+    c->sender_pid = 0;
+    if (known && tx > c->kernel_tx && tx <= c->sender_end) {
+        iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
+        c->kernel_tx = tx;
+    }
+    return true;
 }
 
 /* s: who waits; NULL: it may not wait. */
@@ -263,6 +264,17 @@ static int flush(struct sock *s, struct conn *c, int fd)
 int conn_tx_flush(struct conn *c, int fd)
 {
     return flush(NULL, c, fd);
+}
+
+int conn_tx_rest(struct conn *c, int fd)
+{
+    int r = conn_tx_flush(c, fd);
+    c->tx_rest = r != 0;
+    if (r != -EAGAIN)
+        c->fin_owed = false;
+    if (r < 0 && r != -EAGAIN && r != -EPIPE)
+        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
+    return r;
 }
 
 /* The tail as one piece. 0: there is none, or a request has it. */

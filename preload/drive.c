@@ -598,12 +598,8 @@ static void drive_tail(struct sock *s)
     if (turn_try(&c->tx) < 0)
         return;
     if (conn_tail_is_ours(c)) {
-        int r = conn_tx_flush(c, atomic_load(&s->fd));
-        c->tx_rest = r != 0;
-        if (r != -EAGAIN)
-            c->fin_owed = false;
-        if (r < 0 && r != -EAGAIN && r != -EPIPE)
-            atomic_store(&c->so_error, -r); /* the kernel tells it but once */
+        int r = conn_tx_rest(c, atomic_load(&s->fd));
+        (void)r; /* it is asked below whether there is more */
     }
     bool done = !conn_tail_is_ours(c);
     turn_give(&c->tx);

@@ -13,6 +13,7 @@
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
 #include "preload/sandbox.h"
+#include "preload/turn.h"
 
 #define SHARE_MAX 65536u /* registrations of a set; those above are known to their process alone */
 #define SHARE_LOG 1024u  /* changes that are looked at one by one */
@@ -321,12 +322,7 @@ static struct share *share_new(void)
                             MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sh == MAP_FAILED)
         return NULL;
-    pthread_mutexattr_t attr;
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(&sh->lock, &attr);
-    pthread_mutexattr_destroy(&attr);
+    turn_mutex_init(&sh->lock);
     return sh;
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,12 @@ uint32_t proc_random32(void *unused)
     uint32_t v;
     proc_random(&v, sizeof(v));
     return v;
+}
+
+bool proc_on_signal_stack(void)
+{
+    stack_t now;
+    return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
 }
 
 bool proc_is_borrowed(void)

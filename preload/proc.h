@@ -42,6 +42,9 @@ static inline bool proc_on(void)
     return proc.on;
 }
 
+/* Does this thread run on its alternate signal stack? Addresses there say nothing of which call is inside which. */
+bool proc_on_signal_stack(void);
+
 /* True in a vfork child: it shares our memory, so nothing may be changed on its behalf. */
 bool proc_is_borrowed(void);
 

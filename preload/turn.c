@@ -63,14 +63,19 @@ static _Atomic uint32_t *word_of(struct turn *t)
     return (_Atomic uint32_t *)(void *)&t->mutex.__data.__lock;
 }
 
-void turn_init(struct turn *t)
+void turn_mutex_init(pthread_mutex_t *m)
 {
     pthread_mutexattr_t a;
     pthread_mutexattr_init(&a);
     pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(&t->mutex, &a);
+    pthread_mutex_init(m, &a);
     pthread_mutexattr_destroy(&a);
+}
+
+void turn_init(struct turn *t)
+{
+    turn_mutex_init(&t->mutex);
     atomic_store(&t->asleep, 0);
     atomic_store(&t->brief, 0);
     atomic_store(&t->frame, 0);
@@ -106,12 +111,6 @@ static bool mine(struct turn *t)
     return (atomic_load_explicit(word_of(t), memory_order_relaxed) & FUTEX_TID_MASK) == tid();
 }
 
-static bool on_signal_stack(void)
-{
-    stack_t now;
-    return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
-}
-
 /*
  * This thread has it already. Either a signal handler interrupts the call that does, or that call is no more, because a
  * handler has jumped out of it. Then its frame is gone from the stack: we are above it, or at least there is no signal
@@ -120,7 +119,7 @@ static bool on_signal_stack(void)
 static int mine_already(struct turn *t, uintptr_t frame)
 {
     uintptr_t held = atomic_load_explicit(&t->frame, memory_order_relaxed);
-    if (on_signal_stack())
+    if (proc_on_signal_stack())
         return -EDEADLK;
     if (frame < held) {
         proc_unwinding = true; /* libunwind reads from a pipe of its own, through our read() */

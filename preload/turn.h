@@ -38,6 +38,9 @@ struct turn {
     bool other_process;        /* it was a killed process that left it; the holder's */
 };
 
+/* A mutex for memory that processes share, which tells that its holder has died. */
+void turn_mutex_init(pthread_mutex_t *m);
+
 /* Free and whole. */
 void turn_init(struct turn *t);
 
