@@ -68,6 +68,11 @@ struct endpoint_ops {
 
     /* All event data up to and including the octet before `upto` has been used. */
     void (*release)(struct endpoint *ep, const uint8_t *upto);
+    /*
+     * Each event's data lies in a buffer of its own: release gives back that one alone, in any order, and before the peer is
+     * told that it may use it again.
+     */
+    bool each_alone;
 
     /*
      * All event data not released was in_place, and its holder has moved it together: the len octets (> 0) at *p. To make

@@ -68,7 +68,20 @@ core_sources = \
     core/transport/uring.c \
     core/transport/uring.h
 
+# The devices' endpoint: libibverbs' and librdmacm's headers are needed, the libraries are loaded at run time.
+verbs_sources = \
+    core/transport/verbs.h \
+    core/transport/verbs_cm.c \
+    core/transport/verbs_ep.c \
+    core/transport/verbs_impl.h \
+    core/transport/verbs_lib.c \
+    core/transport/verbs_lib.h
+EXTRA_DIST += $(verbs_sources)
+if HAVE_VERBS
+core_sources += $(verbs_sources)
+endif
+
 noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(core_sources)
-libcore_la_CFLAGS = $(hidden_cflags)
+libcore_la_CFLAGS = $(hidden_cflags) $(VERBS_CFLAGS)
 libcore_la_LIBADD = $(URING_LIBS) $(UNWIND_LIBS)

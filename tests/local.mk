@@ -76,7 +76,8 @@ preload_tests += tests/interop/netns.test
 preload_tests += tests/interop/segments.test
 preload_tests += tests/interop/tshark.test
 preload_tests += tests/interop/vm/vm.test
-EXTRA_DIST += $(addprefix tests/interop/vm/,guest.sh init.sh initramfs.py kernel.py)
+preload_tests += tests/interop/vm/verbs.test
+EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py verbs.sh)
 
 # Captures made by the protocol code, judged by tshark.
 script_tests += tests/interop/mpa_matrix.test
@@ -188,7 +189,13 @@ tests_interop_vm_iwpeer_SOURCES = $(iwpeer_sources)
 tests_interop_vm_iwpeer_CFLAGS = $(program_cflags) $(VERBS_CFLAGS)
 tests_interop_vm_iwpeer_LDFLAGS = $(program_ldflags)
 tests_interop_vm_iwpeer_LDADD = libcore.la $(VERBS_LIBS)
+check_PROGRAMS += tests/interop/vm/vbpeer
+tests_interop_vm_vbpeer_SOURCES = tests/interop/vm/vbpeer.c
+tests_interop_vm_vbpeer_CFLAGS = $(program_cflags)
+tests_interop_vm_vbpeer_LDFLAGS = $(program_ldflags)
+tests_interop_vm_vbpeer_LDADD = libcore.la
 endif
+EXTRA_DIST += tests/interop/vm/vbpeer.c
 
 # ---- how they are run ----
 

@@ -83,6 +83,8 @@ bool stream_pack(struct stream *st)
 /* An event without octets for the program: given back behind what waits before it. */
 static void release_behind(struct stream *st, const uint8_t *upto)
 {
+    if (endpoint_ops(st->cfg.ep)->each_alone)
+        return; /* (it was, at once: take_send) */
     for (uint32_t i = st->rx.n; i-- > 0;) {
         struct stream_slice *s = &st->rx.slice[(st->rx.first + i) % STREAM_SLICES];
         if (s->upto != NULL) {
@@ -113,7 +115,13 @@ static int take_ring(struct stream *st, uint32_t len)
     while (len > 0) {
         uint32_t at = (uint32_t)(st->rx.ring_to % ring_len);
         uint32_t n = len < ring_len - at ? len : ring_len - at;
-        slice_add(st, st->cfg.ring + at, n, NULL, 0, false);
+        struct stream_slice *last = st->rx.n > 0 ? slice_last(st) : NULL;
+        if (last != NULL && last->upto == NULL && last->p + last->len == st->cfg.ring + at) {
+            last->len += n;
+            st->rx.avail += n;
+        } else {
+            slice_add(st, st->cfg.ring + at, n, NULL, 0, false);
+        }
         st->rx.ring_to += n;
         st->rx.off += n;
         len -= n;
@@ -169,6 +177,9 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
     if (st->rx.end != STREAM_OPEN &&
         (more > 0 || !(h.type == STREAM_RESET || (h.type == STREAM_CREDIT && !st->llp))))
         return broken(st);
+    /* Where buffers are the device's, one that is told to be free has to be there: a CREDIT's even while nobody reads. */
+    if (payload == 0 && endpoint_ops(st->cfg.ep)->each_alone)
+        endpoint_ops(st->cfg.ep)->release(st->cfg.ep, upto);
     /* The peer knows how many buffers there are: RFC 5042 section 6.4.1. */
     if (!st->llp && h.type != STREAM_CREDIT &&
         ++st->rx.bufs_used - st->rx.bufs_back > st->cfg.local.bufs)

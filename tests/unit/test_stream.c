@@ -1006,3 +1006,89 @@ Test(stream, what_the_peers_program_leaves_unread_does_not_hold_up_the_other_dir
         teardown();
     }
 }
+
+/* ---- an endpoint whose buffers are given back one by one ---- */
+
+static struct {
+    struct endpoint base;
+    uint8_t buf[4][64];
+    size_t len[4];
+    unsigned polled, given, released[4];
+} alone;
+
+static int alone_poll(struct endpoint *e, struct endpoint_event *ev)
+{
+    (void)e;
+    if (alone.polled == alone.given)
+        return 0;
+    unsigned i = alone.polled++;
+    *ev = (struct endpoint_event){ .type = ENDPOINT_SEND, .data = alone.buf[i], .len = alone.len[i] };
+    return 1;
+}
+
+static void alone_release(struct endpoint *e, const uint8_t *upto)
+{
+    (void)e;
+    alone.released[(size_t)(upto - 1 - alone.buf[0]) / sizeof(alone.buf[0])]++;
+}
+
+static size_t alone_max(const struct endpoint *e)
+{
+    (void)e;
+    return 4096;
+}
+
+static const struct endpoint_ops alone_ops = {
+    .name = "alone", .write_max = alone_max, .send_max = alone_max, .poll = alone_poll, .release = alone_release,
+    .each_alone = true,
+};
+
+static void alone_message(uint8_t type, uint32_t off, const char *octets)
+{
+    struct stream_hdr h = { .type = type, .off = off };
+    stream_hdr_encode(&h, alone.buf[alone.given]);
+    memcpy(alone.buf[alone.given] + STREAM_HDR_LEN, octets, strlen(octets));
+    alone.len[alone.given++] = STREAM_HDR_LEN + strlen(octets);
+}
+
+Test(stream, a_credits_buffer_is_given_back_while_octets_before_it_are_unread)
+{
+    static uint8_t ring[4096];
+    static struct stream st;
+    struct stream_params params = { .version = 1, .ring_len = sizeof(ring), .eager_max = 48, .bufs = 8 };
+    struct stream_cfg cfg = { .ep = &alone.base, .local = params, .peer = params, .ring = ring };
+    endpoint_init(&alone.base, &alone_ops);
+    cr_assert_eq(stream_init(&st, &cfg), 0);
+    alone_message(STREAM_DATA, 3, "abc");
+    alone_message(STREAM_CREDIT, 3, "");
+    alone_message(STREAM_DATA, 5, "de");
+    cr_assert_eq(stream_poll(&st), 1);
+    cr_expect_eq(alone.released[0], 0u, "its octets are unread");
+    cr_expect_eq(alone.released[1], 1u);
+    cr_expect_eq(alone.released[2], 0u);
+    struct iovec iov = { got, 8 };
+    struct iov_iter it = iov_iter_init(&iov, 1);
+    cr_assert_eq(stream_read(&st, &it, 8), 5u);
+    cr_expect_arr_eq(got, "abcde", 5);
+    for (unsigned i = 0; i < 3; i++)
+        cr_expect_eq(alone.released[i], 1u, "message %u", i);
+}
+
+Test(stream, announced_ring_octets_that_follow_each_other_wait_as_one_run)
+{
+    static uint8_t ring[4096];
+    static struct stream st;
+    struct stream_params params = { .version = 1, .ring_len = sizeof(ring), .eager_max = 48, .bufs = 8 };
+    struct stream_cfg cfg = { .ep = &alone.base, .local = params, .peer = params, .ring = ring };
+    endpoint_init(&alone.base, &alone_ops);
+    cr_assert_eq(stream_init(&st, &cfg), 0);
+    alone_message(STREAM_DATA, 1000, "");
+    alone_message(STREAM_DATA, 2000, "");
+    alone_message(STREAM_DATA, 2002, "xy");
+    alone_message(STREAM_DATA, 2500, "");
+    cr_assert_eq(stream_poll(&st), 1);
+    cr_expect_eq(st.rx.n, 3u, "ring, message, ring");
+    cr_expect_eq(stream_avail(&st), 2500u);
+    cr_expect_eq(stream_discard(&st, 2500), 2500u);
+    cr_expect_eq(atomic_load(&st.back_ring), 2498u);
+}

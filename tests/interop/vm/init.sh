@@ -43,6 +43,7 @@ ip link add sw0 type veth peer name sw0 netns far && ip addr add 10.9.0.1/24 dev
 ip link add rx0 type dummy && ip addr add 10.9.1.1/24 dev rx0 && ip link set rx0 up || leave "no dummy"
 rdma link add siw0 type siw netdev sw0 || leave "no siw device"
 rdma link add rxe0 type rxe netdev rx0 || leave "no rxe device"
+. /common.sh
 . /guest.sh
 echo "# end of the tests, $(cut -d ' ' -f 1 /proc/uptime) s after the start"
 leave

@@ -1,0 +1,570 @@
+/*
+ * Endpoints' connections: the connection manager's events move them on.
+ *
+ * Private data, network byte order, of the request and of the acceptance (librdmacm gives 56 octets on InfiniBand):
+ *
+ *  0 "SWV1" · 4 token 16 (acceptance: 0) · 20 the ring's address · 28 its STag · 32 its length · 36 longest message ·
+ * 40 receive buffers (2)
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/base/bytes.h"
+#include "core/base/sm.h"
+#include "core/base/trace.h"
+#include "core/transport/verbs_impl.h"
+
+#define PRIV_LEN 42u
+#define RING_MIN 4096u
+#define RING_MAX 0x40000000u
+#define MSG_MIN 64u
+#define BUFS_MIN 3u
+#define LISTENERS_MAX 16u
+#define LISTEN_TRIES 8u /* siw's port is one of TCP's, and may be taken there */
+#define BACKLOG 128
+#define CONTEXTS_MAX 16u
+
+static const struct sm_state states[] = {
+    [VERBS_IDLE] = { "idle", SM_TO(VERBS_RESOLVING) | SM_TO(VERBS_EXPECTING) | SM_TO(VERBS_DOWN) },
+    [VERBS_EXPECTING] = { "expecting", SM_TO(VERBS_ACCEPTING) | SM_TO(VERBS_DOWN) },
+    [VERBS_RESOLVING] = { "resolving", SM_TO(VERBS_ROUTING) | SM_TO(VERBS_DOWN) },
+    [VERBS_ROUTING] = { "routing", SM_TO(VERBS_CONNECTING) | SM_TO(VERBS_DOWN) },
+    [VERBS_CONNECTING] = { "connecting", SM_TO(VERBS_UP) | SM_TO(VERBS_DOWN) },
+    [VERBS_ACCEPTING] = { "accepting", SM_TO(VERBS_UP) | SM_TO(VERBS_DOWN) },
+    [VERBS_UP] = { "up", SM_TO(VERBS_DOWN) },
+    [VERBS_DOWN] = { "down", 0 },
+};
+
+/* This process' part; the lock protects all of it, and what endpoints say it protects. Innermost. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    const struct verbs_lib *lib;
+    struct verbs_env env;
+    struct rdma_event_channel *channel;
+    struct verbs_ep *all;
+    struct {
+        struct rdma_cm_id *id;
+        struct sockaddr_storage at; /* the address, and the port that was got */
+    } listener[LISTENERS_MAX];
+    unsigned listeners;
+    struct ibv_context *context[CONTEXTS_MAX]; /* whose descriptors were hidden */
+    unsigned contexts;
+    bool forked; /* the libraries hold what is the parent's */
+} host;
+static _Atomic int cm_fd = -1;
+
+bool verbs_present(const char *device)
+{
+    DIR *d = opendir("/sys/class/infiniband");
+    bool found = false;
+    if (d == NULL)
+        return false;
+    for (struct dirent *e; !found && (e = readdir(d)) != NULL;)
+        found = e->d_name[0] != '.' && (device == NULL || device[0] == '\0' || strcmp(e->d_name, device) == 0);
+    closedir(d);
+    return found;
+}
+
+static int setup(const struct verbs_env *env, const char **why)
+{
+    if (host.forked) {
+        *why = "the device was opened before fork";
+        return -ENOTSUP;
+    }
+    if (host.channel != NULL)
+        return 0;
+    host.lib = verbs_lib_load(why);
+    if (host.lib == NULL)
+        return -ENOSYS;
+    /* Where the kernel does not keep registered pages for the parent, what the libraries have is kept out of children. */
+    host.lib->ibv_fork_init();
+    struct rdma_event_channel *channel = host.lib->rdma_create_event_channel();
+    if (channel == NULL) {
+        *why = "/dev/infiniband/rdma_cm";
+        return errno != 0 ? -errno : -EIO;
+    }
+    channel->fd = env->hide_fd(channel->fd);
+    int flags = fcntl(channel->fd, F_GETFL);
+    fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK);
+    host.env = *env;
+    host.channel = channel;
+    atomic_store(&cm_fd, channel->fd);
+    return 0;
+}
+
+int verbs_setup(const struct verbs_env *env, const char **why)
+{
+    pthread_mutex_lock(&lock);
+    int r = setup(env, why);
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+int verbs_cm_fd(void)
+{
+    return atomic_load_explicit(&cm_fd, memory_order_relaxed);
+}
+
+/* A device's context was opened, by librdmacm: its descriptors go out of the program's way. */
+static void hide_context(struct ibv_context *ctx)
+{
+    for (unsigned i = 0; i < host.contexts; i++)
+        if (host.context[i] == ctx)
+            return;
+    if (ctx == NULL || host.contexts == CONTEXTS_MAX)
+        return;
+    ctx->cmd_fd = host.env.hide_fd(ctx->cmd_fd);
+    ctx->async_fd = host.env.hide_fd(ctx->async_fd);
+    host.context[host.contexts++] = ctx;
+}
+
+static bool device_wanted(const struct rdma_cm_id *id)
+{
+    const char *name = host.env.device;
+    return name == NULL || name[0] == '\0' || strcmp(host.lib->ibv_get_device_name(id->verbs->device), name) == 0;
+}
+
+/* ---- endpoints ---- */
+
+struct verbs_ep *verbs_new(const struct verbs_cfg *cfg)
+{
+    struct verbs_ep *ep = calloc(1, sizeof(*ep));
+    if (ep == NULL)
+        return NULL;
+    endpoint_init(&ep->base, &verbs_endpoint_ops);
+    ep->cfg = *cfg;
+    atomic_store(&ep->why, "");
+    pthread_mutex_lock(&lock);
+    ep->next = host.all;
+    ep->pprev = &host.all;
+    if (ep->next != NULL)
+        ep->next->pprev = &ep->next;
+    host.all = ep;
+    pthread_mutex_unlock(&lock);
+    return ep;
+}
+
+void verbs_free(struct verbs_ep *ep)
+{
+    if (ep == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    if (!ep->foreign) {
+        *ep->pprev = ep->next;
+        if (ep->next != NULL)
+            ep->next->pprev = ep->pprev;
+        if (ep->qp != NULL)
+            host.lib->rdma_disconnect(ep->id);
+        verbs_unprepare(ep, host.lib, &host.env);
+        if (ep->id != NULL)
+            host.lib->rdma_destroy_id(ep->id);
+    } else if (ep->mem != NULL) {
+        munmap(ep->mem, ep->mem_len);
+    }
+    pthread_mutex_unlock(&lock);
+    free(ep);
+}
+
+static void move(struct verbs_ep *ep, enum verbs_state to, const char *why)
+{
+    uint8_t st = atomic_load(&ep->state);
+    sm_move(states, "verbs", ep, &st, (uint8_t)to);
+    atomic_store(&ep->why, why);
+    atomic_store(&ep->state, st);
+}
+
+/* It cannot be, or is no more. */
+static void down(struct verbs_ep *ep, const char *why)
+{
+    if (atomic_load(&ep->state) == VERBS_DOWN)
+        return;
+    trace_info("verbs %p: %s", (void *)ep, why);
+    move(ep, VERBS_DOWN, why);
+}
+
+static void put_private(const struct verbs_ep *ep, bool request, uint8_t buf[PRIV_LEN])
+{
+    static const uint8_t none[VERBS_TOKEN_LEN];
+    struct bytes_wr w = bytes_wr_init(buf, PRIV_LEN);
+    bytes_wr_copy(&w, "SWV1", 4);
+    bytes_wr_copy(&w, request ? ep->cfg.token : none, VERBS_TOKEN_LEN);
+    bytes_wr_be64(&w, (uintptr_t)ep->ring);
+    bytes_wr_be32(&w, ep->local.ring_stag);
+    bytes_wr_be32(&w, ep->local.ring_len);
+    bytes_wr_be32(&w, ep->local.msg_max);
+    bytes_wr_be16(&w, ep->local.bufs);
+}
+
+/* The token in a peer's private data, or NULL: it is not ours. */
+static const uint8_t *token_of(const struct rdma_conn_param *param)
+{
+    const uint8_t *p = param->private_data;
+    return p != NULL && param->private_data_len >= PRIV_LEN && memcmp(p, "SWV1", 4) == 0 ? p + 4 : NULL;
+}
+
+/* What the peer says of itself. False: that cannot be. */
+static bool take_private(struct verbs_ep *ep, const struct rdma_conn_param *param)
+{
+    const uint8_t *token = token_of(param);
+    if (token == NULL)
+        return false;
+    struct bytes_rd r = bytes_rd_init(token + VERBS_TOKEN_LEN, PRIV_LEN - 4 - VERBS_TOKEN_LEN);
+    ep->peer_base = bytes_rd_be64(&r);
+    ep->peer.ring_stag = bytes_rd_be32(&r);
+    ep->peer.ring_len = bytes_rd_be32(&r);
+    ep->peer.msg_max = bytes_rd_be32(&r);
+    ep->peer.bufs = bytes_rd_be16(&r);
+    return !r.bad && ep->peer.ring_len >= RING_MIN && ep->peer.ring_len <= RING_MAX && ep->peer.msg_max >= MSG_MIN &&
+           ep->peer.bufs >= BUFS_MIN && ep->peer_base + ep->peer.ring_len > ep->peer_base;
+}
+
+/* One Read at a time, for the fence. A receiver that is not ready is no error: there are buffers enough. */
+static struct rdma_conn_param conn_param(const uint8_t *priv)
+{
+    return (struct rdma_conn_param){
+        .private_data = priv, .private_data_len = PRIV_LEN,
+        .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7,
+    };
+}
+
+int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, unsigned timeout_ms)
+{
+    pthread_mutex_lock(&lock);
+    int r = 0;
+    ep->timeout_ms = timeout_ms;
+    if (host.channel == NULL)
+        r = -ENODEV;
+    else if (host.lib->rdma_create_id(host.channel, &ep->id, ep, RDMA_PS_TCP) < 0 ||
+             host.lib->rdma_resolve_addr(ep->id, NULL, (struct sockaddr *)(uintptr_t)peer, (int)timeout_ms) < 0)
+        r = errno != 0 ? -errno : -EIO;
+    if (r == 0)
+        move(ep, VERBS_RESOLVING, "the address is looked up");
+    else
+        down(ep, "no device leads to that address");
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+/* ---- listening ---- */
+
+/* IPv4 in IPv6 clothes is IPv4. The port is left out. */
+static bool address_of(const struct sockaddr *local, struct sockaddr_storage *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (local->sa_family == AF_INET) {
+        struct sockaddr_in in = { .sin_family = AF_INET };
+        memcpy(&in.sin_addr, (const uint8_t *)local + offsetof(struct sockaddr_in, sin_addr), sizeof(in.sin_addr));
+        memcpy(out, &in, sizeof(in));
+        return true;
+    }
+    if (local->sa_family != AF_INET6)
+        return false;
+    struct sockaddr_in6 in6;
+    memcpy(&in6, local, sizeof(in6));
+    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+        struct sockaddr_in in = { .sin_family = AF_INET };
+        memcpy(&in.sin_addr, &in6.sin6_addr.s6_addr[12], sizeof(in.sin_addr));
+        memcpy(out, &in, sizeof(in));
+        return true;
+    }
+    in6.sin6_port = 0;
+    in6.sin6_flowinfo = 0;
+    memcpy(out, &in6, sizeof(in6));
+    return true;
+}
+
+/* The port, which IPv4 and IPv6 have in the same place. */
+static void set_port(struct sockaddr_storage *at, uint16_t be_port)
+{
+    memcpy((uint8_t *)at + offsetof(struct sockaddr_in, sin_port), &be_port, sizeof(be_port));
+}
+
+static int listen_once(struct sockaddr_storage *at, struct rdma_cm_id **out)
+{
+    const struct verbs_lib *lib = host.lib;
+    struct rdma_cm_id *id;
+    if (lib->rdma_create_id(host.channel, &id, NULL, RDMA_PS_TCP) < 0)
+        return -errno;
+    int r = lib->rdma_bind_addr(id, (struct sockaddr *)at) < 0 ? -errno : 0;
+    if (r == 0)
+        hide_context(id->verbs);
+    if (r == 0 && (id->verbs == NULL || !device_wanted(id)))
+        r = -ENODEV;
+    if (r == 0 && lib->rdma_listen(id, BACKLOG) < 0)
+        r = -errno;
+    if (r < 0) {
+        lib->rdma_destroy_id(id);
+        return r;
+    }
+    set_port(at, lib->rdma_get_src_port(id));
+    *out = id;
+    return 0;
+}
+
+/* at: an address without port, which is filled in. */
+static int listen_at(struct sockaddr_storage *at)
+{
+    for (unsigned i = 0; i < host.listeners; i++) {
+        struct sockaddr_storage there = host.listener[i].at;
+        set_port(&there, 0);
+        if (memcmp(&there, at, sizeof(*at)) == 0) {
+            *at = host.listener[i].at;
+            return 0;
+        }
+    }
+    if (host.listeners == LISTENERS_MAX)
+        return -ENOSPC;
+    int r = -EADDRINUSE;
+    for (unsigned tries = 0; r == -EADDRINUSE && tries < LISTEN_TRIES; tries++)
+        r = listen_once(at, &host.listener[host.listeners].id);
+    if (r < 0)
+        return r;
+    host.listener[host.listeners++].at = *at;
+    return 0;
+}
+
+int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct sockaddr_storage *at)
+{
+    pthread_mutex_lock(&lock);
+    int r = host.channel == NULL ? -ENODEV : address_of(local, at) ? listen_at(at) : -EAFNOSUPPORT;
+    if (r == 0)
+        move(ep, VERBS_EXPECTING, "the peer has not connected");
+    else
+        down(ep, r == -ENODEV ? "no device has the address" : "the device's port cannot be listened on");
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+/* ---- events; the lock is held ---- */
+
+static void address_known(struct verbs_ep *ep)
+{
+    hide_context(ep->id->verbs);
+    if (!device_wanted(ep->id))
+        down(ep, "another device leads to the address");
+    else if (host.lib->rdma_resolve_route(ep->id, (int)ep->timeout_ms) < 0)
+        down(ep, "rdma_resolve_route");
+    else
+        move(ep, VERBS_ROUTING, "the route is looked up");
+}
+
+static void route_known(struct verbs_ep *ep)
+{
+    const char *why;
+    uint8_t priv[PRIV_LEN];
+    if (verbs_prepare(ep, host.lib, &host.env, &why) < 0) {
+        down(ep, why);
+        return;
+    }
+    put_private(ep, true, priv);
+    struct rdma_conn_param param = conn_param(priv);
+    if (host.lib->rdma_connect(ep->id, &param) < 0)
+        down(ep, "rdma_connect");
+    else
+        move(ep, VERBS_CONNECTING, "the peer's device has not answered");
+}
+
+static void established(struct verbs_ep *ep, const struct rdma_conn_param *param)
+{
+    if (atomic_load(&ep->state) == VERBS_CONNECTING && !take_private(ep, param))
+        down(ep, "the peer's private data make no sense");
+    else
+        move(ep, VERBS_UP, "up");
+}
+
+static struct verbs_ep *expected(const uint8_t *token)
+{
+    struct verbs_ep *ep = host.all;
+    while (ep != NULL && (atomic_load(&ep->state) != VERBS_EXPECTING || token == NULL ||
+                          memcmp(ep->cfg.token, token, VERBS_TOKEN_LEN) != 0))
+        ep = ep->next;
+    return ep;
+}
+
+/* True: an endpoint has the id now. */
+static bool requested(struct rdma_cm_id *id, const struct rdma_conn_param *asks)
+{
+    struct verbs_ep *ep = expected(token_of(asks));
+    const char *why = "";
+    uint8_t priv[PRIV_LEN];
+    if (ep == NULL) {
+        trace_info("verbs: a request without a token of ours");
+        host.lib->rdma_reject(id, NULL, 0);
+        return false;
+    }
+    hide_context(id->verbs);
+    ep->id = id;
+    id->context = ep;
+    if (!take_private(ep, asks)) {
+        down(ep, "the peer's private data make no sense");
+    } else if (verbs_prepare(ep, host.lib, &host.env, &why) < 0) {
+        down(ep, why);
+    } else {
+        put_private(ep, false, priv);
+        struct rdma_conn_param param = conn_param(priv);
+        if (host.lib->rdma_accept(id, &param) < 0)
+            down(ep, "rdma_accept");
+        else
+            move(ep, VERBS_ACCEPTING, "the peer's device has not confirmed");
+    }
+    if (atomic_load(&ep->state) == VERBS_DOWN)
+        host.lib->rdma_reject(id, NULL, 0);
+    return true;
+}
+
+/* A device goes: whoever listens there does so no more. Endpoints learn it from their flushed receives as well. */
+static void removed(struct rdma_cm_id *id)
+{
+    if (id->context != NULL) {
+        down(id->context, "the device was removed");
+        return;
+    }
+    for (unsigned i = 0; i < host.listeners; i++)
+        if (host.listener[i].id == id)
+            host.listener[i] = host.listener[--host.listeners];
+}
+
+/* The event's id is to be destroyed once it is acknowledged. */
+static bool take_event(const struct rdma_cm_event *ev)
+{
+    struct verbs_ep *ep = ev->id->context;
+    if (ev->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+        return !requested(ev->id, &ev->param.conn);
+    if (ev->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+        bool listener = ep == NULL;
+        removed(ev->id);
+        return listener;
+    }
+    if (ep == NULL)
+        return false;
+    switch (ev->event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+        address_known(ep);
+        break;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        route_known(ep);
+        break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+        established(ep, &ev->param.conn);
+        break;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+        down(ep, "no device leads to that address");
+        break;
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+        down(ep, "no route");
+        break;
+    case RDMA_CM_EVENT_REJECTED:
+        down(ep, "the peer's device rejected the connection");
+        break;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+        down(ep, "the peer's device cannot be reached");
+        break;
+    case RDMA_CM_EVENT_DISCONNECTED:
+        if (atomic_load(&ep->state) != VERBS_UP)
+            down(ep, "the peer's device disconnected");
+        break;
+    default:
+        break;
+    }
+    return false;
+}
+
+bool verbs_cm_dispatch(void)
+{
+    struct rdma_cm_event *ev;
+    bool some = false;
+    pthread_mutex_lock(&lock);
+    while (host.channel != NULL && host.lib->rdma_get_cm_event(host.channel, &ev) == 0) {
+        struct rdma_cm_id *id = ev->id;
+        trace_debug("verbs: %s, status %d", host.lib->rdma_event_str(ev->event), ev->status);
+        bool destroy = take_event(ev);
+        host.lib->rdma_ack_cm_event(ev);
+        if (destroy)
+            host.lib->rdma_destroy_id(id);
+        some = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return some;
+}
+
+/* ---- looking ---- */
+
+enum verbs_state verbs_state(const struct verbs_ep *ep)
+{
+    return (enum verbs_state)atomic_load(&ep->state);
+}
+
+const char *verbs_why(const struct verbs_ep *ep)
+{
+    return atomic_load(&ep->why);
+}
+
+const char *verbs_device(const struct verbs_ep *ep)
+{
+    return verbs_state(ep) == VERBS_UP && !ep->foreign ? host.lib->ibv_get_device_name(ep->id->verbs->device) : "";
+}
+
+struct verbs_side verbs_local(const struct verbs_ep *ep)
+{
+    return ep->local;
+}
+
+struct verbs_side verbs_peer(const struct verbs_ep *ep)
+{
+    return ep->peer;
+}
+
+uint8_t *verbs_ring(struct verbs_ep *ep)
+{
+    return ep->ring;
+}
+
+size_t verbs_memory(const struct verbs_ep *ep)
+{
+    return sizeof(*ep) + ep->mem_len;
+}
+
+const struct verbs_stats *verbs_stats(const struct verbs_ep *ep)
+{
+    return &ep->stats;
+}
+
+struct endpoint *verbs_endpoint(struct verbs_ep *ep)
+{
+    return &ep->base;
+}
+
+/* ---- fork ---- */
+
+/*
+ * The kernel's objects live as long as a process has the descriptors: the child gives them up. What the libraries have in
+ * memory refers to them, so the libraries are not used here again.
+ */
+void verbs_after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    if (host.channel == NULL)
+        return;
+    for (struct verbs_ep *ep = host.all; ep != NULL; ep = ep->next) {
+        ep->foreign = true;
+        if (ep->channel != NULL)
+            host.env.close_fd(ep->channel->fd);
+    }
+    for (unsigned i = 0; i < host.contexts; i++) {
+        host.env.close_fd(host.context[i]->cmd_fd);
+        host.env.close_fd(host.context[i]->async_fd);
+    }
+    host.env.close_fd(host.channel->fd);
+    host.all = NULL;
+    host.channel = NULL;
+    host.listeners = host.contexts = 0;
+    host.forked = true;
+    atomic_store(&cm_fd, -1);
+}
