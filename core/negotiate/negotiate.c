@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 #include "core/base/reason.h"
 #include "core/base/sm.h"
@@ -19,7 +20,9 @@ static const struct sm_state states[] = {
                                      SM_TO(NEGOTIATE_PLAIN) },
     /* (An initiator with cfg.immediate starts in mpa.) */
     [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) |
-                                       SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_WITHDRAWN) },
+                                       SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_WITHDRAWN) |
+                                       SM_TO(NEGOTIATE_DEVICE) },
+    [NEGOTIATE_DEVICE] = { "device", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_FALLBACK) },
     [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) |
                                    SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_FAILED) },
     [NEGOTIATE_NAKED] = { "naked", SM_TO(NEGOTIATE_PLAIN) },
@@ -77,6 +80,38 @@ static void put_terminate(struct negotiate *n)
     n->out_len = len + mpa_fpdu_end(&framing, n->out + len, len - MPA_HDR_LEN, crc);
 }
 
+static size_t offer_encode(const struct negotiate_offer *o, uint8_t buf[4 + NEGOTIATE_OFFER_MAX])
+{
+    size_t addr_len = o->ipv6 ? 16 : 4;
+    struct bytes_wr w = bytes_wr_init(buf, 4 + NEGOTIATE_OFFER_MAX);
+    bytes_wr_be16(&w, HELLO_TLV_VERBS);
+    bytes_wr_be16(&w, (uint16_t)(4 + addr_len + sizeof(o->token)));
+    bytes_wr_u8(&w, o->ipv6 ? 6 : 4);
+    bytes_wr_u8(&w, 0);
+    bytes_wr_be16(&w, o->port);
+    bytes_wr_copy(&w, o->addr, addr_len);
+    bytes_wr_copy(&w, o->token, sizeof(o->token));
+    return 8 + addr_len + sizeof(o->token);
+}
+
+/* False: there is none, or it makes no sense. */
+static bool offer_decode(const struct hello *h, struct negotiate_offer *o)
+{
+    size_t len = 0;
+    const uint8_t *p = hello_tlv_find(h, HELLO_TLV_VERBS, &len);
+    if (p == NULL || len < 4 || (p[0] != 4 && p[0] != 6))
+        return false;
+    size_t addr_len = p[0] == 6 ? 16 : 4;
+    if (len != 4 + addr_len + sizeof(o->token))
+        return false;
+    memset(o, 0, sizeof(*o));
+    o->ipv6 = p[0] == 6;
+    o->port = get_be16(p + 2);
+    memcpy(o->addr, p + 4, addr_len);
+    memcpy(o->token, p + 4 + addr_len, sizeof(o->token));
+    return o->port != 0;
+}
+
 static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce,
                       uint64_t streamed)
 {
@@ -84,6 +119,11 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
     if (kind == HELLO_HELO && n->cfg.shim_known)
         h.flags = HELLO_FLAG_MAY_WITHDRAW;
     memcpy(h.nonce, nonce, HELLO_NONCE_LEN);
+    uint8_t offer[4 + NEGOTIATE_OFFER_MAX];
+    if (kind == HELLO_HACK && arg == HELLO_TRANSPORT_VERBS) {
+        h.tlv = offer;
+        h.tlv_len = offer_encode(&n->offer, offer);
+    }
     ssize_t len = hello_encode(&h, n->out, sizeof(n->out));
     SW_CHECK(len > 0, "hello_encode %zd", len);
     n->out_len = (size_t)len;
@@ -194,6 +234,11 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         return 0;
     }
     memcpy(n->cfg.nonce, h.nonce, sizeof(n->cfg.nonce));
+    bool verbs = n->reason == REASON_NONE && (h.arg & n->cfg.transports & HELLO_TRANSPORT_VERBS) != 0 && !n->offer_made;
+    if (verbs) {
+        n->device = NEGOTIATE_DEVICE_WANTED; /* left where it is until the owner has answered */
+        return 0;
+    }
     if (n->reason != REASON_NONE) /* negotiate_decline */
         decline(n, &h, n->reason);
     else if (n->mute)
@@ -202,7 +247,8 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         decline(n, &h, REASON_TRANSPORT);
     else {
         mpa_begin(n, now_ns);
-        put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h.nonce, n->streamed);
+        uint32_t by = n->device == NEGOTIATE_DEVICE_OFFERED ? HELLO_TRANSPORT_VERBS : HELLO_TRANSPORT_IWARP;
+        put_hello(n, HELLO_HACK, by, h.nonce, n->streamed);
     }
     return (size_t)r;
 }
@@ -259,6 +305,45 @@ static size_t in_withdrawn(struct negotiate *n, const uint8_t *buf, size_t len)
     return (size_t)at + frame_len;
 }
 
+/* The owner connects by its device, in the same time as for the Hello; without it, the startup goes on here. */
+static void device_begin(struct negotiate *n, const struct hello *h, uint64_t now_ns)
+{
+    if (!offer_decode(h, &n->offer)) {
+        mpa_begin(n, now_ns);
+        return;
+    }
+    n->device = NEGOTIATE_DEVICE_TRYING;
+    n->deadline_ns = now_ns + n->cfg.timeout_ns;
+    sm_move(states, "negotiate", n, &n->state, NEGOTIATE_DEVICE);
+}
+
+void negotiate_offer(struct negotiate *n, const struct negotiate_offer *offer)
+{
+    if (n->device != NEGOTIATE_DEVICE_WANTED)
+        return;
+    n->offer_made = true;
+    n->device = offer != NULL ? NEGOTIATE_DEVICE_OFFERED : NEGOTIATE_DEVICE_NONE;
+    if (offer != NULL)
+        n->offer = *offer;
+}
+
+static void mpa_decide(struct negotiate *n);
+
+void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns)
+{
+    if (!negotiate_wants_device(n))
+        return;
+    n->device = up ? NEGOTIATE_DEVICE_UP : NEGOTIATE_DEVICE_NONE;
+    if (up)
+        n->cfg.params.flags |= STREAM_FLAG_DEVICE;
+    if (!n->cfg.responder) {
+        mpa_begin(n, now_ns);
+        return;
+    }
+    n->deadline_ns = now_ns + NEGOTIATE_MPA_NS;
+    mpa_decide(n);
+}
+
 static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
     struct hello h;
@@ -281,6 +366,8 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     n->out_len = n->out_off = 0;
     if (h.kind == HELLO_HNAK)
         move(n, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+    else if (h.arg == HELLO_TRANSPORT_VERBS && (n->cfg.transports & HELLO_TRANSPORT_VERBS))
+        device_begin(n, &h, now_ns);
     else if (h.arg != HELLO_TRANSPORT_IWARP)
         spoil(n, REASON_HELLO_GARBAGE);
     else
@@ -300,6 +387,15 @@ static bool params_ok(struct negotiate *n)
 
 static void mpa_decide(struct negotiate *n)
 {
+    /* The peer has connected by its device: is it up here, too? */
+    if (n->device == NEGOTIATE_DEVICE_ASKED)
+        return;
+    if (n->device == NEGOTIATE_DEVICE_OFFERED) {
+        bool asked = params_ok(n) && (n->peer.flags & STREAM_FLAG_DEVICE) != 0;
+        n->device = asked ? NEGOTIATE_DEVICE_ASKED : NEGOTIATE_DEVICE_NONE;
+        if (asked)
+            return;
+    }
     uint8_t priv[STREAM_PARAMS_LEN];
     stream_params_encode(&n->cfg.params, priv);
     int r;
@@ -386,8 +482,12 @@ size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_
         return in_peek(n, buf, len, now_ns);
     case NEGOTIATE_HELLO:
         return in_hello(n, buf, len, now_ns);
-    case NEGOTIATE_MPA:
-        return in_mpa(n, buf, len);
+    case NEGOTIATE_MPA: {
+        size_t used = in_mpa(n, buf, len);
+        if (n->device == NEGOTIATE_DEVICE_ASKED) /* that the owner will know soon */
+            n->deadline_ns = now_ns + n->cfg.timeout_ns;
+        return used;
+    }
     case NEGOTIATE_NAKED:
         return in_naked(n, buf, len, now_ns);
     case NEGOTIATE_WITHDRAWN:
@@ -405,6 +505,7 @@ void negotiate_eof(struct negotiate *n)
         peer_is_plain(n);
         break;
     case NEGOTIATE_HELLO:
+    case NEGOTIATE_DEVICE:
         spoil(n, REASON_HELLO_CLOSED);
         break;
     case NEGOTIATE_MPA:
@@ -437,7 +538,14 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         else
             spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
         break;
+    case NEGOTIATE_DEVICE:
+        negotiate_device(n, false, now_ns);
+        break;
     case NEGOTIATE_MPA:
+        if (n->device == NEGOTIATE_DEVICE_ASKED) {
+            negotiate_device(n, false, now_ns);
+            break;
+        }
         /*
          * RFC 5044 7.1.2 rule 10/1: "SHOULD implement a reasonable timeout while waiting for the entire set
          * of startup frames"; RFC 5044 7.1.2 rule 8/2: so for the Request, "to detect incorrect "Responder/Responder"

@@ -14,6 +14,14 @@
  *
  * The immediate startup (RFC 5044 section 7.1.4, Figure 10) has no Hello: the initiator begins in MPA.
  *
+ * A device's connection is made beside this one, between HelloAck and Request:
+ *
+ *   responder    a HELO that offers verbs: asks its owner for an endpoint (negotiate_wants_offer), whom the HACK tells.
+ *                In MPA, a Request that says DEVICE: asks its owner whether it is up (negotiate_wants_device).
+ *   initiator    HELLO --HACK with an endpoint--> DEVICE, until its owner says: up, or not --> MPA; the Request says which.
+ *
+ * If both frames say STREAM_FLAG_DEVICE the stream goes there, and no FPDU follows here; else it is as without a device.
+ *
  * A responder in MPA that finds an HWDR where the Request would be goes to PLAIN. WITHDRAWN: the owner may
  * send plain octets once the HWDR is out; of what comes in, the answer is still to be taken out.
  *
@@ -39,6 +47,7 @@
 enum negotiate_state {
     NEGOTIATE_PEEK,
     NEGOTIATE_HELLO,
+    NEGOTIATE_DEVICE,
     NEGOTIATE_MPA,
     NEGOTIATE_NAKED,
     NEGOTIATE_WITHDRAWN,
@@ -57,6 +66,16 @@ enum negotiate_state {
  * connection.
  */
 #define NEGOTIATE_MPA_NS 60000000000ull
+
+/* The value of the TLV HELLO_TLV_VERBS: family (4, 6), 0, port, address, one-time token. */
+#define NEGOTIATE_OFFER_MAX 36u
+
+struct negotiate_offer {
+    bool ipv6;
+    uint16_t port;
+    uint8_t addr[16];
+    uint8_t token[16];
+};
 
 struct negotiate_cfg {
     bool responder;
@@ -78,6 +97,15 @@ struct negotiate_cfg {
     uint64_t timeout_ns;     /* for the answer to the Hello, and again for the MPA startup */
 };
 
+enum negotiate_device_state {
+    NEGOTIATE_DEVICE_NONE,    /* not spoken of, or not any more */
+    NEGOTIATE_DEVICE_WANTED,  /* responder: the owner is to make an offer */
+    NEGOTIATE_DEVICE_OFFERED, /* responder: it did */
+    NEGOTIATE_DEVICE_ASKED,   /* responder: the Request says that it is up */
+    NEGOTIATE_DEVICE_TRYING,  /* initiator: the owner connects */
+    NEGOTIATE_DEVICE_UP,
+};
+
 struct negotiate {
     uint8_t state;           /* enum negotiate_state */
     uint8_t reason;          /* enum reason, once PLAIN, FALLBACK or FAILED */
@@ -96,6 +124,9 @@ struct negotiate {
     size_t prefix_len;       /* initiator: streamed octets found before the answer */
     uint8_t out[HELLO_LEN_MAX];
     size_t out_len, out_off;
+    uint8_t device;          /* enum negotiate_device_state */
+    bool offer_made;         /* responder: or there is none to make */
+    struct negotiate_offer offer; /* DEVICE: where to connect; responder: what was offered */
     struct mpa_startup mpa;  /* from MPA on */
     struct stream_params peer; /* DONE */
 };
@@ -130,7 +161,7 @@ void negotiate_decline(struct negotiate *n, unsigned reason);
 /* Has the other side shown that it runs sockwarp? */
 static inline bool negotiate_peer_known(const struct negotiate *n)
 {
-    return n->state == NEGOTIATE_MPA && (n->cfg.responder || !n->cfg.immediate);
+    return n->state == NEGOTIATE_DEVICE || (n->state == NEGOTIATE_MPA && (n->cfg.responder || !n->cfg.immediate));
 }
 
 /*
@@ -138,6 +169,27 @@ static inline bool negotiate_peer_known(const struct negotiate *n)
  * is plain; its initiator sees the end before any answer.
  */
 void negotiate_mute(struct negotiate *n);
+
+/* Responder: the peer offers verbs, as we do; the owner calls negotiate_offer, then negotiate_in again. */
+static inline bool negotiate_wants_offer(const struct negotiate *n)
+{
+    return n->device == NEGOTIATE_DEVICE_WANTED;
+}
+/* NULL: there is none to make. */
+void negotiate_offer(struct negotiate *n, const struct negotiate_offer *offer);
+
+/* The owner is to connect to n->offer (initiator), or to say whether the peer has (responder). */
+static inline bool negotiate_wants_device(const struct negotiate *n)
+{
+    return n->device == NEGOTIATE_DEVICE_TRYING || n->device == NEGOTIATE_DEVICE_ASKED;
+}
+/* The device's connection is up, or will not be. */
+void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns);
+/* DONE: the stream goes by the device. */
+static inline bool negotiate_by_device(const struct negotiate *n)
+{
+    return n->device == NEGOTIATE_DEVICE_UP && (n->cfg.params.flags & n->peer.flags & STREAM_FLAG_DEVICE) != 0;
+}
 
 /*
  * What to send now, and that n octets of it went. Frames are to go out in one send() where

@@ -47,6 +47,8 @@ int stream_hdr_decode(const uint8_t *buf, size_t len, struct stream_hdr *out) SW
 #define STREAM_FLAG_LLP 1u /* flow control by the LLP */
 #define STREAM_FLAG_IMMEDIATE 2u /* the notify may be Immediate Data (RFC 7306) */
 #define STREAM_FLAG_URGENT 4u /* takes STREAM_HDR_URGENT */
+/* The stream goes over a device's connection that was made beside this one, with what was agreed there, if both say so. */
+#define STREAM_FLAG_DEVICE 8u
 #define STREAM_RING_MIN 4096u
 #define STREAM_RING_MAX 0x40000000u
 
@@ -225,6 +227,8 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len) SW_MUS
  * stream_write; -EOPNOTSUPP: the peer takes none.
  */
 ssize_t stream_write_urgent(struct stream *st, struct iov_iter *src) SW_MUST;
+/* Has the peer room for more than a little? (With credits; those of the LLP are not known here.) */
+bool stream_may_write(const struct stream *st);
 /*
  * Everything posted has gone out. May post a notify that had no room before: look at the endpoint
  * again.

@@ -32,6 +32,11 @@ static bool may_send(const struct stream *st)
     return st->llp || peer_bufs_free(st) > STREAM_BUFS_KEPT;
 }
 
+bool stream_may_write(const struct stream *st)
+{
+    return may_send(st) && (st->llp || peer_ring_free(st) >= st->cfg.peer.ring_len / 4);
+}
+
 static void batch_add(struct stream *st, uint8_t type, uint8_t flags, size_t len)
 {
     uint32_t i = st->tx.batch_n++;

@@ -1258,3 +1258,144 @@ Test(negotiate, nothing_is_withdrawn_that_was_not_said)
     EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
     cr_expect_eq(negotiate_out(&a.n, &p), 0u);
 }
+
+/* ---- a device's connection beside this one ---- */
+
+static const struct negotiate_offer v4 = { .port = 4711, .addr = { 10, 9, 0, 1 }, .token = "0123456789abcde" };
+static const struct negotiate_offer v6 = { .ipv6 = true, .port = 4712, .addr = { 0xfd, 1, 2, 3, [15] = 4 }, .token = "x" };
+
+static void with_device(const struct negotiate_offer *offer, size_t cut)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+    ca.transports = cb.transports = HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS;
+    both(&ca, &cb);
+    run(cut);
+    cr_assert(negotiate_wants_offer(&b.n));
+    negotiate_offer(&b.n, offer);
+    run(cut);
+}
+
+static bool same_offer(const struct negotiate_offer *x, const struct negotiate_offer *y)
+{
+    return x->ipv6 == y->ipv6 && x->port == y->port && memcmp(x->addr, y->addr, sizeof(x->addr)) == 0 &&
+           memcmp(x->token, y->token, sizeof(x->token)) == 0;
+}
+
+Test(negotiate, a_device_that_is_up_at_both_ends_takes_the_stream)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        const struct negotiate_offer *offer = c & 1 ? &v6 : &v4;
+        rng = 13 + c;
+        with_device(offer, cuts[c]);
+        cr_assert_eq(a.n.state, NEGOTIATE_DEVICE);
+        cr_expect(same_offer(&a.n.offer, offer));
+        cr_expect(negotiate_wants_device(&a.n));
+        cr_expect(negotiate_peer_known(&a.n));
+        negotiate_device(&a.n, true, now);
+        run(cuts[c]);
+        cr_assert_eq(b.n.state, NEGOTIATE_MPA);
+        cr_assert(negotiate_wants_device(&b.n), "the Reply waits for the device");
+        negotiate_device(&b.n, true, now);
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+        EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+        cr_expect(negotiate_by_device(&a.n));
+        cr_expect(negotiate_by_device(&b.n));
+    }
+}
+
+/* Without a device at either end, for whatever reason, the stream goes on here. */
+static void expect_here(void)
+{
+    run(0);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+    cr_expect(!negotiate_by_device(&a.n));
+    cr_expect(!negotiate_by_device(&b.n));
+}
+
+Test(negotiate, a_device_that_the_initiator_cannot_reach_is_done_without)
+{
+    with_device(&v4, 0);
+    negotiate_device(&a.n, false, now);
+    run(0);
+    cr_expect(!negotiate_wants_device(&b.n));
+    expect_here();
+}
+
+Test(negotiate, a_device_that_takes_too_long_is_done_without)
+{
+    with_device(&v4, 0);
+    cr_expect_neq(a.n.deadline_ns, 0u);
+    now = a.n.deadline_ns;
+    negotiate_tick(&a.n, now);
+    cr_expect(!negotiate_wants_device(&a.n));
+    expect_here();
+}
+
+Test(negotiate, a_device_that_only_the_initiator_sees_up_is_done_without)
+{
+    for (int late = 0; late <= 1; late++) {
+        with_device(&v4, 0);
+        negotiate_device(&a.n, true, now);
+        run(0);
+        cr_assert(negotiate_wants_device(&b.n));
+        if (late) {
+            now = b.n.deadline_ns;
+            negotiate_tick(&b.n, now);
+        } else {
+            negotiate_device(&b.n, false, now);
+        }
+        expect_here();
+    }
+}
+
+Test(negotiate, a_responder_without_an_offer_answers_as_without_a_device)
+{
+    with_device(NULL, 0);
+    expect_here();
+}
+
+Test(negotiate, a_device_is_not_spoken_of_unless_both_sides_want_one)
+{
+    for (int who = 0; who <= 1; who++) {
+        struct negotiate_cfg ca = config(false), cb = config(true);
+        (who ? &ca : &cb)->transports = HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS;
+        both(&ca, &cb);
+        run(0);
+        cr_expect(!negotiate_wants_offer(&b.n));
+        expect_here();
+    }
+}
+
+Test(negotiate, an_offer_that_makes_no_sense_is_none)
+{
+    for (int i = 0; i < 3; i++) {
+        with_device(NULL, 0); /* (the nonces and all that) */
+        struct negotiate_cfg ca = config(false);
+        ca.transports = HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS;
+        end_init(&a, &ca, &b);
+        uint8_t tlv[28] = { 0, HELLO_TLV_VERBS, 0, 24, 4, 0, 0x12, 0x34, 10, 9, 0, 1 };
+        size_t len = sizeof(tlv);
+        if (i == 0)
+            tlv[4] = 5; /* family */
+        else if (i == 1)
+            tlv[3] = 20, len = 24; /* cut */
+        else
+            tlv[6] = tlv[7] = 0; /* port */
+        struct hello h = { .kind = HELLO_HACK, .arg = HELLO_TRANSPORT_VERBS, .tlv = tlv, .tlv_len = len };
+        memcpy(h.nonce, ca.nonce, sizeof(h.nonce));
+        uint8_t buf[HELLO_LEN_MAX];
+        ssize_t n = hello_encode(&h, buf, sizeof(buf));
+        cr_assert_gt(n, 0);
+        cr_expect_eq(negotiate_in(&a.n, buf, (size_t)n, now), (size_t)n);
+        cr_expect_eq(a.n.state, NEGOTIATE_MPA, "offer %d", i);
+    }
+}
+
+Test(negotiate, a_close_while_the_device_connects_is_a_fallback)
+{
+    with_device(&v4, 0);
+    negotiate_eof(&a.n);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_CLOSED);
+}
