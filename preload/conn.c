@@ -23,6 +23,7 @@
 #include "preload/sandbox.h"
 #include "preload/stats.h"
 #include "preload/transports.h"
+#include "preload/verbs.h"
 
 static const struct sm_state states[] = {
     [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },
@@ -83,7 +84,7 @@ int conn_begin(struct conn *c)
         .responder = c->responder,
         .shim_known = c->known_shim && !c->require,
         .immediate = c->opts.immediate,
-        .transports = HELLO_TRANSPORT_IWARP,
+        .transports = (uint8_t)(HELLO_TRANSPORT_IWARP | verbs_transport(c)),
         .mpa = {
             .dialect = c->opts.rtr_frame ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
             .rev = c->opts.rtr_frame || c->rev_1 ? 1 : 2,
@@ -142,10 +143,9 @@ static void say_local_error(struct conn *c, int fd)
  * RFC 5044 7.1/2 and RFC 5044 7.1.2 rule 2/6: a DDP endpoint takes over what comes. RFC 5044 4.4/5: the program
  * does not see it.
  */
-int conn_go_full(struct sock *s, struct conn *c)
+static int begin_fpdus(struct conn *c, int fd)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
-    int fd = atomic_load(&s->fd);
     c->segment = c->opts.fpdu_len == 0 ? conn_emss(fd) : 0;
     struct iwarp_cfg ic = {
         .initiator = !c->responder,
@@ -193,6 +193,17 @@ int conn_go_full(struct sock *s, struct conn *c)
         iwarp_in_fed(&c->ep, c->in_len);
         c->in_len = 0;
     }
+    return 0;
+}
+
+int conn_go_full(struct sock *s, struct conn *c)
+{
+    const struct mpa_startup_result *res = &c->neg.mpa.res;
+    int fd = atomic_load(&s->fd);
+    bool device = negotiate_by_device(&c->neg);
+    int r = device ? verbs_begin(c) : begin_fpdus(c, fd);
+    if (r < 0)
+        return r;
     /* A low-water mark that the program set before counts its octets, the kernel's from now on frames. */
     int lowat = 1;
     socklen_t lowat_len = sizeof(lowat);
@@ -211,11 +222,20 @@ int conn_go_full(struct sock *s, struct conn *c)
     if (REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
         atomic_store(&c->st.rx.urgent_inline, inlined != 0);
     inlined = 1;
-    REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
+    if (!device)
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
     c->ino = sock_ino(fd);
     segv_guard();
     atomic_store(&c->reason, REASON_UPGRADED);
     move(c, CONN_FULL);
+    if (device) {
+        struct sockaddr_storage to = c->peer;
+        r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
+        if (r == 0)
+            r = verbs_tx_flush(c);
+        proc_explain(s, c->responder ? "accept" : "connect", &to, "verbs", REASON_UPGRADED);
+        return r == -EAGAIN ? 0 : r;
+    }
     /*
      * The initiator's RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait
      * for its delayed acknowledgement.
@@ -306,15 +326,21 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     if (r->reason == REASON_NONE)
         r->reason = atomic_load(&c->plain_tx) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
     r->memory = conn_memory(c);
+    if (c->opts.transports & HELLO_TRANSPORT_VERBS)
+        r->device = c->device[0] != '\0' ? c->device : reason_name(c->device_reason);
     if (st != CONN_FULL) {
         plain_totals(c, fd, r);
         return;
     }
-    r->transport = endpoint_ops(&c->ep.base)->name;
+    r->transport = conn_on_verbs(c) ? "verbs" : endpoint_ops(&c->ep.base)->name;
     r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
     r->crc = c->neg.mpa.res.crc;
     r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
     r->rx_bytes = c->st.rx.total + c->plain_rx;
+    if (conn_on_verbs(c)) {
+        verbs_record(c, r);
+        return;
+    }
     r->tx_fpdus = c->ep.stats.tx_fpdus;
     r->rx_fpdus = c->ep.stats.rx_fpdus;
     r->sends = c->ep.stats.tx_sends;
@@ -449,7 +475,9 @@ void conn_last_close(struct sock *s, int fd)
     conn_tx_finished(0);
     if (fd >= 0 && holders_alone(&c->holders))
         leave_startup(s, c, fd);
-    if (conn_state(c) == CONN_FULL && fd >= 0)
+    if (conn_state(c) == CONN_FULL && fd >= 0 && conn_on_verbs(c))
+        verbs_close(s, c, fd, proc.set.linger_ms);
+    else if (conn_state(c) == CONN_FULL && fd >= 0)
         settle_close(s, c, fd);
     /* Whoever holds it last writes the record. */
     if (holders_alone(&c->holders))
@@ -463,6 +491,10 @@ static void settle_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
+    if (conn_state(c) == CONN_FULL && conn_on_verbs(c)) {
+        verbs_close(s, c, fd, proc.set.linger_ms);
+        return;
+    }
     bool alone = holders_alone(&c->holders);
     if (alone)
         leave_startup(s, c, fd);

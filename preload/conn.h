@@ -100,6 +100,16 @@ struct conn {
     uint64_t sender_end;      /* until the kernel has so many octets */
     _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
 
+    /* preload/verbs.h: the stream over a device */
+    struct verbs_ep *vep;       /* rx and tx, of process vep_pid alone, in its own memory */
+    pid_t vep_pid;
+    _Atomic bool on_verbs;      /* any: FULL, and the stream goes over vep */
+    _Atomic bool verbs_first;   /* any: the initiator has spoken */
+    _Atomic bool tx_wanted;     /* any: a sender found no room */
+    _Atomic bool tcp_end;       /* any: of the TCP connection beside it; set with rx or at close */
+    uint8_t device_reason;      /* why it is not on a device, though the rule says so; any */
+    char device[16];            /* its name */
+
     _Atomic uint32_t user_lowat; /* any: SO_RCVLOWAT as the program set it */
     _Atomic int so_error;     /* any: pending error, told once */
 
@@ -200,7 +210,7 @@ static inline bool conn_tail_is_ours(const struct conn *c)
 /* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
 static inline bool conn_may_be_staged(const struct conn *c)
 {
-    return c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
+    return atomic_load(&c->on_verbs) || c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
            (conn_state(c) == CONN_FULL &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
 }

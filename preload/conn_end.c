@@ -24,6 +24,7 @@
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/transports.h"
+#include "preload/verbs.h"
 
 /* Closed by the program, their last octets under way by the transport: sock and memory stay until that is over. */
 #define FINISHING_MAX 1024u
@@ -230,12 +231,14 @@ int conn_shutdown(struct sock *s, int fd, int how)
             c->fin_owed = true;
             c->tx_shut = true;
             drive_tell(c);
+            if (conn_on_verbs(c))
+                turn_event_signal(&c->rx_left);
             t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
         }
         if (t == 0 && first) {
             c->tx_shut = true;
             c->fin_owed = true;
-            if (!iwarp_can_send(&c->ep)) {
+            if (!conn_on_verbs(c) && !iwarp_can_send(&c->ep)) {
                 /* The RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
                 c->fin_owed = false;
                 result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
@@ -244,7 +247,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
                 int r = conn_tx_push(c, fd);
                 owed = r == -EAGAIN;
             }
-        } else if (!first && !c->fin_owed) {
+        } else if (!first && !c->fin_owed && !conn_on_verbs(c)) {
             /* ENOTCONN and the like as the kernel says them */
             result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
         }

@@ -7,6 +7,7 @@
 
 #include "preload/arena.h"
 #include "preload/conn.h"
+#include "preload/verbs.h"
 
 /* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
 #define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN)
@@ -101,7 +102,8 @@ int conn_buffers(struct conn *c)
 
 size_t conn_memory(const struct conn *c)
 {
-    return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0);
+    return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
+           (conn_on_verbs(c) ? verbs_conn_memory(c) : 0);
 }
 
 int conn_grow_pre(struct conn *c)
@@ -129,6 +131,7 @@ bool conn_leave(struct conn *c, struct sock *s)
 void conn_release(struct conn *c, struct sock *s)
 {
     uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
+    verbs_drop(c);
     bool all = conn_leave(c, s);
     if (big != NULL)
         arena_unmap(big, CONN_PRE_BIG_LEN, all);
@@ -138,6 +141,8 @@ void conn_release(struct conn *c, struct sock *s)
 
 bool conn_place(const struct conn *c, struct conn_place *at)
 {
+    if (conn_on_verbs(c))
+        return false; /* the endpoint ends with this program */
     at->arena_fd = arena_fd(c);
     if (at->arena_fd < 0 || arena_fd(c->mem) != at->arena_fd || arena_fd(c->pre) != at->arena_fd)
         return false;

@@ -23,6 +23,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/verbs.h"
 
 /* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
 enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
@@ -92,7 +93,7 @@ void conn_rx_orphaned(struct conn *c, int fd)
     c->rx.orphan = TURN_WHOLE;
     c->rx.other_process = false;
     /* (The steps of a negotiation are taken again from where they stood.) */
-    if (conn_state(c) == CONN_FULL && !(asleep && rx_mended(c, fd)))
+    if (conn_state(c) == CONN_FULL && !(asleep && (conn_on_verbs(c) || rx_mended(c, fd))))
         broken(c, fd, "receiving");
 }
 
@@ -120,7 +121,7 @@ void conn_tx_orphaned(struct conn *c, int fd)
     bool asleep = c->tx.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.other_process;
     c->tx.orphan = TURN_WHOLE;
     c->tx.other_process = false;
-    if (conn_state(c) == CONN_FULL && !(asleep && tx_mended(c, fd, other_process)))
+    if (conn_state(c) == CONN_FULL && !(asleep && (conn_on_verbs(c) || tx_mended(c, fd, other_process))))
         broken(c, fd, "sending");
 }
 

@@ -22,6 +22,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/verbs.h"
 
 size_t conn_rx_avail(const struct conn *c)
 {
@@ -58,6 +59,10 @@ static void break_off(struct conn *c, int fd)
 /* Decodes what is staged. */
 static void decode(struct conn *c, int fd)
 {
+    if (conn_on_verbs(c)) {
+        verbs_rx(c, fd);
+        return;
+    }
     if (c->st.rx.end == STREAM_BROKEN || c->broken)
         return;
     bool could_send = iwarp_can_send(&c->ep);
@@ -91,6 +96,8 @@ static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t 
 static ssize_t fill(struct conn *c, int fd, int flags)
 {
     uint8_t *p;
+    if (conn_on_verbs(c))
+        return verbs_fill(c, fd);
     size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
     if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
         room = iwarp_in_space(&c->ep, &p);
@@ -184,7 +191,7 @@ void conn_rx_all(struct conn *c, int fd)
 
 void conn_rx_lowat(struct conn *c, int fd)
 {
-    if (conn_state(c) != CONN_FULL)
+    if (conn_state(c) != CONN_FULL || conn_on_verbs(c))
         return;
     /* Beyond half the receive buffer the kernel would never wake us; a frame's rest is asked for in parts then. */
     size_t need = iwarp_in_need(&c->ep);
@@ -252,6 +259,8 @@ static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done,
 /* Waits in the kernel for more, as long as the program's own recv would. 0: look again. */
 static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
 {
+    if (conn_on_verbs(c))
+        return verbs_wait_more(s, c, fd);
     if (c->lowat_now != 1) {
         int one = 1;
         sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
@@ -345,7 +354,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             bool more = false;
             if (conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN)
                 /* (At an urgent mark, which is at a frame's last octet, the kernel gives less than there is.) */
-                more = c->rx_more || (flags & MSG_PEEK) || iwarp_in_need(&c->ep) == 1;
+                more = c->rx_more || (flags & MSG_PEEK) || (!conn_on_verbs(c) && iwarp_in_need(&c->ep) == 1);
             if (!more || fill(c, fd, MSG_DONTWAIT) <= 0)
                 return (ssize_t)done;
             continue;
@@ -446,6 +455,8 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
             return r == -EINTR ? r : -EAGAIN;
     }
     ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags);
+    if (conn_on_verbs(c))
+        verbs_after_recv(s, c, sock_fd_now(s, fd));
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_FULL;
@@ -453,7 +464,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (c->lowat_now > 1)
         conn_rx_lowat(c, fd);
     turn_give(&c->rx);
-    if (full && !iwarp_can_send(&c->ep))
+    if (full && !conn_can_send(c))
         turn_event_signal(&c->rx_left);
     if (plain)
         atomic_store(&s->active, false);

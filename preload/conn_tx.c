@@ -23,6 +23,7 @@
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/transports.h"
+#include "preload/verbs.h"
 
 #define URGENT_IOV 4u /* an urgent octet's frame: headers, octet, trailer */
 
@@ -236,6 +237,8 @@ static int flush(struct sock *s, struct conn *c, int fd)
     conn_tx_whole(c, fd);
     if (c->broken)
         return -EPIPE;
+    if (conn_on_verbs(c))
+        return verbs_tx_flush(c);
     if (c->job_runs) {
         conn_tx_reap(c);
         if (c->job_runs)
@@ -353,13 +356,13 @@ int conn_tx_push(struct conn *c, int fd)
 /* Waits until the responder may send: the RTR has to come first (RFC 6581 section 9.2). */
 static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
 {
-    while (!iwarp_can_send(&c->ep)) {
+    while (!conn_can_send(c)) {
         uint32_t seen = turn_event_seen(&c->rx_left);
         if (turn_try(&c->rx) == 0) {
             conn_rx_progress(c, fd, true);
             bool over = c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
             turn_give(&c->rx);
-            if (iwarp_can_send(&c->ep))
+            if (conn_can_send(c))
                 break;
             if (over)
                 return -EPIPE;
@@ -367,7 +370,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
                 return -EAGAIN;
             sock_sleep(s);
             fd = sock_fd_now(s, fd);
-            int r = drive_wait(fd, POLLIN, deadline, s);
+            int r = conn_on_verbs(c) ? verbs_await(s, c, fd, deadline) : drive_wait(fd, POLLIN, deadline, s);
             sock_wake(s);
             fd = sock_fd_now(s, fd);
             if (r < 0)
@@ -628,13 +631,20 @@ static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t d
     return (ssize_t)done;
 }
 
+static ssize_t send_by_device(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
+{
+    conn_tx_whole(c, fd);
+    ssize_t n = verbs_send(s, c, fd, it, len, wait);
+    return n == -EPIPE ? broken_pipe(flags) : n;
+}
+
 /* FULL, from the turn on. */
 static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
     int r = turn_try(&c->tx);
-    if (r < 0 || !iwarp_can_send(&c->ep))
+    if (r < 0 || !conn_can_send(c))
         deadline = wait ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
     if (r < 0) {
         uint64_t now = deadline ? proc_now_ns() : 0;
@@ -644,7 +654,7 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
-    if (!iwarp_can_send(&c->ep)) {
+    if (!conn_can_send(c)) {
         turn_give(&c->tx); /* rx comes before tx */
         const struct conn *before = drive_watch(c);
         r = await_rtr(s, c, fd, wait, deadline);
@@ -657,7 +667,8 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     }
     if (wait)
         sock_sleep(s);
-    ssize_t n = send_full(s, c, sock_fd_now(s, fd), it, len, flags);
+    ssize_t n = conn_on_verbs(c) ? send_by_device(s, c, sock_fd_now(s, fd), it, len, flags, wait)
+                                 : send_full(s, c, sock_fd_now(s, fd), it, len, flags);
     /* It was shut down meanwhile, and nobody else sees to its end. */
     if (SW_UNLIKELY(c->fin_owed) && !(c->job_runs && c->job.then == TRANSPORT_THEN_SHUT_WR)) {
         int r2 = conn_tx_push(c, sock_fd_now(s, fd));

@@ -155,7 +155,7 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
         return REASON_STD_FD;
     if (atomic_load(&proc.own_uring))
         return REASON_OWN_URING;
-    if ((rule->opts.transports & HELLO_TRANSPORT_IWARP) == 0)
+    if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;
     if (!rule->opts.hello_always) {
         switch (local_ask(peer, len, rule->opts.self)) {
@@ -191,7 +191,10 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
             break;
         }
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
+        const struct conn *before = c->vep != NULL ? drive_watch(c) : NULL; /* another thread may see its device's events */
         int r = drive_wait(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
+        if (c->vep != NULL)
+            drive_unwatch(before);
         if (r < 0 && r != -EINTR)
             return r;
         drive_step(s);

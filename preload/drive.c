@@ -23,6 +23,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/verbs.h"
 
 #define WAIT_MAX 128u
 /* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
@@ -42,6 +43,7 @@ struct waiting {
     _Atomic(const struct conn *) conn; /* it wants to know of changes of this one */
     _Atomic bool holds;                /* it waits with other threads' descriptors in its hand */
     bool kicked;
+    bool device;                       /* a device's connection was seen to go on, or not */
     struct waiting *next, **pprev;     /* the list below; its lock */
 };
 
@@ -269,7 +271,7 @@ static bool seeks_answer(const struct conn *c)
 }
 
 /* The responder looks without taking: a plain client's octets stay where they are. False: would block. */
-static bool step_peek(struct conn *c, int fd)
+static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
     ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
@@ -289,6 +291,8 @@ static bool step_peek(struct conn *c, int fd)
         return true;
     }
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
+    if (used == 0 && verbs_offer(s, c))
+        used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used > 0) {
         lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
         n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
@@ -428,6 +432,8 @@ static bool half_closed(const struct conn *c, int fd)
 static void settle(struct sock *s, struct conn *c, int fd)
 {
     lowat_back(c, fd, (int)atomic_load(&c->user_lowat));
+    if (c->neg.state != NEGOTIATE_DONE || !negotiate_by_device(&c->neg))
+        verbs_drop(c);
     switch (c->neg.state) {
     case NEGOTIATE_DONE:
         if (conn_go_full(s, c) < 0)
@@ -482,6 +488,8 @@ void drive_step(struct sock *s)
     uint32_t wanted = c->kernel_wants;
     uint8_t first = c->neg.state;
     for (;;) {
+        while (verbs_step(s, c))
+            ;
         bool blocked = !step_out(c, fd);
         if (!blocked && negotiate_over(&c->neg)) {
             settle(s, c, fd);
@@ -489,7 +497,7 @@ void drive_step(struct sock *s)
         }
         bool peek = peeks(c);
         if (!blocked)
-            blocked = !(peek ? step_peek(c, fd) : step_in(c, fd));
+            blocked = !(peek ? step_peek(s, c, fd) : step_in(c, fd));
         if (peek && c->neg.deadline_ns != 0)
             drive_add(s); /* it may have been dropped for its age */
         if (!blocked)
@@ -558,6 +566,12 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
         socks[n++] = NULL;
         kick_n = n;
     }
+    int device = verbs_setup_fd();
+    if (device >= 0) {
+        fds[n] = (struct pollfd){ .fd = device, .events = POLLIN };
+        socks[n++] = NULL;
+        kick_n = n;
+    }
     if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
         return n;
     uint64_t now = proc_now_ns();
@@ -582,6 +596,10 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
         socks[n] = s;
         fds[n].fd = fd;
         fds[n].events = conn_state(s->conn) == CONN_FULL ? POLLOUT : (short)s->conn->kernel_wants;
+        if (conn_on_verbs(s->conn)) {
+            fds[n].fd = verbs_chan(s->conn);
+            fds[n].events = POLLIN;
+        }
         fds[n].revents = 0;
         n++;
     }
@@ -595,6 +613,8 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
 static void drive_tail(struct sock *s)
 {
     struct conn *c = s->conn;
+    if (conn_on_verbs(c))
+        verbs_tail(s, atomic_load(&s->fd));
     if (turn_try(&c->tx) < 0)
         return;
     if (conn_tail_is_ours(c)) {
@@ -675,6 +695,12 @@ void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n)
     if (n > 0)
         let_go(socks, n);
     for (unsigned i = 0; i < n; i++) {
+        if (socks[i] == NULL && fds[i].fd != me.kick_fd) {
+            me.device = fds[i].revents != 0;
+            if (me.device)
+                verbs_setup_dispatch();
+            continue;
+        }
         if (socks[i] == NULL) {
             me.kicked = fds[i].revents != 0;
             if (me.kicked)
@@ -751,14 +777,13 @@ bool drive_restarts(void)
     return any;
 }
 
-int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
+/* fd2: another descriptor whose input ends the wait, or -1. */
+static int wait_for(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self)
 {
-    struct pollfd fds[WAIT_MAX + 1];
+    struct pollfd fds[WAIT_MAX + 2];
     struct sock *socks[WAIT_MAX];
-    if (fd < 0)
-        return -EBADF;
     for (;;) {
-        unsigned n = drive_fill(fds + 1, socks, WAIT_MAX, self);
+        unsigned n = drive_fill(fds + 2, socks, WAIT_MAX, self);
         uint64_t until = n > 0 ? drive_deadline() : self && self->conn ? self->conn->neg.deadline_ns : 0;
         if (deadline_ns != 0 && (until == 0 || deadline_ns < until))
             until = deadline_ns;
@@ -766,27 +791,38 @@ int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
         uint64_t left = until > now ? until - now : 0;
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         fds[0] = (struct pollfd){ .fd = fd, .events = events };
-        me.kicked = false;
-        int r = drive_ppoll(fds, n + 1, socks, n, until ? &ts : NULL, NULL);
+        fds[1] = (struct pollfd){ .fd = fd2, .events = POLLIN };
+        me.kicked = me.device = false;
+        int r = drive_ppoll(fds, n + 2, socks, n, until ? &ts : NULL, NULL);
         int err = errno;
-        drive_filled(fds + 1, socks, n);
+        drive_filled(fds + 2, socks, n);
         /* (A call with a time-out is never restarted: signal(7).) */
         if (r < 0 && (err != EINTR || deadline_ns != 0 || !drive_restarts()))
             return -err;
-        if (r > 0 && fds[0].revents != 0)
-            return fds[0].revents;
+        if (r > 0 && (fds[0].revents | fds[1].revents) != 0)
+            return fds[0].revents | fds[1].revents;
         if (self != NULL && self->conn != NULL) {
             /* Its time has come, or another thread has changed it meanwhile. */
             uint64_t due = self->conn->neg.deadline_ns;
             enum conn_state st = conn_state(self->conn);
             if ((st == CONN_NEGOTIATING || st == CONN_CONNECTING) && due != 0 && due <= proc_now_ns())
                 return 0;
-            if (me.kicked && atomic_load(&me.conn) == self->conn)
-                return 0;
+            if ((me.kicked && atomic_load(&me.conn) == self->conn) || me.device)
+                return 0; /* (it may have been this one's device, and its startup is over) */
         }
         if (deadline_ns != 0 && proc_now_ns() >= deadline_ns)
             return 0;
     }
+}
+
+int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self)
+{
+    return fd < 0 ? -EBADF : wait_for(fd, events, -1, deadline_ns, self);
+}
+
+int drive_wait_both(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self)
+{
+    return wait_for(fd, events, fd2, deadline_ns, self);
 }
 
 void drive_before_fork(void)

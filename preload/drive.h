@@ -54,6 +54,9 @@ bool drive_others(const struct sock *self);
  */
 int drive_wait(int fd, short events, uint64_t deadline_ns, struct sock *self) SW_MUST;
 
+/* The same, and for input on fd2; either may be -1. */
+int drive_wait_both(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self) SW_MUST;
+
 /*
  * From before it looks at c until its call is over, a thread that may wait in drive_wait for c says so: when another thread
  * changes it meanwhile (drive_tell), that wait returns 0. drive_unwatch gets what drive_watch returned. Async-signal-safe.

@@ -11,6 +11,7 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/verbs.h"
 
 /* What may be asked for together with EPOLLEXCLUSIVE. */
 #define EXCLUSIVE_OK \
@@ -97,6 +98,8 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
         share_save(w, false);
     } else {
         w->foreign = false;
+        if (s != NULL && s->conn != NULL && conn_on_verbs(s->conn))
+            watch_refresh(w, false); /* its channel */
     }
     if (s != NULL)
         pthread_mutex_unlock(&s->watch_lock);

@@ -17,6 +17,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/verbs.h"
 
 /*
  * Registrations of other things than sockets that stand at one number before it is asked which of
@@ -315,7 +316,7 @@ struct watch *watch_new_by(struct epset *set, int fd, uint32_t gen)
         set->free_watches = w->older;
     else if ((w = malloc(sizeof(*w))) == NULL)
         return NULL;
-    *w = (struct watch){ .set = set, .fd = fd, .gen = gen };
+    *w = (struct watch){ .set = set, .fd = fd, .gen = gen, .chan = -1 };
     return w;
 }
 
@@ -419,6 +420,10 @@ struct sock *watch_leave_sock(struct watch *w)
         while (*p != w)
             p = &(*p)->next;
         *p = w->next;
+        if (w->chan >= 0) {
+            struct epoll_event none = { 0 };
+            REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_DEL, w->chan, &none);
+        }
         pthread_mutex_unlock(&s->watch_lock);
     }
     watch_unqueue(w); /* nobody can find it by s any more */
@@ -466,6 +471,8 @@ uint32_t watch_kernel_events(const struct watch *w)
             return mode | EPOLLIN | (w->events & EPOLLPRI) | (w->out_told ? 0 : w->events & OUT_BITS);
         return mode | c->kernel_wants;
     case CONN_FULL:
+        if (conn_on_verbs(c)) /* the TCP connection's end; the stream's events are the channel's */
+            return mode | (atomic_load(&c->tcp_end) ? 0 : EPOLLIN | (w->events & EPOLLRDHUP));
         if ((w->events & OUT_BITS) && !iwarp_can_send(&c->ep))
             return mode | ((w->events & ~(uint32_t)(EPOLL_MODE_BITS | OUT_BITS)) | EPOLLIN);
         if (conn_tail_is_ours(c))
@@ -487,7 +494,43 @@ static bool number_is_its(const struct watch *w)
     return s == w->sock;
 }
 
+/*
+ * The channel of a connection on a device stands in the kernel's set beside its socket, with the same token. A level of the
+ * channel is an event not taken yet, whatever the program's mode is.
+ */
+static void chan_refresh(struct watch *w)
+{
+    struct sock *s = w->sock;
+    bool on = s != NULL && !w->disarmed && atomic_load(&s->active) && conn_on_verbs(s->conn);
+    int chan = on ? verbs_chan(s->conn) : -1, epfd = atomic_load(&w->set->epfd);
+    uint64_t token = watch_token(w);
+    if (chan == w->chan && (chan < 0 || token == w->chan_token))
+        return;
+    struct epoll_event ev = { .events = EPOLLIN, .data.u64 = token };
+    if (w->chan >= 0 && chan != w->chan)
+        REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, w->chan, &ev);
+    if (chan >= 0 && REAL(epoll_ctl)(epfd, chan == w->chan ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, chan, &ev) < 0)
+        chan = -1;
+    bool fresh = chan >= 0 && chan != w->chan;
+    w->chan = chan;
+    w->chan_token = token;
+    if (!fresh)
+        return;
+    watch_queue(w); /* what has come before it, the kernel does not know */
+    if (atomic_load(&w->set->waiters) > 0)
+        epset_kick(w->set);
+}
+
+static void refresh(struct watch *w, bool force);
+
 void watch_refresh(struct watch *w, bool force)
+{
+    refresh(w, force);
+    if (SW_UNLIKELY(w->chan >= 0 || (w->sock != NULL && w->sock->conn != NULL && conn_on_verbs(w->sock->conn))))
+        chan_refresh(w);
+}
+
+static void refresh(struct watch *w, bool force)
 {
     if (w->record != 0)
         share_load(w);

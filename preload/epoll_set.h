@@ -37,6 +37,8 @@ struct watch {
     epoll_data_t data; /* the program's; set's lock */
     uint32_t events;   /* the program's; set's lock and sock's watch_lock */
     uint32_t kevents;  /* the kernel's; sock's watch_lock if there is a sock */
+    int chan;          /* its device's channel in the kernel's set, -1; as kevents, and the next */
+    uint64_t chan_token;
     bool disarmed;     /* EPOLLONESHOT has fired; set's lock */
     /* Not level-triggered: writability was told, and no send found no room since; watch_lock. */
     bool out_told;

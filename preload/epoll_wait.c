@@ -155,6 +155,11 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     if (w == NULL || w->disarmed) {
         if (w != NULL)
             watch_unqueue(w);
+        if (w != NULL && w->chan >= 0 && w->sock != NULL) {
+            pthread_mutex_lock(&w->sock->watch_lock);
+            watch_refresh(w, false); /* its channel would be readable for ever */
+            pthread_mutex_unlock(&w->sock->watch_lock);
+        }
         epset_unlock(set);
         return;
     }

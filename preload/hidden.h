@@ -14,6 +14,8 @@
 int hidden_dup(int fd);
 /* Moves fd out of the program's way and hides it. Returns its new number; fd itself if that cannot be. */
 int hidden_move(int fd);
+/* A library will close it, by a call that passes over hidden ones. */
+void hidden_reveal(int fd);
 /* Closes one that was moved. */
 void hidden_close(int fd);
 

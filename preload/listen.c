@@ -18,6 +18,7 @@
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/stdio.h"
+#include "preload/verbs.h"
 
 /*
  * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits for
@@ -145,7 +146,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
         if (st == CONN_FULL && turn_take_brief(&c->rx) == 0) {
             r = conn_rx_progress(c, fd, true); /* the RTR */
             turn_give(&c->rx);
-            if (r != 0 || iwarp_can_send(&c->ep))
+            if (r != 0 || conn_can_send(c))
                 return;
         }
         if ((st != CONN_NEGOTIATING && st != CONN_FULL) || c->neg.state == NEGOTIATE_NAKED)

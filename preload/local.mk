@@ -65,7 +65,18 @@ preload_sources = \
     preload/system.c \
     preload/transports.h \
     preload/turn.c \
-    preload/turn.h
+    preload/turn.h \
+    preload/verbs.h
+
+# Connections on RDMA devices.
+verbs_preload_sources = \
+    preload/verbs_io.c \
+    preload/verbs_ready.c \
+    preload/verbs_setup.c
+EXTRA_DIST += $(verbs_preload_sources)
+if HAVE_VERBS
+preload_sources += $(verbs_preload_sources)
+endif
 
 # What the tools and the unit tests use as well.
 shared_sources = \

@@ -19,6 +19,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/verbs.h"
 
 #define STACK_FDS 64u
 #define OTHERS_MAX 64u
@@ -26,12 +27,12 @@
 struct entry {
     struct sock *sock; /* with a reference; NULL: the kernel's answer stands */
     struct poller *poller;
-    nfds_t k;          /* its place among the kernel's */
+    nfds_t k;          /* its place among the kernel's; behind it, with a sock, that of its device's channel */
     bool moved;        /* the number is another file's by now: likewise */
 };
 
 /*
- * One poll(2) of the program. fds and ents have n entries; kfds those with a descriptor (kn), and
+ * One poll(2) of the program. fds and ents have n entries; kfds those with a descriptor, and two for a sock (kn), and
  * OTHERS_MAX + 1 more.
  */
 struct polling {
@@ -76,8 +77,11 @@ static int look(struct polling *p, bool asked)
         } else if (e->sock == NULL || !is_still(e, fd->fd) || !atomic_load(&e->sock->active)) {
             fd->revents = look_plain(fd, k, kernel);
         } else {
+            if (asked && k[1].revents != 0)
+                kernel |= POLLIN;
             fd->revents = ready_now(e->sock, fd->fd, fd->events, kernel, &k->events);
             ready_arrived(e->sock);
+            k[1].fd = conn_on_verbs(e->sock->conn) ? verbs_chan(e->sock->conn) : -1;
         }
         ready += fd->revents != 0;
     }
@@ -154,7 +158,7 @@ static bool too_many(nfds_t n)
 /* timeout_ns < 0: for ever. Returns as poll, -errno. */
 static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask)
 {
-    struct pollfd few_k[STACK_FDS + OTHERS_MAX + 1];
+    struct pollfd few_k[2 * STACK_FDS + OTHERS_MAX + 1];
     struct entry few_e[STACK_FDS];
     struct polling p = { .fds = fds, .kfds = few_k, .ents = few_e, .n = n, .kick_fd = ready_kick_fd() };
     void *mem = NULL;
@@ -163,7 +167,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
     if (n > STACK_FDS) {
         if (too_many(n))
             return -EINVAL;
-        mem = malloc((n + OTHERS_MAX + 1) * sizeof(*p.kfds) + n * sizeof(*p.ents));
+        mem = malloc((2 * n + OTHERS_MAX + 1) * sizeof(*p.kfds) + n * sizeof(*p.ents));
         if (mem == NULL)
             return -ENOMEM;
         p.ents = mem;
@@ -181,6 +185,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
             epoll_nest(fds[i].fd);
             continue;
         }
+        p.kfds[p.kn++] = (struct pollfd){ .fd = -1, .events = POLLIN };
         p.ents[i].poller = ready_wait_begin(p.ents[i].sock, p.kick_fd);
         if (p.ents[i].poller == NULL) {
             sock_put(p.ents[i].sock);

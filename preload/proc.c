@@ -39,6 +39,7 @@
 #include "preload/stats.h"
 #include "preload/stdio.h"
 #include "preload/transports.h"
+#include "preload/verbs.h"
 
 struct proc proc;
 
@@ -217,6 +218,7 @@ static void after_fork_child(void)
     ready_after_fork();
     conn_tx_after_fork();
     connect_after_fork();
+    verbs_forked();
     pthread_mutex_init(&transport_lock, NULL);
     const struct transport_ops *t = transport_if_any();
     if (t != NULL)
@@ -233,7 +235,7 @@ static void init_once(void)
     fault_setup();
     crc32c_setup();
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
-    proc.transports = HELLO_TRANSPORT_IWARP;
+    proc.transports = TRANSPORTS_BUILT_IN;
     name_program();
     char err[256];
     int r = settings_read(&proc.set, env_get, NULL, proc.transports, err, sizeof(err));

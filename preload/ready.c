@@ -18,6 +18,7 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/verbs.h"
 
 #define IN_BITS (POLLIN | POLLRDNORM)
 #define OUT_BITS (POLLOUT | POLLWRNORM)
@@ -161,6 +162,8 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     default:
         break;
     }
+    if (conn_on_verbs(c))
+        return verbs_ready(s, fd, want, kernel, ask);
     *ask = want & POLLRDHUP;
     short got = kernel & (short)((want & POLLRDHUP) | ALWAYS);
     if ((want & POLLPRI) && urgent(s, c, kernel, ask))

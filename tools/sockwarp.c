@@ -25,7 +25,6 @@
 enum { EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 #define DEFAULT_POLICY "any * auto"
-#define TRANSPORTS_BUILT_IN HELLO_TRANSPORT_IWARP
 
 struct options {
     const char *policy;    /* -p, NULL = not given */
@@ -61,7 +60,7 @@ static int print_help(void)
           "\n"
           "  -p, --policy RULES        which connections to accelerate, and how; instead of\n"
           "                            SOCKWARP_POLICY (default: " DEFAULT_POLICY ")\n"
-          "  -t, --transport NAME      use this transport only (iwarp)\n"
+          "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
           "  -v, --explain             one line on stderr for every decision\n"
           "      --stats FILE          append a line of JSON for every connection to FILE\n"
           "  -h, --help                this text\n"

@@ -40,7 +40,14 @@
     X(OFF, 29, "off", "sockwarp is switched off in this process")                                    \
     X(CLOSED, 30, "closed", "closed before anything was decided")                                    \
     X(WITHDRAWN, 31, "withdrawn", "the listener's program did not accept in time")                    \
-    X(SANDBOX, 32, "sandbox", "the program has put itself under a seccomp filter")
+    X(SANDBOX, 32, "sandbox", "the program has put itself under a seccomp filter")                   \
+    X(DEVICE_NONE, 33, "device-none", "there is no RDMA device, or the libraries for it are missing") \
+    X(DEVICE_ADDRESS, 34, "device-address", "no RDMA device has the connection's address")           \
+    X(DEVICE_PEER, 35, "device-peer", "the peer did not offer an RDMA device")                       \
+    X(DEVICE_FAILED, 36, "device-failed", "the connection by the RDMA device failed")                \
+    X(DEVICE_TIMEOUT, 37, "device-timeout", "the connection by the RDMA device took too long")       \
+    X(DEVICE_FORKED, 38, "device-forked", "the process was forked from one that uses an RDMA device") \
+    X(DEVICE_MEMORY, 39, "device-memory", "memory for the RDMA device ran out (RLIMIT_MEMLOCK)")
 
 enum reason {
 #define X(sym, num, name, text) REASON_##sym = (num),

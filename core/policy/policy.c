@@ -417,6 +417,8 @@ static const struct {
     { "hello", opt_hello },
 };
 
+#define SEEN_TRANSPORT 1u /* its place in options[] */
+
 static int parse_option(struct parser *ps, struct word w, struct policy_opts *o, uint32_t *seen)
 {
     struct word v = w, key;
@@ -482,6 +484,8 @@ static int parse_rule(struct parser *ps, const char *p, const char *end, struct 
         if (rc < 0)
             return rc;
     }
+    if (!(seen & SEEN_TRANSPORT))
+        r->opts.transports &= (uint8_t)~HELLO_TRANSPORT_VERBS;
     return 1;
 }
 

@@ -32,7 +32,7 @@ enum policy_role { POLICY_CONNECT = 1, POLICY_ACCEPT = 2, POLICY_ANY = 3 };
 enum policy_action { POLICY_OFF, POLICY_AUTO, POLICY_REQUIRE };
 
 struct policy_opts {
-    uint8_t transports;  /* HELLO_TRANSPORT_* allowed; default all built in. iwarp|verbs|shm, joined
+    uint8_t transports;  /* HELLO_TRANSPORT_* allowed; default all built in but verbs. iwarp|verbs|shm, joined
                             with +; those not built in fall out, none left is an error */
     bool crc;            /* default true. crc=on|off */
     bool markers;        /* default false. markers=on|off */

@@ -96,6 +96,15 @@ static int read_io(struct settings *s, const char *v, char *err, size_t cap)
     return 0;
 }
 
+/* A name in /sys/class/infiniband. */
+static int read_device(struct settings *s, const char *v, char *err, size_t cap)
+{
+    if (strlen(v) >= sizeof(s->device) || strchr(v, '/') != NULL || v[0] == '.')
+        return bad(err, cap, "SOCKWARP_DEVICE", v, "the name of an RDMA device");
+    strcpy(s->device, v);
+    return 0;
+}
+
 static int read_policy(struct settings *s, const char *v, uint8_t transports, char *err, size_t cap)
 {
     struct policy_opts defaults = policy_default_opts(transports);
@@ -139,6 +148,8 @@ int settings_read(struct settings *s, const char *(*get)(void *arg, const char *
         rc = read_log(s, v, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_STATS")) != NULL)
         rc = read_path("SOCKWARP_STATS", v, s->stats_file, sizeof(s->stats_file), err, cap);
+    if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_DEVICE")) != NULL)
+        rc = read_device(s, v, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_EXPLAIN")) != NULL) {
         s->explain = strcmp(v, "1") == 0;
         if (!s->explain && strcmp(v, "0") != 0)

@@ -8,8 +8,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "config.h"
 #include "core/base/must.h"
+#include "core/negotiate/hello.h"
 #include "core/policy/policy.h"
+
+/* HELLO_TRANSPORT_* that this build has. */
+#if HAVE_VERBS
+#define TRANSPORTS_BUILT_IN (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)
+#else
+#define TRANSPORTS_BUILT_IN HELLO_TRANSPORT_IWARP
+#endif
 
 enum settings_io { SETTINGS_IO_AUTO, SETTINGS_IO_URING, SETTINGS_IO_SYSCALL };
 
@@ -29,6 +38,7 @@ struct settings {
     int log_level;           /* SOCKWARP_LOG = level[,file]; default TRACE_OFF */
     char log_file[256];      /* "" = stderr */
     char stats_file[256];    /* SOCKWARP_STATS; "" = none */
+    char device[64];         /* SOCKWARP_DEVICE: the RDMA device to use; "" = any */
     bool explain;            /* SOCKWARP_EXPLAIN = 1: one line a decision on stderr */
 };
 

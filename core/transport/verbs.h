@@ -118,6 +118,8 @@ bool verbs_cm_dispatch(void);
 enum verbs_state verbs_state(const struct verbs_ep *ep);
 /* A word on why it is DOWN, or what is under way. */
 const char *verbs_why(const struct verbs_ep *ep);
+/* DOWN, since its memory could not be registered? */
+bool verbs_no_memory(const struct verbs_ep *ep);
 /* UP: the device's name; else "". */
 const char *verbs_device(const struct verbs_ep *ep);
 /* UP: what the two sides told each other, and our ring. */
@@ -150,6 +152,8 @@ bool verbs_ended(const struct verbs_ep *ep);
 
 /* ---- UP: send side ---- */
 
+/* Is there room for more than a little? */
+bool verbs_may_post(struct verbs_ep *ep);
 /* Hands what was posted to the device: posting alone only queues. 0 or -EPIPE. */
 int verbs_flush(struct verbs_ep *ep) SW_MUST;
 /*

@@ -506,6 +506,11 @@ const char *verbs_why(const struct verbs_ep *ep)
     return atomic_load(&ep->why);
 }
 
+bool verbs_no_memory(const struct verbs_ep *ep)
+{
+    return ep->no_memory;
+}
+
 const char *verbs_device(const struct verbs_ep *ep)
 {
     return verbs_state(ep) == VERBS_UP && !ep->foreign ? host.lib->ibv_get_device_name(ep->id->verbs->device) : "";

@@ -112,7 +112,8 @@ int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct
     ep->ring_mr = lib->ibv_reg_mr(ep->id->pd, ep->ring, ep->cfg.ring_len + VERBS_SCRATCH,
                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     ep->msg_mr = lib->ibv_reg_mr(ep->id->pd, ep->bufs, ep->mem_len - (size_t)(ep->bufs - ep->mem), IBV_ACCESS_LOCAL_WRITE);
-    if (ep->ring_mr == NULL || ep->msg_mr == NULL)
+    ep->no_memory = ep->ring_mr == NULL || ep->msg_mr == NULL;
+    if (ep->no_memory)
         return fail(why, "registered memory (RLIMIT_MEMLOCK)");
     int r = make_qp(ep, lib);
     if (r < 0) {
@@ -287,6 +288,18 @@ static int room(struct verbs_ep *ep, size_t len, uint8_t **p, uint64_t *upto)
             reap(ep);
     }
     return atomic_load(&ep->tx.failed) ? -EPIPE : -EAGAIN;
+}
+
+static bool much_room(const struct verbs_ep *ep)
+{
+    return ep->tx.posted - ep->tx.done < VERBS_SQ / 2 && ep->tx.head - ep->tx.tail <= ep->cfg.tx_len / 2;
+}
+
+bool verbs_may_post(struct verbs_ep *ep)
+{
+    if (!much_room(ep))
+        reap(ep);
+    return much_room(ep) || atomic_load(&ep->tx.failed); /* (then a post fails at once) */
 }
 
 /* Queues a request of the len octets that were staged. */

@@ -45,6 +45,7 @@ struct verbs_ep {
     struct ibv_qp *qp;
     uint32_t inline_max;
     bool hidden;                /* channel->fd was moved */
+    bool no_memory;
 
     _Atomic bool rx_armed, tx_armed;
 

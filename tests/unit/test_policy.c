@@ -446,3 +446,16 @@ Test(policy, listener_gets_the_first_rule_that_could_match_and_is_not_off)
         policy_free(&p);
     }
 }
+
+Test(policy, a_device_is_used_only_where_a_rule_names_it)
+{
+    struct policy_opts all = policy_default_opts(HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS);
+    struct policy_error why;
+    struct policy two;
+
+    cr_assert_eq(policy_parse("connect * auto; accept * auto transport=verbs", &all, &two, &why), 0);
+    cr_assert_eq(two.n, 2u);
+    cr_expect_eq(two.rules[0].opts.transports, HELLO_TRANSPORT_IWARP);
+    cr_expect_eq(two.rules[1].opts.transports, HELLO_TRANSPORT_VERBS);
+    policy_free(&two);
+}

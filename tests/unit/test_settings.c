@@ -194,3 +194,16 @@ Test(settings, errors_fit_the_callers_buffer)
     cr_expect_eq(err[8], 'Z');
     cr_assert_eq(read_one(&s, "SOCKWARP_IO=magic", NULL, 0), -EINVAL);
 }
+
+Test(settings, the_device_is_a_name_and_no_path)
+{
+    struct settings s;
+    char err[256];
+
+    cr_assert_eq(read_one(&s, "SOCKWARP_DEVICE=siw0", err, sizeof(err)), 0, "%s", err);
+    cr_expect_str_eq(s.device, "siw0");
+    cr_expect_eq(read_one(&s, "SOCKWARP_DEVICE=../siw0", err, sizeof(err)), -EINVAL);
+    cr_expect_eq(read_one(&s, "SOCKWARP_DEVICE=.", err, sizeof(err)), -EINVAL);
+    cr_expect_neq(strstr(err, "SOCKWARP_DEVICE"), NULL, "%s", err);
+    cr_expect_str_eq(s.device, "");
+}

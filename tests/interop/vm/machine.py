@@ -57,7 +57,7 @@ def archive(folder, guest, more):
 
 def boot(folder, ramdisk, console):
     """Lines that the machine writes until it powers off."""
-    child = shim.start("qemu-system-x86_64", "-accel", "tcg", "-smp", "2", "-m", "1024", "-cpu", "max", "-nodefaults",
+    child = shim.start("qemu-system-x86_64", "-accel", "tcg", "-smp", "2", "-m", "1536", "-cpu", "max", "-nodefaults",
                        "-display", "none", "-no-reboot", "-kernel", os.path.join(folder, "vmlinuz"), "-initrd", ramdisk,
                        "-append", "console=ttyS0 panic=-1 random.trust_cpu=on",
                        "-serial", "file:" + console, "-serial", "stdio",

@@ -30,3 +30,226 @@ for device in siw rxe; do
     check "$device: 60 endpoints one after the other leave nothing" endpoint "$address" many
     check "$device: a forked child has no part in an endpoint" endpoint "$address" forked
 done
+
+# ---- programs ----
+
+export SOCKWARP_HELLO_TIMEOUT_MS=5000 # there is no hurry
+sockwarp=/opt/sockwarp/sockwarp
+by_device="any * auto transport=verbs hello=always" # (this kernel has no inet_diag to look listeners up by)
+
+# under STATS COMMAND...: under sockwarp, with the rules in $rules.
+under()
+{
+    under_stats=$1
+    shift
+    $sockwarp --stats "$under_stats" -p "${rules:-$by_device}" -- "$@"
+}
+
+# serves PORT: waits until somebody listens there.
+serves()
+{
+    for serves_try in $(seq 100); do
+        netstat -ltn | grep -q ":$1 " && return 0
+        usleep 25000
+    done
+    echo "nobody listens on $1"
+    netstat -ltn
+    cat /tmp/iperf.server
+    return 1
+}
+
+# ends TRANSPORT COUNT: so many connections, both ends by this transport.
+ends()
+{
+    ends_good=1
+    for ends_of in /tmp/near /tmp/far; do
+        ends_all=$(wc -l <$ends_of) ends_right=$(grep -c "\"transport\":\"$1\",\"reason\":\"upgraded\"" $ends_of)
+        if [ "$ends_right" -ne "$2" ] || [ "$ends_all" -ne "$2" ]; then
+            echo "$ends_of: $ends_right of $ends_all lines say $1, wanted: $2"
+            cat $ends_of
+            ends_good=0
+        fi
+    done
+    [ $ends_good -eq 1 ]
+}
+
+# iperf ADDRESS CONNECTIONS OPTION...: iperf3 by the device, and what it measured.
+iperf()
+{
+    iperf_address=$1 iperf_count=$2
+    shift 2
+    rm -f /tmp/near /tmp/far
+    $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -B "$iperf_address" -p 5201 >/tmp/iperf.server 2>&1 &
+    iperf_server=$!
+    serves 5201 || return 1
+    timeout 40 $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -c "$iperf_address" -p 5201 -t 2 -f m "$@" \
+        >/tmp/iperf.client
+    iperf_status=$?
+    cat /tmp/iperf.client
+    grep -h "receiver" /tmp/iperf.client | tail -n 1 >>/tmp/figures
+    [ $iperf_status -eq 0 ] || kill $iperf_server 2>/dev/null
+    wait $iperf_server
+    iperf_other=$?
+    cat /tmp/iperf.server
+    echo "client $iperf_status, server $iperf_other"
+    [ $iperf_status -eq 0 ] && [ $iperf_other -eq 0 ] && ends "${transport:-verbs}" "$iperf_count"
+}
+
+# redis ADDRESS: 20 connections, requests of 3 octets and of 20 kB, one at a time and 16 in a pipeline.
+redis()
+{
+    rm -f /tmp/near /tmp/far
+    $sockwarp --stats /tmp/far -p "$by_device" -- redis-server --bind "$1" --port 6379 --save "" --appendonly no \
+        --protected-mode no >/tmp/redis.server 2>&1 &
+    redis_server=$!
+    serves 6379 || return 1
+    redis_good=1
+    for redis_options in "-P 1 -d 3" "-P 16 -d 3" "-P 1 -d 20000"; do
+        # shellcheck disable=SC2086  # words
+        timeout 60 $sockwarp --stats /tmp/near -p "$by_device" -- redis-benchmark -h "$1" -c 20 -n 2000 -t set,get -q $redis_options \
+            >/tmp/redis.client 2>&1 || redis_good=0
+        tr '\r' '\n' </tmp/redis.client | grep "requests per second" || redis_good=0
+    done
+    kill $redis_server # it ends as programs should on SIGTERM
+    wait $redis_server
+    redis_status=$?
+    echo "server $redis_status"
+    grep -q '"transport":"verbs"' /tmp/near || redis_good=0
+    if grep -hv '"transport":"verbs","reason":"upgraded"' /tmp/near /tmp/far >/tmp/others; then
+        redis_good=0
+        sed 's/"tx_bytes.*memory//' /tmp/others | head -n 12
+    fi
+    [ $redis_good -eq 1 ] && [ $redis_status -eq 0 ]
+}
+
+# download ADDRESS: 200 MB from nginx by curl.
+download()
+{
+    rm -f /tmp/near /tmp/far
+    $sockwarp --stats /tmp/far -p "$by_device" -- nginx -e /tmp/nginx.log -c /etc/nginx.conf -g "daemon off; pid /tmp/nginx.pid;" &
+    download_server=$!
+    serves 8080 || { cat /tmp/nginx.log && return 1; }
+    download_sum=$(timeout 200 $sockwarp --stats /tmp/near -p "$by_device" -- curl -sS "http://$1:8080/big" | sha256sum)
+    kill -QUIT $download_server
+    wait $download_server
+    download_status=$?
+    echo "server $download_status, $download_sum, wanted $(cat /tmp/www/sum)"
+    [ "$download_sum" = "$(cat /tmp/www/sum)" ] && [ $download_status -eq 0 ] && ends verbs 1
+}
+
+# serve NAME TRANSPORT ARGUMENT...: iperf3 once, whatever way its stream goes; then what the connections' line says.
+one_stream()
+{
+    one_want=$1 one_device=$2
+    shift 2
+    rm -f /tmp/near /tmp/far
+    $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    one_server=$!
+    serves 5201 || return 1
+    timeout 40 $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -n 2M -p 5201 "$@"
+    one_status=$?
+    [ $one_status -eq 0 ] || kill $one_server 2>/dev/null
+    wait $one_server
+    [ $one_status -eq 0 ] && ends "$one_want" 2 && [ "$(grep -c "\"device\":\"$one_device\"" /tmp/near)" -eq 2 ] && return 0
+    cat /tmp/near
+    return 1
+}
+
+# The address has no device: lo's.
+no_device_there()
+{
+    one_stream iwarp device-peer -c 127.0.0.1
+}
+
+# The device named is another one, or none.
+other_device()
+{
+    SOCKWARP_DEVICE=$1
+    export SOCKWARP_DEVICE
+    one_stream iwarp "$2" -c "$3"
+    other_status=$?
+    unset SOCKWARP_DEVICE
+    return $other_status
+}
+
+little_memory()
+{
+    (
+        ulimit -l 1000
+        one_stream iwarp device-peer -c $siw && exit 1 # (the responder finds out when it is asked)
+        [ "$(grep -c '"transport":"verbs"' /tmp/near)" -eq 1 ] && [ "$(grep -c '"transport":"iwarp"' /tmp/near)" -eq 1 ] &&
+            grep -q '"device":"device-\(memory\|failed\)"' /tmp/near
+    )
+}
+
+# A peer that is killed, while it sends: the other end sees the end of the stream, as with TCP, and goes.
+killed_client()
+{
+    rm -f /tmp/near /tmp/far
+    $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    killed_server=$!
+    serves 5201 || return 1
+    $sockwarp -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
+    killed_client=$!
+    for killed_try in $(seq 200); do
+        grep -q "1.0. *sec" /tmp/iperf.client && break
+        usleep 50000
+    done
+    kill -9 $killed_client
+    for killed_try in $(seq 200); do
+        kill -0 $killed_server 2>/dev/null || break
+        usleep 50000
+    done
+    kill -9 $killed_server 2>/dev/null && echo "the server has not noticed" && cat /tmp/iperf.client && return 1
+    wait $killed_server
+    cat /tmp/iperf.server
+    grep -q '"transport":"verbs"' /tmp/far && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+}
+
+mkdir -p /tmp/www
+head -c 20000000 /dev/urandom >/tmp/www/part
+for part in 1 2 3 4 5 6 7 8 9 10; do
+    cat /tmp/www/part
+    echo $part
+done >/tmp/www/big
+rm /tmp/www/part
+sha256sum </tmp/www/big >/tmp/www/sum
+
+ulimit -l unlimited # 0.9 MB for each connection
+: >/tmp/figures
+for device in siw rxe; do
+    eval "address=\$$device"
+    check "$device: iperf3, one stream" iperf "$address" 2
+    check "$device: iperf3, one stream, the other direction" iperf "$address" 2 -R
+    check "$device: iperf3, four streams" iperf "$address" 5 -P 4
+    check "$device: iperf3, four streams, the other direction" iperf "$address" 5 -P 4 -R
+    check "$device: redis-benchmark" redis "$address"
+    check "$device: 200 MB by curl from nginx, checksum" download "$address"
+    check "$device: a killed client ends the connection" killed_client "$address"
+done
+check "no device has the address: software" no_device_there
+check "no device has the name of SOCKWARP_DEVICE: software" other_device none0 device-none $siw
+check "SOCKWARP_DEVICE is another one than the address': software" other_device rxe0 device-peer $siw
+check "SOCKWARP_DEVICE is the one" one_stream verbs siw0 -c $siw
+check "no more memory may be locked than for one connection: the second goes by software" little_memory
+
+# ---- rdma-core's rsocket library on the same device, for comparison ----
+
+rsockets()
+{
+    LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so iperf3 -s -1 -B "$1" -p 5202 >/tmp/rs.server 2>&1 &
+    rsockets_server=$!
+    listening 5202
+    LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so timeout 30 iperf3 -c "$1" -p 5202 -t 2 -f m >/tmp/rs.client 2>&1
+    rsockets_status=$?
+    kill $rsockets_server 2>/dev/null
+    wait $rsockets_server
+    echo "# rsocket: status $rsockets_status: $(grep receiver /tmp/rs.client)"
+}
+case "rsocket" in
+*"$only"*)
+    rsockets $siw
+    rsockets $rxe
+    ;;
+esac
+sed 's/^/# sockwarp: /' /tmp/figures
