@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/base/trace.h"
 #include "core/transport/verbs_impl.h"
 
 static const struct verbs_lib *lib_now; /* set by the first endpoint that is prepared */
@@ -88,6 +89,7 @@ static int fail(const char **why, const char *what)
 {
     int err = errno;
     *why = what;
+    trace_info("verbs: %s: errno %d", what, err);
     return err != 0 ? -err : -EIO;
 }
 

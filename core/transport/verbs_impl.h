@@ -11,7 +11,7 @@
 #include "core/transport/verbs_lib.h"
 
 #define VERBS_CHAIN 64u     /* work requests posted between two flushes */
-#define VERBS_SQ 192u       /* of the send queue; one is kept for the fence */
+#define VERBS_SQ 120u       /* of the send queue; one is kept for the fence */
 #define VERBS_WC 16u        /* completions taken at a time */
 #define VERBS_SCRATCH 64u   /* behind the ring, in its registration: where the fence's Read goes */
 /*
