@@ -2,10 +2,12 @@
 #   unit_tests     Criterion programs. tests/unit/test_X.c needs one line: unit_tests += tests/unit/test_X
 #   script_tests   tests/**/*.test, executable, print TAP themselves
 #   preload_tests  the same, but they preload the library (left out under a sanitizer, whose runtime must come first)
+#   long_tests     of those, the ones that take a minute and more
 
 unit_tests =
 script_tests =
 preload_tests =
+long_tests =
 
 unit_tests += tests/unit/test_fault
 unit_tests += tests/unit/test_policy
@@ -75,8 +77,8 @@ preload_tests += tests/preload/redis.test
 preload_tests += tests/interop/netns.test
 preload_tests += tests/interop/segments.test
 preload_tests += tests/interop/tshark.test
-preload_tests += tests/interop/vm/vm.test
-preload_tests += tests/interop/vm/verbs.test
+long_tests += tests/interop/vm/vm.test
+long_tests += tests/interop/vm/verbs.test
 EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py verbs.sh)
 
 # Captures made by the protocol code, judged by tshark.
@@ -88,7 +90,7 @@ tests_interop_mpagen_LDFLAGS = $(program_ldflags)
 tests_interop_mpagen_LDADD = libcore.la
 
 # Other people's programs; tests/works/*.py have them.
-preload_tests += tests/works/works.test
+long_tests += tests/works/works.test
 
 # (They say what the calls do: no fortified variants, whose checks would come first.)
 preload_programs =
@@ -224,7 +226,9 @@ AM_TESTS_ENVIRONMENT = \
 # For programs without settings of their own: unit tests and the helpers of the script tests.
 LDADD = libshared.la libcore.la $(CRITERION_LIBS)
 
-dist_check_SCRIPTS += $(script_tests) $(preload_tests) tests/no-criterion.test
+dist_check_SCRIPTS += $(script_tests) $(preload_tests) $(long_tests) tests/no-criterion.test
+# Those that take a minute and more. (make LONG_TESTS= check: without them.)
+LONG_TESTS = $(long_tests)
 TESTS += $(script_tests)
 
 if HAVE_CRITERION
@@ -238,9 +242,9 @@ if SANITIZED
 check-local: say-left-out
 say-left-out:
 	@echo "sanitized build: left out, because a sanitizer's runtime must be loaded before a preloaded library:"
-	@for t in $(preload_tests); do echo "  $$t"; done
+	@for t in $(preload_tests) $(long_tests); do echo "  $$t"; done
 else
-TESTS += $(preload_tests)
+TESTS += $(preload_tests) $(LONG_TESTS)
 endif
 
 # ---- fuzzing: every tests/fuzz/fuzz_X.c, seeds in tests/fuzz/corpus/X/ ----

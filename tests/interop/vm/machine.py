@@ -68,7 +68,7 @@ def boot(folder, ramdisk, console):
     child.wait()
 
 
-def run(guest, more, programs=(), build=(), limit=300):
+def run(guest, more, programs=(), build=(), limit=600):
     """
     Boots and turns what the machine says into test points. programs: those needed here; build: those that the build makes, if it
     has libibverbs and librdmacm; limit: seconds in the machine.
