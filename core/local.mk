@@ -16,6 +16,7 @@ core_sources = \
     core/base/reason.c \
     core/base/reason.h \
     core/base/sm.h \
+    core/base/spin.h \
     core/base/trace.c \
     core/base/trace.h \
     core/ddp/segment.c \

@@ -21,6 +21,7 @@
 
 #include "core/base/iov.h"
 #include "core/base/must.h"
+#include "core/base/spin.h"
 #include "core/iwarp/iwarp.h"
 #include "core/negotiate/negotiate.h"
 #include "core/policy/policy.h"
@@ -78,6 +79,7 @@ struct conn {
     uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
     _Atomic bool rx_arrived;  /* any: octets or the end came in since somebody looked: an edge */
     bool rx_more;             /* the last receive filled all there was room for */
+    struct spin rx_spin;      /* whether a recv that waits looks before it sleeps */
     bool rx_shut;             /* shutdown(SHUT_RD) */
     bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
     bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */

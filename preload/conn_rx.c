@@ -22,6 +22,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/spin.h"
 #include "preload/verbs.h"
 
 size_t conn_rx_avail(const struct conn *c)
@@ -256,6 +257,19 @@ static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done,
     return got + stream_read(&c->st, it, len - got);
 }
 
+/* Looks whether more comes soon. As fill. */
+static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k)
+{
+    ssize_t r = -EAGAIN;
+    if (!spin_begin(k, &c->rx_spin))
+        return r;
+    do
+        r = fill(c, fd, MSG_DONTWAIT);
+    while (r == -EAGAIN && spin_go_on(k));
+    spin_looked(&c->rx_spin, r != -EAGAIN);
+    return r;
+}
+
 /* Waits in the kernel for more, as long as the program's own recv would. 0: look again. */
 static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
 {
@@ -288,7 +302,12 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
         if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
             r = 0;
     } else {
-        r = fill(c, fd, 0);
+        struct spin_look k;
+        r = look_for_more(c, fd, &k);
+        if (r == -EAGAIN) {
+            r = fill(c, fd, 0);
+            spin_end(&k, &c->rx_spin);
+        }
     }
     sock_wake(s);
     return r < 0 ? r : 0;

@@ -16,6 +16,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/spin.h"
 #include "preload/transports.h"
 
 #define BATCH 256 /* the kernel's events that are taken at a time */
@@ -274,6 +275,8 @@ static struct timespec to_timespec(uint64_t ns)
                               .tv_nsec = (long)(ns % 1000000000u) };
 }
 
+static __thread struct spin spin; /* whether this thread looks before it sleeps */
+
 /*
  * The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed
  * meanwhile gives nothing.
@@ -306,8 +309,18 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
     }
     /* Milliseconds are exact enough: epoll_pwait2 is not everywhere. */
     left = (left + 999999u) / 1000000u;
-    int r, ms = until_ns == 0 ? -1 : left < INT_MAX ? (int)left : INT_MAX;
-    CANCEL_POINT(r = REAL(epoll_pwait)(epfd, kev, max, ms, mask));
+    int r = 0, ms = until_ns == 0 ? -1 : left < INT_MAX ? (int)left : INT_MAX;
+    struct spin_look k = { 0 };
+    if (mask == NULL && (until_ns == 0 || ms > 0) && spin_begin(&k, &spin)) {
+        do
+            r = REAL(epoll_wait)(epfd, kev, max, 0);
+        while (r == 0 && spin_go_on(&k));
+        spin_looked(&spin, r > 0);
+    }
+    if (r == 0) {
+        CANCEL_POINT(r = REAL(epoll_pwait)(epfd, kev, max, ms, mask));
+        spin_end(&k, &spin);
+    }
     return r;
 }
 

@@ -80,6 +80,7 @@ endif
 
 # What the tools and the unit tests use as well.
 shared_sources = \
+    preload/spin.h \
     preload/stats.c \
     preload/stats.h
 

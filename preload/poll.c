@@ -19,6 +19,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/spin.h"
 #include "preload/verbs.h"
 
 #define STACK_FDS 64u
@@ -94,6 +95,31 @@ static struct timespec left_until(uint64_t until)
     return (struct timespec){ .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
 }
 
+static __thread struct spin spin; /* whether this thread looks before it sleeps */
+
+/* ppoll that may sleep: looks before it. */
+static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *ts,
+                          const sigset_t *mask)
+{
+    struct spin_look k = { 0 };
+    int r = 0;
+    bool brief = ts != NULL && ts->tv_sec == 0 && (uint64_t)ts->tv_nsec <= proc.spin_ns;
+    if (mask == NULL && !brief && spin_begin(&k, &spin)) {
+        const struct timespec zero = { 0, 0 };
+        do
+            r = REAL(ppoll)(fds, all, &zero, NULL);
+        while (r == 0 && spin_go_on(&k));
+        spin_looked(&spin, r > 0);
+    }
+    if (r == 0) {
+        r = drive_ppoll(fds, all, socks, n, ts, mask);
+        int err = errno;
+        spin_end(&k, &spin);
+        errno = err;
+    }
+    return r;
+}
+
 static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
@@ -110,7 +136,8 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         unsigned n_others = drive_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
         struct timespec ts = now ? (struct timespec){ 0, 0 } : left_until(until);
         /* (With something ready no signal is let in.) */
-        int r = drive_ppoll(p->kfds, kn + n_others, others, n_others, now || until != 0 ? &ts : NULL, ready > 0 ? NULL : mask);
+        int r = now ? drive_ppoll(p->kfds, kn + n_others, others, n_others, &ts, ready > 0 ? NULL : mask)
+                    : look_and_sleep(p->kfds, kn + n_others, others, n_others, until != 0 ? &ts : NULL, mask);
         int err = errno;
         drive_filled(p->kfds + kn, others, n_others);
         if (r < 0)

@@ -256,6 +256,8 @@ static void init_once(void)
         proc.on = proc.set.have_policy && !getauxval(AT_SECURE);
     }
     if (proc.on) {
+        if (proc.set.spin_us > 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+            proc.spin_ns = proc.set.spin_us * (uint64_t)1000;
         exec_save_env();
         pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     }

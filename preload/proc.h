@@ -21,6 +21,7 @@ struct proc {
     pid_t pid;            /* ours; differs from getpid() in a vfork child, which must not touch our tables */
     struct settings set;
     uint8_t transports;   /* HELLO_TRANSPORT_* built in */
+    uint64_t spin_ns;     /* SOCKWARP_SPIN_US; 0 on one processor */
     char program[64];     /* its name, as it was called */
     _Atomic bool lowat_used; /* the program has set SO_RCVLOWAT on some socket */
     _Atomic bool own_uring; /* the program set up an io_uring: it may wait for sockets unseen */

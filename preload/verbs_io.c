@@ -22,6 +22,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/spin.h"
 
 /* The peer's TCP end has come, or its device's: so long the other one is waited for. */
 #define OTHER_END_NS 200000000u
@@ -210,6 +211,16 @@ ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
         c->tx_rest = verbs_tx_flush(c) != 0;
         turn_give(&c->tx);
     }
+    struct spin_look k;
+    if (spin_begin(&k, &c->rx_spin)) {
+        bool come;
+        do
+            come = verbs_rx(c, fd) > 0;
+        while (!come && spin_go_on(&k));
+        spin_looked(&c->rx_spin, come);
+        if (come)
+            return 0;
+    }
     verbs_arm(c->vep, true);
     ssize_t r = verbs_fill(c, fd);
     if (r != -EAGAIN)
@@ -222,6 +233,7 @@ ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
     turn_wake(&c->rx);
     sock_wake(s);
     drive_unwatch(before);
+    spin_end(&k, &c->rx_spin);
     return r;
 }
 

@@ -14,6 +14,7 @@ unit_tests += tests/unit/test_policy
 unit_tests += tests/unit/test_settings
 unit_tests += tests/unit/test_reason
 unit_tests += tests/unit/test_stats
+unit_tests += tests/unit/test_spin
 unit_tests += tests/unit/test_trace
 unit_tests += tests/unit/test_crc32c
 unit_tests += tests/unit/test_mpa_fpdu

@@ -26,6 +26,7 @@ enum settings_io { SETTINGS_IO_AUTO, SETTINGS_IO_URING, SETTINGS_IO_SYSCALL };
 #define SETTINGS_NUMBERS(X)                                        \
     X(hello_timeout_ms, "SOCKWARP_HELLO_TIMEOUT_MS", 1000, 1, 600000) \
     X(verdict_ttl_s, "SOCKWARP_VERDICT_TTL_S", 60, 0, 86400)       \
+    X(spin_us, "SOCKWARP_SPIN_US", 30, 0, 1000000)                 \
     X(linger_ms, "SOCKWARP_LINGER_MS", 5000, 0, 600000)
 
 struct settings {

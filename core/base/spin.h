@@ -1,0 +1,56 @@
+/*
+ * Looking for a while before sleeping: worth it where what is waited for mostly comes sooner than a sleeper is woken, and
+ * costs a processor where it does not. So it is learned, for each place that waits:
+ *
+ *   waits that ended within the window, SPIN_NEED in a row -> the next ones look before they sleep
+ *   looked in vain -> as at the beginning, and twice as many are wanted the next time (at most SPIN_NEED << SPIN_LEVELS)
+ *   SPIN_HITS successes -> half as many
+ *
+ * A peer that has to share its processor, or computes for long, is thus looked for in vain once in a thousand waits.
+ * Sans-IO: the caller knows the time. Not synchronised: a torn value costs a wrong guess.
+ */
+#ifndef SW_BASE_SPIN_H
+#define SW_BASE_SPIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SPIN_NEED 4u
+#define SPIN_LEVELS 8u
+#define SPIN_HITS 64u
+
+struct spin { /* all zero at the beginning */
+    uint16_t quick; /* waits in a row that ended within the window */
+    uint8_t level;  /* SPIN_NEED << level of them are wanted */
+    uint8_t hits;   /* since level last changed */
+};
+
+/* Is the next wait to begin with a look? */
+static inline bool spin_worth(const struct spin *s)
+{
+    return s->quick >= SPIN_NEED << s->level;
+}
+
+/* A wait without a look has taken slept_ns. */
+static inline void spin_slept(struct spin *s, uint64_t slept_ns, uint64_t window_ns)
+{
+    if (slept_ns > window_ns)
+        s->quick = 0;
+    else if (s->quick < UINT16_MAX)
+        s->quick++;
+}
+
+/* A look has found what was waited for, or not within the window. */
+static inline void spin_looked(struct spin *s, bool found)
+{
+    if (!found) {
+        s->quick = 0;
+        s->hits = 0;
+        s->level += s->level < SPIN_LEVELS;
+    } else if (++s->hits == SPIN_HITS) {
+        s->hits = 0;
+        s->level -= s->level > 0;
+    }
+}
+
+#endif

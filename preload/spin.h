@@ -1,0 +1,61 @@
+/*
+ * Looking before sleeping (core/base/spin.h), with this process' clock and settings: SOCKWARP_SPIN_US.
+ *
+ *   struct spin_look k;
+ *   if (spin_begin(&k, &spin))
+ *       do found = ...; while (!found && spin_go_on(&k));
+ *   if (k.looks)
+ *       spin_looked(&spin, found);
+ *   if (!found) {
+ *       sleep;
+ *       spin_end(&k, &spin);
+ *   }
+ */
+#ifndef SW_PRELOAD_SPIN_H
+#define SW_PRELOAD_SPIN_H
+
+#include "core/base/spin.h"
+#include "preload/proc.h"
+
+#define SPIN_LOOKS_MAX 20000u /* a clock may stand still (libfaketime) */
+
+struct spin_look {
+    uint64_t begin_ns, window_ns; /* window 0: off */
+    unsigned looks;
+};
+
+static inline bool spin_begin(struct spin_look *k, const struct spin *s)
+{
+    k->window_ns = proc.spin_ns;
+    k->looks = 0;
+    if (k->window_ns == 0)
+        return false;
+    k->begin_ns = proc_now_ns();
+    k->looks = spin_worth(s);
+    return k->looks > 0;
+}
+
+static inline void spin_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Time for another look? */
+static inline bool spin_go_on(struct spin_look *k)
+{
+    spin_relax();
+    return ++k->looks < SPIN_LOOKS_MAX && proc_now_ns() - k->begin_ns < k->window_ns;
+}
+
+/* It has slept, without a look before. */
+static inline void spin_end(const struct spin_look *k, struct spin *s)
+{
+    if (k->window_ns != 0 && k->looks == 0)
+        spin_slept(s, proc_now_ns() - k->begin_ns, k->window_ns);
+}
+
+#endif
