@@ -1,6 +1,8 @@
 # The launcher: sockwarp PROGRAM.
 
 tools_sources = \
+    tools/check.c \
+    tools/check.h \
     tools/library.c \
     tools/library.h \
     tools/sockwarp.c \

@@ -18,6 +18,7 @@
 #include "core/negotiate/hello.h"
 #include "core/policy/settings.h"
 #include "include/sockwarp.h"
+#include "tools/check.h"
 #include "tools/library.h"
 #include "tools/target.h"
 
@@ -31,6 +32,7 @@ struct options {
     const char *transport; /* -t, NULL = not given */
     const char *stats;     /* --stats, NULL = not given */
     bool explain;          /* -v, --explain */
+    bool check;            /* the command check, not a program */
 };
 
 static void die(const char *fmt, ...) SW_PRINTF(1, 2) __attribute__((noreturn));
@@ -55,8 +57,11 @@ static void set(const char *name, const char *value)
 static int print_help(void)
 {
     fputs("Usage: sockwarp [run] [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
+          "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT]]\n"
           "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
           "runs sockwarp too, and left plain everywhere else.\n"
+          "check: says what works on this host, which RDMA devices there are, and what would\n"
+          "be chosen for connections with ADDRESS.\n"
           "\n"
           "  -p, --policy RULES        which connections to accelerate, and how; instead of\n"
           "                            SOCKWARP_POLICY (default: " DEFAULT_POLICY ")\n"
@@ -81,7 +86,7 @@ static int print_version(void)
 /* Words that are kept for later: a program of that name needs "run" before it. */
 static void refuse_reserved(const char *word)
 {
-    static const char *const reserved[] = { "stat", "check" };
+    static const char *const reserved[] = { "stat" };
 
     for (size_t i = 0; word && i < SW_ARRAY_LEN(reserved); i++)
         if (strcmp(word, reserved[i]) == 0)
@@ -106,7 +111,8 @@ static int parse_options(int argc, char **argv, struct options *o)
     };
     int c;
 
-    if (argc > 1 && strcmp(argv[1], "run") == 0)
+    o->check = argc > 1 && strcmp(argv[1], "check") == 0;
+    if (o->check || (argc > 1 && strcmp(argv[1], "run") == 0))
         optind = 2;
     else
         refuse_reserved(argv[1]);
@@ -133,7 +139,9 @@ static int parse_options(int argc, char **argv, struct options *o)
             exit(EXIT_USAGE);
         }
     }
-    if (optind >= argc) {
+    if (o->check && argc - optind > 1)
+        die("check: one address at a time, not '%s' too", argv[optind + 1]);
+    if (optind >= argc && !o->check) {
         fputs("sockwarp: no program given\nTry 'sockwarp --help'.\n", stderr);
         exit(EXIT_USAGE);
     }
@@ -234,19 +242,39 @@ static const char *overlaid(void *arg, const char *name)
     return getenv(name);
 }
 
-/* Exits with a line that names the option or variable, and in rules the column. */
-static void check_settings(const struct options *o, struct overlay *env)
+/* Exits with a line that names the option or variable, and in rules the column. The caller frees *s. */
+static void read_settings(const struct options *o, struct overlay *env, struct settings *s)
 {
     static const char variable[] = SOCKWARP_ENV_POLICY ":";
-    struct settings s;
     char err[320];
 
-    if (settings_read(&s, overlaid, env, TRANSPORTS_BUILT_IN, err, sizeof(err)) < 0) {
+    if (settings_read(s, overlaid, env, TRANSPORTS_BUILT_IN, err, sizeof(err)) < 0) {
         if (o->policy && strncmp(err, variable, strlen(variable)) == 0)
             die("-p:%s", err + strlen(variable));
         die("%s", err);
     }
+}
+
+/* sockwarp check. target: an address, or NULL. */
+static int check(const struct options *o, struct overlay *env, const char *lib, const char *target)
+{
+    const char *variable = getenv(SOCKWARP_ENV_POLICY);
+    bool by_default = !o->policy && !(variable && variable[0] != '\0');
+    char *with = NULL, err[320];
+    struct settings s;
+
+    if (o->stats)
+        die("check: --stats is for programs");
+    if (!env->policy)
+        env->policy = variable;
+    if (o->transport)
+        env->policy = with = add_transport(env->policy, o->transport);
+    read_settings(o, env, &s);
+    if (check_print(lib, &s, env->policy, by_default, target, err, sizeof(err)) < 0)
+        die("check: %s", err);
     settings_free(&s);
+    free(with);
+    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
 }
 
 /* What is said about a program that cannot be reached. */
@@ -308,7 +336,8 @@ static void clear_preload(const char *lib)
 
 int main(int argc, char **argv)
 {
-    struct options o = { NULL, NULL, NULL, false };
+    struct options o = { NULL, NULL, NULL, false, false };
+    struct settings s;
     struct overlay env = { NULL, NULL };
     char lib[PATH_MAX], err[PATH_MAX + 128];
     const char *rules;
@@ -323,9 +352,12 @@ int main(int argc, char **argv)
         env.stats = stats = stats_path(o.stats);
     rules = getenv(SOCKWARP_ENV_POLICY);
     env.policy = o.policy ? o.policy : rules && rules[0] != '\0' ? NULL : DEFAULT_POLICY;
-    check_settings(&o, &env);
+    read_settings(&o, &env, &s);
+    settings_free(&s);
     if (library_find(lib, err, sizeof(err)) < 0)
         die("%s", err);
+    if (o.check)
+        return check(&o, &env, lib, argv[first]);
 
     rc = target_find(argv[first], &t);
     if (rc == 0 && t.kind == TARGET_DYNAMIC) {

@@ -30,6 +30,7 @@
 
 #define VERBS_LIB_RDMA(X)        \
     X(rdma_create_event_channel) \
+    X(rdma_destroy_event_channel) \
     X(rdma_create_id)            \
     X(rdma_destroy_id)           \
     X(rdma_bind_addr)            \

@@ -230,6 +230,19 @@ for device in siw rxe; do
     check "$device: 200 MB by curl from nginx, checksum" download "$address"
     check "$device: a killed client ends the connection" killed_client "$address"
 done
+# The device that leads to an address, as sockwarp check tells.
+checked()
+{
+    $sockwarp check -t verbs $siw:80 >/tmp/checked || return 1
+    cat /tmp/checked
+    grep -q "siw0: iWARP, port 1 ACTIVE" /tmp/checked && grep -q "rxe0: RoCE, port 1 ACTIVE" /tmp/checked &&
+        grep -q "^connect to *verbs on siw0 (iWARP), else iwarp" /tmp/checked || return 1
+    $sockwarp check -t verbs $rxe | grep -q "^accept on *verbs on rxe0 (RoCE), else iwarp" || return 1
+    SOCKWARP_DEVICE=rxe0 $sockwarp check -t verbs $siw | grep -q "not verbs: SOCKWARP_DEVICE names another" || return 1
+    $sockwarp check $siw | grep -q "siw0 leads there; transport=verbs would use it"
+}
+
+check "sockwarp check: devices, and which leads where" checked
 check "no device has the address: software" no_device_there
 check "no device has the name of SOCKWARP_DEVICE: software" other_device none0 device-none $siw
 check "SOCKWARP_DEVICE is another one than the address': software" other_device rxe0 device-peer $siw
