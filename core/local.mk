@@ -10,6 +10,8 @@ core_sources = \
     core/base/crc32c_x86.c \
     core/base/fault.c \
     core/base/fault.h \
+    core/base/foreign.c \
+    core/base/foreign.h \
     core/base/iov.h \
     core/base/must.h \
     core/base/rawsys.h \

@@ -109,6 +109,7 @@ struct conn {
     _Atomic bool verbs_first;   /* any: the initiator has spoken */
     _Atomic bool tx_wanted;     /* any: a sender found no room */
     _Atomic bool tcp_end;       /* any: of the TCP connection beside it; set with rx or at close */
+    _Atomic bool verbs_reset;   /* any: it has ended by a reset, or by what was sent to a peer that had closed */
     uint8_t device_reason;      /* why it is not on a device, though the rule says so; any */
     char device[16];            /* its name */
 

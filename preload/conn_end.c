@@ -216,6 +216,8 @@ int conn_shutdown(struct sock *s, int fd, int how)
     }
     if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
         return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    if (conn_on_verbs(c) && verbs_over(c, fd))
+        return -ENOTCONN;
     int result = 0;
     bool owed = false;
     if (how == SHUT_WR || how == SHUT_RDWR) {
@@ -253,6 +255,11 @@ int conn_shutdown(struct sock *s, int fd, int how)
         }
         if (t == 0)
             turn_give(&c->tx);
+        if (conn_on_verbs(c)) {
+            owed = owed && verbs_goes_on(s, fd);
+            epoll_out_ready(s); /* an edge, as the kernel tells of its own */
+            ready_told(s);
+        }
     }
     if (owed) {
         if (!c->job_runs)

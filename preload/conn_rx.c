@@ -445,6 +445,9 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
+    int gone = conn_on_verbs(c) ? verbs_usable(c, fd) : 0;
+    if (SW_UNLIKELY(gone < 0))
+        return gone;
     if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
         if (st != CONN_FULL && st != CONN_DEAD)
             return CONN_ASK_KERNEL;

@@ -713,7 +713,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         return send_rest_plain(fd, it, len, done, flags);
     int err = atomic_exchange(&c->so_error, 0);
     if (err != 0)
-        return -err;
+        return err == EPIPE ? broken_pipe(flags) : -err;
     if (st == CONN_PLAIN)
         return CONN_ASK_KERNEL;
     if (st == CONN_DEAD)
@@ -721,7 +721,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
         return -EOPNOTSUPP;
     if (len == 0)
-        return c->tx_shut ? broken_pipe(flags) : 0;
+        return c->tx_shut || c->verbs_reset ? broken_pipe(flags) : 0;
     ssize_t n = send_upgraded(s, c, fd, it, len - done, flags);
     return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "core/base/foreign.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/cancel.h"
@@ -159,7 +160,7 @@ void drive_leave(struct sock *s)
 bool drive_others(const struct sock *self)
 {
     unsigned n = atomic_load_explicit(&count, memory_order_relaxed);
-    return n > (self != NULL && self->neg_pprev != NULL ? 1u : 0u);
+    return !foreign_call() && n > (self != NULL && self->neg_pprev != NULL ? 1u : 0u);
 }
 
 /*

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "core/base/foreign.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/cancel.h"
@@ -95,7 +96,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
 int io_drive_before(int fd, int flags)
 {
     if (SW_LIKELY(!drive_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)) ||
-        proc_unwinding)
+        foreign_call())
         return 0;
     struct sock *s = sock_get(fd);
     bool listener = s != NULL && s->kind == SOCK_LISTENER; /* readable means something else there */

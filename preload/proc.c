@@ -20,6 +20,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/fault.h"
+#include "core/base/foreign.h"
 #include "core/base/rawsys.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
@@ -46,7 +47,6 @@ struct proc proc;
 static pthread_mutex_t transport_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the choice of the transport */
 _Atomic int proc_ready;
 
-__thread bool proc_unwinding;
 __thread bool proc_making_ring;
 
 /* ---- small services ---- */
@@ -131,9 +131,9 @@ void proc_explain(const struct sock *s, const char *role, const struct sockaddr_
     int err = errno;
     char addr[80], site[256] = "?", line[512];
     stats_addr(peer, addr, sizeof(addr));
-    proc_unwinding = true; /* libunwind reads from a pipe of its own, through our read() */
+    foreign_enter(); /* libunwind reads from a pipe of its own, through our read() */
     fault_call_site(site, sizeof(site));
-    proc_unwinding = false;
+    foreign_leave();
     int head = snprintf(line, sizeof(line), "sockwarp[%d]: ", (int)proc.pid);
     int n = head + snprintf(line + head, sizeof(line) - (size_t)head, "fd %d %s %s: %s (%s: %s) at %s\n",
                             atomic_load(&s->fd), role, addr, decision, reason_name(reason), reason_text(reason), site);

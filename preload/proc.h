@@ -31,7 +31,6 @@ extern struct proc proc;
 extern _Atomic int proc_ready; /* 2: initialised */
 
 extern __thread bool proc_making_ring; /* this thread is inside our transport: an io_uring that is made is ours */
-extern __thread bool proc_unwinding; /* this thread is inside --explain */
 
 /* Reads the environment, once. Safe from any thread; called by the constructor or an earlier socket call. */
 void proc_init(void);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/base/fault.h"
+#include "core/base/foreign.h"
 #include "core/base/rawsys.h"
 #include "preload/cancel.h"
 #include "preload/proc.h"
@@ -122,9 +123,9 @@ static int mine_already(struct turn *t, uintptr_t frame)
     if (proc_on_signal_stack())
         return -EDEADLK;
     if (frame < held) {
-        proc_unwinding = true; /* libunwind reads from a pipe of its own, through our read() */
+        foreign_enter(); /* libunwind reads from a pipe of its own, through our read() */
         int handler = fault_in_handler(held);
-        proc_unwinding = false;
+        foreign_leave();
         if (handler != 0)
             return -EDEADLK;
     }

@@ -52,6 +52,13 @@ void verbs_record(const struct conn *c, struct stats_record *r);
 
 /* The endpoint is this process'. */
 bool verbs_is_ours(const struct conn *c);
+/*
+ * 0; -EOPNOTSUPP: the endpoint is another process'; -ENOTSOCK: the number is another file's by now, which no call to the kernel
+ * would tell, since there is none.
+ */
+int verbs_usable(const struct conn *c, int fd);
+/* Both ends have ended: shutdown(2) says ENOTCONN. No turn held. */
+bool verbs_over(struct conn *c, int fd);
 /* Its channel, or -1. */
 int verbs_chan(const struct conn *c);
 /* Takes in what has arrived, rx held. 1: something, 0. */
@@ -70,6 +77,10 @@ ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, 
 int verbs_tx_flush(struct conn *c);
 /* Takes in credits that a tail waits for. No turn held. */
 void verbs_tail(struct sock *s, int fd);
+/* The same for an end that is owed. True: it is still. */
+bool verbs_goes_on(struct sock *s, int fd);
+/* The kernel tells of an error: the connection was reset. */
+void verbs_was_reset(struct conn *c, int fd);
 /* The program has closed its last descriptor, or exits: what it sent gets to the peer, within linger_ms. */
 void verbs_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms);
 
@@ -135,6 +146,16 @@ static inline bool verbs_is_ours(const struct conn *c)
     (void)c;
     return false;
 }
+static inline int verbs_usable(const struct conn *c, int fd)
+{
+    (void)c, (void)fd;
+    return -EOPNOTSUPP;
+}
+static inline bool verbs_over(struct conn *c, int fd)
+{
+    (void)c, (void)fd;
+    return false;
+}
 static inline int verbs_chan(const struct conn *c)
 {
     (void)c;
@@ -177,6 +198,15 @@ static inline int verbs_tx_flush(struct conn *c)
 static inline void verbs_tail(struct sock *s, int fd)
 {
     (void)s, (void)fd;
+}
+static inline bool verbs_goes_on(struct sock *s, int fd)
+{
+    (void)s, (void)fd;
+    return false;
+}
+static inline void verbs_was_reset(struct conn *c, int fd)
+{
+    (void)c, (void)fd;
 }
 static inline void verbs_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
 {

@@ -32,6 +32,21 @@ bool verbs_is_ours(const struct conn *c)
     return c->vep != NULL && c->vep_pid == proc.pid;
 }
 
+int verbs_usable(const struct conn *c, int fd)
+{
+    return !verbs_is_ours(c) ? -EOPNOTSUPP : sock_ino(fd) != c->ino ? -ENOTSOCK : 0;
+}
+
+bool verbs_over(struct conn *c, int fd)
+{
+    if (!c->tx_shut || !verbs_is_ours(c) || turn_take_brief(&c->rx) < 0)
+        return c->verbs_reset;
+    ssize_t r = c->st.rx.end == STREAM_OPEN ? verbs_fill(c, fd) : 0;
+    bool over = r >= 0 && c->st.rx.end != STREAM_OPEN;
+    turn_give(&c->rx);
+    return over || c->verbs_reset;
+}
+
 int verbs_chan(const struct conn *c)
 {
     return verbs_is_ours(c) ? verbs_fd(c->vep) : -1;
@@ -128,6 +143,15 @@ static int tcp_end(struct conn *c, int fd)
     return err != 0 ? -err : 1;
 }
 
+void verbs_was_reset(struct conn *c, int fd)
+{
+    int r = c->verbs_reset || !verbs_is_ours(c) ? 0 : tcp_end(c, fd);
+    if (r < 0) {
+        atomic_store(&c->so_error, -r);
+        c->verbs_reset = true;
+    }
+}
+
 /* Both ends come, but in any order: waits for the other one a little. */
 static void await_other_end(struct conn *c, int fd)
 {
@@ -168,9 +192,11 @@ ssize_t verbs_fill(struct conn *c, int fd)
         if (r == 0)
             r = tcp_end(c, fd);
     }
-    if (r < 0)
+    if (r < 0) {
         atomic_store(&c->so_error, -r);
-    stream_eof(&c->st, r == 1);
+        c->verbs_reset = true;
+    }
+    stream_eof(&c->st, r != 0); /* (a reset is told by so_error, once) */
     atomic_store(&c->rx_arrived, true);
     tell_sender(c);
     return 0;
@@ -282,6 +308,17 @@ void verbs_tail(struct sock *s, int fd)
         ready_left_over(s);
 }
 
+bool verbs_goes_on(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    verbs_tail(s, fd); /* a responder may send once it has taken in the initiator's first message */
+    if (turn_take_brief(&c->tx) < 0)
+        return true;
+    bool owed = verbs_tx_flush(c) == -EAGAIN;
+    turn_give(&c->tx);
+    return owed;
+}
+
 /* Waits until there may be room. 0: try again; -errno. tx held. */
 static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 {
@@ -319,12 +356,32 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 #define PART_LEN (1024u * 1024u) /* looked at before it is sent: see probe.h */
 #define COPY_LEN 32768u          /* as conn_tx.c */
 
+/*
+ * What is sent to a peer that has closed is lost, which TCP learns from the answer: the next call fails. The device knows it
+ * before. True: this is the call that is lost.
+ */
+static bool lost(struct sock *s, struct conn *c)
+{
+    if (!verbs_ended(c->vep) || c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+        return false;
+    atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
+    c->verbs_reset = true;
+    atomic_store(&c->tcp_end, true);
+    drive_tell(c);
+    epoll_out_ready(s);
+    ready_left_over(s);
+    ready_told(s);
+    return true;
+}
+
 ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
 {
-    if (!verbs_is_ours(c))
-        return -EOPNOTSUPP;
+    int r = verbs_usable(c, fd);
     size_t done = 0;
-    int r = 0;
+    if (SW_UNLIKELY(r < 0))
+        return r;
+    if (SW_UNLIKELY(lost(s, c)))
+        return (ssize_t)probe_iter_read(it, len);
     uint64_t deadline = 0;
     while (done < len) {
         if (c->tx_shut || c->broken || atomic_load(&c->tcp_end)) {

@@ -4,6 +4,7 @@
  * The kernel knows the TCP connection, which says nothing but its end, and the completion channel, which whoever waits has beside
  * it (poll.c, epoll_set.c); its event arrives here as POLLIN.
  */
+#include <errno.h>
 #include <poll.h>
 
 #include "core/transport/verbs.h"
@@ -57,17 +58,22 @@ short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
     *ask = 0;
     if (!verbs_is_ours(c))
         return (short)((want & (IN_BITS | OUT_BITS)) | POLLERR);
+    int err = errno; /* (asking is not the program's) */
     short got = kernel & ALWAYS;
     bool in = false;
     if (turn_take_brief(&c->rx) == 0) { /* else another thread sleeps in recv: it is first in line */
         fd = atomic_load(&s->fd);
         in = readable(s, c, fd);
-        if (c->st.rx.end == STREAM_EOF || c->rx_shut)
-            got |= want & POLLRDHUP;
-        if (c->st.rx.end != STREAM_OPEN && (c->st.tx.fin || atomic_load(&c->tcp_end)) && (c->tx_shut || c->so_error != 0))
-            got |= POLLHUP;
         turn_give(&c->rx);
     }
+    if (kernel & POLLERR)
+        verbs_was_reset(c, fd);
+    /* As the kernel: its side and ours (tcp_poll). */
+    bool reset = c->verbs_reset, ended = c->st.rx.end == STREAM_EOF || c->rx_shut || reset;
+    if (ended)
+        got |= want & POLLRDHUP;
+    if (ended && (c->tx_shut || reset))
+        got |= POLLHUP;
     if (in)
         got |= want & IN_BITS;
     if ((want & OUT_BITS) && turn_take_brief(&c->tx) == 0) {
@@ -90,5 +96,6 @@ short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         *ask = POLLIN | POLLRDHUP;
     if (atomic_load(&c->so_error) != 0)
         got |= POLLERR;
+    errno = err;
     return got;
 }

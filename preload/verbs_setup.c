@@ -24,8 +24,8 @@
  * With its ring at the most 0.9 MB, which RLIMIT_MEMLOCK has to allow.
  */
 #define RING_LEN_MAX (512u * 1024u)
-#define EAGER_LEN 4096u
-#define BUFS 32u
+#define EAGER_LEN 1008u
+#define BUFS 128u /* so many messages but a few may wait unread, of any length */
 #define TX_LEN (256u * 1024u)
 #define WRITE_LEN (64u * 1024u)
 

@@ -80,7 +80,8 @@ preload_tests += tests/interop/segments.test
 preload_tests += tests/interop/tshark.test
 long_tests += tests/interop/vm/vm.test
 long_tests += tests/interop/vm/verbs.test
-EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py verbs.sh)
+long_tests += tests/interop/vm/sockets.test
+EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py sockets.sh verbs.sh)
 
 # Captures made by the protocol code, judged by tshark.
 script_tests += tests/interop/mpa_matrix.test

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "core/base/bytes.h"
+#include "core/base/foreign.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
 #include "core/transport/verbs_impl.h"
@@ -59,6 +60,19 @@ static struct {
 } host;
 static _Atomic int cm_fd = -1;
 
+/* With the lock: the libraries are called then. */
+static void enter(void)
+{
+    foreign_enter();
+    pthread_mutex_lock(&lock);
+}
+
+static void leave(void)
+{
+    pthread_mutex_unlock(&lock);
+    foreign_leave();
+}
+
 bool verbs_present(const char *device)
 {
     DIR *d = opendir("/sys/class/infiniband");
@@ -100,9 +114,9 @@ static int setup(const struct verbs_env *env, const char **why)
 
 int verbs_setup(const struct verbs_env *env, const char **why)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     int r = setup(env, why);
-    pthread_mutex_unlock(&lock);
+    leave();
     return r;
 }
 
@@ -140,13 +154,13 @@ struct verbs_ep *verbs_new(const struct verbs_cfg *cfg)
     endpoint_init(&ep->base, &verbs_endpoint_ops);
     ep->cfg = *cfg;
     atomic_store(&ep->why, "");
-    pthread_mutex_lock(&lock);
+    enter();
     ep->next = host.all;
     ep->pprev = &host.all;
     if (ep->next != NULL)
         ep->next->pprev = &ep->next;
     host.all = ep;
-    pthread_mutex_unlock(&lock);
+    leave();
     return ep;
 }
 
@@ -154,7 +168,7 @@ void verbs_free(struct verbs_ep *ep)
 {
     if (ep == NULL)
         return;
-    pthread_mutex_lock(&lock);
+    enter();
     if (!ep->foreign) {
         *ep->pprev = ep->next;
         if (ep->next != NULL)
@@ -167,7 +181,7 @@ void verbs_free(struct verbs_ep *ep)
     } else if (ep->mem != NULL) {
         munmap(ep->mem, ep->mem_len);
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     free(ep);
 }
 
@@ -235,7 +249,7 @@ static struct rdma_conn_param conn_param(const uint8_t *priv)
 
 int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, unsigned timeout_ms)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     int r = 0;
     ep->timeout_ms = timeout_ms;
     if (host.channel == NULL)
@@ -247,7 +261,7 @@ int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, unsigned tim
         move(ep, VERBS_RESOLVING, "the address is looked up");
     else
         down(ep, "no device leads to that address");
-    pthread_mutex_unlock(&lock);
+    leave();
     return r;
 }
 
@@ -331,13 +345,13 @@ static int listen_at(struct sockaddr_storage *at)
 
 int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct sockaddr_storage *at)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     int r = host.channel == NULL ? -ENODEV : address_of(local, at) ? listen_at(at) : -EAFNOSUPPORT;
     if (r == 0)
         move(ep, VERBS_EXPECTING, "the peer has not connected");
     else
         down(ep, r == -ENODEV ? "no device has the address" : "the device's port cannot be listened on");
-    pthread_mutex_unlock(&lock);
+    leave();
     return r;
 }
 
@@ -480,7 +494,7 @@ bool verbs_cm_dispatch(void)
 {
     struct rdma_cm_event *ev;
     bool some = false;
-    pthread_mutex_lock(&lock);
+    enter();
     while (host.channel != NULL && host.lib->rdma_get_cm_event(host.channel, &ev) == 0) {
         struct rdma_cm_id *id = ev->id;
         trace_debug("verbs: %s, status %d", host.lib->rdma_event_str(ev->event), ev->status);
@@ -490,7 +504,7 @@ bool verbs_cm_dispatch(void)
             host.lib->rdma_destroy_id(id);
         some = true;
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     return some;
 }
 

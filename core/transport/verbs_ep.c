@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/base/foreign.h"
 #include "core/base/trace.h"
 #include "core/transport/verbs_impl.h"
 
@@ -180,12 +181,14 @@ unsigned verbs_drain(struct verbs_ep *ep)
     struct ibv_cq *cq;
     void *context;
     unsigned told = 0;
+    foreign_enter();
     while (lib_now->ibv_get_cq_event(ep->channel, &cq, &context) == 0) {
         bool rx = cq == ep->rcq;
         atomic_store(rx ? &ep->rx_armed : &ep->tx_armed, false);
         told |= rx ? VERBS_TOLD_RX : VERBS_TOLD_TX;
         lib_now->ibv_ack_cq_events(cq, 1);
     }
+    foreign_leave();
     return told;
 }
 

@@ -12,6 +12,7 @@
 #include "tests/preload/sem.h"
 
 #include <arpa/inet.h>
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -172,9 +173,20 @@ struct far_command {
     int32_t tid; /* of the thread that gives it */
 };
 
+uint32_t sem_address(void)
+{
+    const char *text = getenv("SEM_ADDRESS");
+    struct in_addr in = { .s_addr = htonl(INADDR_LOOPBACK) };
+    if (text && inet_pton(AF_INET, text, &in) != 1) {
+        fprintf(stderr, "sem: SEM_ADDRESS: '%s' is no address\n", text);
+        exit(2);
+    }
+    return in.s_addr;
+}
+
 static int new_listener(uint16_t *port)
 {
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = sem_address() };
     socklen_t len = sizeof(in);
     int fd = (int)must("make a socket", socket(AF_INET, SOCK_STREAM, 0));
     must("bind", bind(fd, (struct sockaddr *)&in, len));
@@ -188,7 +200,7 @@ int connect_to(uint16_t port)
 {
     struct sockaddr_in in = {
         .sin_family = AF_INET,
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+        .sin_addr.s_addr = sem_address(),
         .sin_port = htons(port),
     };
     int fd = socket(AF_INET, SOCK_STREAM, 0);

@@ -37,6 +37,9 @@ void say_time(const char *what, unsigned ms, unsigned lo, unsigned hi);
 /* Set up what has nothing to do with the question: prints and exits if it failed. Returns r. */
 ssize_t must(const char *what, ssize_t r);
 
+/* Where listeners are: 127.0.0.1, or what SEM_ADDRESS says. In network byte order. */
+uint32_t sem_address(void);
+
 /* ---- octets: the n-th of a direction has a value of its own ---- */
 
 extern uint64_t sem_tx, sem_rx; /* octets that this end sent and received so far */

@@ -371,7 +371,7 @@ static void unconnected(int s)
     must("sigaction", sigaction(SIGPIPE, &sa, NULL));
     int n = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     struct sockaddr_in in = { .sin_family = AF_INET,
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                              .sin_addr.s_addr = sem_address(),
                               .sin_port = htons(9) };
     for (int i = 0; i < 2; i++) {
         int fd = i == 0 ? n : sem_listener;

@@ -255,7 +255,7 @@ static void option_null(int s)
 /* Options of a socket that others look after, once on both ends of its life. */
 static void option_error_once(int s)
 {
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = sem_address() };
     socklen_t len = sizeof(in);
     (void)s;
     /* A port that nobody listens on and nobody else can take. */

@@ -160,7 +160,7 @@ static void reused_while_receiving(int s)
     pthread_t id = begin(reads_once, &t);
     sleep_ms(40);
     say_result("close", close(s));
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = sem_address() };
     socklen_t len = sizeof(in);
     int l = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     must("bind", bind(l, (struct sockaddr *)&in, len));

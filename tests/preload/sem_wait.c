@@ -45,7 +45,7 @@ void far_send_on(int i, int len)
 
 uint16_t dead_port(void)
 {
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = sem_address() };
     socklen_t len = sizeof(in);
     int fd = (int)must("make a socket", socket(AF_INET, SOCK_STREAM, 0));
     must("bind", bind(fd, (struct sockaddr *)&in, len));
@@ -57,7 +57,7 @@ int connect_begin_to(int fd, uint16_t port)
 {
     struct sockaddr_in in = {
         .sin_family = AF_INET,
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+        .sin_addr.s_addr = sem_address(),
         .sin_port = htons(port),
     };
     set_nonblock(fd, true);
