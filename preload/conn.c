@@ -452,10 +452,13 @@ static void last_words(struct sock *s, struct conn *c, int fd)
  * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the program's
  * octets, yet unread, or after the close, it would make the kernel reset: the end is announced first (an initiator that
  * knows of it sends no more), then what has come is taken away.
+ *
+ * One that this program has found, and not used, may be another's: it ran `date`, and closes nothing on exec. Nobody tells who
+ * has it, so it is left as it is. (If nobody has, a Hello that waits is answered by a reset, which its initiator takes for the end.)
  */
 static void leave_startup(struct sock *s, struct conn *c, int fd)
 {
-    if (conn_state(c) != CONN_NEGOTIATING || !c->responder)
+    if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->found && conn_undecided(c)))
         return;
     if (conn_undecided(c))
         last_words(s, c, fd);

@@ -59,6 +59,7 @@ struct conn {
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
+    bool found;               /* responder: a former program accepted it, who may have it still, and this one has said nothing on it */
     bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */

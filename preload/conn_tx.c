@@ -575,6 +575,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
             if (conn_speaks_plain(c)) {
                 n = send_plain(fd, it, part, flags | MSG_DONTWAIT);
                 if (n > 0) {
+                    c->found = false;
                     c->neg.streamed += (uint64_t)n;
                     c->kernel_tx += (uint64_t)n;
                     atomic_fetch_add(&c->plain_tx, (uint64_t)n);

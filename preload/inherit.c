@@ -430,6 +430,7 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
     if (c != NULL && conn_begin(c) == 0) {
         c->local = *local;
         c->peer = *peer;
+        c->found = true;
         c->neg.streamed = said;
         c->kernel_tx = said;
         atomic_store(&c->plain_tx, said);
