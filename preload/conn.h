@@ -71,7 +71,7 @@ struct conn {
     _Atomic bool broken;      /* any: whoever held a turn died in the middle of it; the connection was reset */
 
     /* memory (preload/arena.h): constant from conn_buffers to conn_release */
-    uint8_t *mem;
+    uint8_t *_Atomic mem;     /* any: once it is there the others are */
     uint8_t *in, *out, *pre;
 
     /* rx */
@@ -135,7 +135,7 @@ struct conn *conn_alloc(void);
 bool conn_leave(struct conn *c, struct sock *s);
 /* And its memory is not mapped here any more. */
 void conn_release(struct conn *c, struct sock *s);
-/* Maps its buffers (once). -ENOMEM. */
+/* Maps its buffers (once), for this process and the children it will have: before a fork, for both to go on with. Any thread. -ENOMEM. */
 int conn_buffers(struct conn *c) SW_MUST;
 /* Makes room in `pre` for a server that says a lot before it answers. -ENOMEM, -ENOSPC (it is that large already). */
 int conn_grow_pre(struct conn *c) SW_MUST;

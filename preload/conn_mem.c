@@ -89,15 +89,17 @@ int conn_buffers(struct conn *c)
 {
     if (c->mem != NULL)
         return 0;
-    uint8_t *mem = arena_map(CONN_MEM_LEN);
-    if (mem == NULL)
-        return -ENOMEM;
-    c->mem = mem;
-    c->in = mem;
-    c->out = mem + CONN_IN_LEN;
-    c->pre = c->out + CONN_OUT_LEN;
-    c->pre_cap = CONN_PRE_LEN;
-    return 0;
+    pthread_mutex_lock(&lock);
+    uint8_t *mem = c->mem == NULL ? arena_map(CONN_MEM_LEN) : NULL;
+    if (mem != NULL) {
+        c->in = mem;
+        c->out = mem + CONN_IN_LEN;
+        c->pre = c->out + CONN_OUT_LEN;
+        c->pre_cap = CONN_PRE_LEN;
+        c->mem = mem;
+    }
+    pthread_mutex_unlock(&lock);
+    return c->mem != NULL ? 0 : -ENOMEM;
 }
 
 size_t conn_memory(const struct conn *c)

@@ -29,16 +29,31 @@ void exec_stop_job(struct conn *c)
     turn_give(&c->tx);
 }
 
-static void stop_job(int fd, struct sock *s, void *arg)
+static bool has_begun(const struct conn *c)
+{
+    enum conn_state st = conn_state(c);
+    return st != CONN_CONNECTING && st != CONN_NEGOTIATING;
+}
+
+/*
+ * Whichever process goes on with a startup, its octets have to be where the other has them, too: what one of them maps
+ * afterwards, the other has not.
+ */
+static void prepare(int fd, struct sock *s, void *arg)
 {
     (void)arg;
-    if (stands_for(s, fd))
-        exec_stop_job(s->conn);
+    if (!stands_for(s, fd))
+        return;
+    exec_stop_job(s->conn);
+    if (!has_begun(s->conn)) {
+        int r = conn_buffers(s->conn);
+        (void)r; /* the child does without the connection: expect() */
+    }
 }
 
 void exec_before_fork(void)
 {
-    sock_each(stop_job, NULL);
+    sock_each(prepare, NULL);
 }
 
 static void expect(int fd, struct sock *s, void *arg)
@@ -47,7 +62,7 @@ static void expect(int fd, struct sock *s, void *arg)
     if (atomic_load(&s->fd) != fd)
         return;
     atomic_store(&s->forked, true);
-    s->child_counted = s->conn != NULL;
+    s->child_counted = s->conn != NULL && (has_begun(s->conn) || s->conn->mem != NULL);
     if (s->child_counted)
         holders_expect_child(&s->conn->holders, maker);
 }
@@ -81,8 +96,10 @@ static void am_child(int fd, struct sock *s, void *arg)
     (void)arg;
     if (s->conn != NULL && !s->child_counted)
         sock_forget_locked(fd);
-    else if (stands_for(s, fd))
+    else if (stands_for(s, fd)) {
         holders_am_child(&s->conn->holders, maker);
+        s->neg_inherited = !has_begun(s->conn);
+    }
 }
 
 void exec_am_child(void)

@@ -206,6 +206,10 @@ class Peer:
         """The same, the Hello being out."""
         if self.hear_answer()[0] != b"HACK":
             raise ValueError("declined")
+        return self.request(word)
+
+    def request(self, word=A | RTR_SEND | 8 << 16 | 8):
+        """The same, the HelloAck having come."""
         self.put(startup(REQUEST_KEY, word=word))
         self.take_startup()
         self.put(fpdu(untagged(SEND, 0, 1)))
