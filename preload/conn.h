@@ -59,7 +59,8 @@ struct conn {
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
-    bool found;               /* responder: a former program accepted it, who may have it still, and this one has said nothing on it */
+    bool found;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
+    _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
     bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */
@@ -135,7 +136,7 @@ struct conn *conn_alloc(void);
 bool conn_leave(struct conn *c, struct sock *s);
 /* And its memory is not mapped here any more. */
 void conn_release(struct conn *c, struct sock *s);
-/* Maps its buffers (once), for this process and the children it will have: before a fork, for both to go on with. Any thread. -ENOMEM. */
+/* Maps its buffers (once), for this process and the children it will have. Any thread. -ENOMEM. */
 int conn_buffers(struct conn *c) SW_MUST;
 /* Makes room in `pre` for a server that says a lot before it answers. -ENOMEM, -ENOSPC (it is that large already). */
 int conn_grow_pre(struct conn *c) SW_MUST;
@@ -345,6 +346,14 @@ void conn_tx_stop(struct conn *c);
 
 /* shutdown(2) of an accelerated connection. */
 int conn_shutdown(struct sock *s, int fd, int how);
+/* The startup is over: the shutdown that came before. Both turns held. */
+void conn_shut_now(struct sock *s, int fd);
+
+/* Has the program shut down this direction (SHUT_RD, SHUT_WR), with the startup still going on? */
+static inline bool conn_shuts_later(const struct conn *c, int how)
+{
+    return SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && (atomic_load(&c->shut_later) >> how & 1);
+}
 /*
  * The program closes or exits: what is queued goes out without it, at once where the transport can (it then owns a
  * duplicate of fd), else within linger_ms. tx held.

@@ -161,19 +161,51 @@ void conn_tx_finished(uint32_t wait_ms)
     } while (n > 0);
 }
 
-/* Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. */
+/* So long a shutdown waits for a peer that runs sockwarp, and whose library may be at it. */
+#define ANSWER_NS 20000000u
+
+/*
+ * Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. 0; -EINPROGRESS: it
+ * waits for a call of the other program's, or of that which a handler has interrupted.
+ */
 static int decide(struct sock *s, struct conn *c, int fd)
 {
+    uint64_t end = 0;
     for (;;) {
         int r = drive_hurry(s);
         if (r == -EBUSY)
             r = drive_sock(s, false);
         if (conn_state(c) != CONN_NEGOTIATING || conn_speaks_plain(c))
             return 0;
-        r = drive_wait(fd, (short)c->kernel_wants, 0, s);
+        if (end == 0 && negotiate_peer_known(&c->neg))
+            end = proc_now_ns() + ANSWER_NS;
+        if (r == -EDEADLK || (end != 0 && proc_now_ns() >= end))
+            return -EINPROGRESS;
+        r = drive_wait(fd, (short)c->kernel_wants, end, s);
         if (r < 0 && r != -EINTR)
             return r;
     }
+}
+
+/*
+ * The FIN would come before the startup's octets that are still to be sent, or the end of what is received before those that are
+ * to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody has seen it.
+ */
+static bool shut_later(struct sock *s, struct conn *c, int how)
+{
+    uint8_t ways = how == SHUT_RDWR ? 1 << SHUT_RD | 1 << SHUT_WR : (uint8_t)(1 << how);
+    atomic_fetch_or(&c->shut_later, ways);
+    enum conn_state st = conn_state(c);
+    if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+        return (atomic_fetch_and(&c->shut_later, (uint8_t)~ways) & ways) != 0;
+    drive_add(s); /* it may have been dropped for its age */
+    if (how != SHUT_RD)
+        epoll_out_ready(s);
+    if (how != SHUT_WR)
+        epoll_left_over(s, true);
+    drive_tell(c);
+    ready_told(s);
+    return false;
 }
 
 /* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
@@ -197,6 +229,38 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
 
 #define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
 
+/* tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said. */
+static int shut_wr(struct conn *c, int fd)
+{
+    c->tx_shut = true;
+    if (!conn_on_verbs(c) && !iwarp_can_send(&c->ep)) {
+        /* The RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
+        c->fin_owed = false;
+        return REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+    }
+    c->fin_owed = true;
+    return conn_tx_push(c, fd) == -EAGAIN ? -EAGAIN : 0;
+}
+
+void conn_shut_now(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    uint8_t ways = atomic_exchange(&c->shut_later, 0);
+    bool rd = ways & 1 << SHUT_RD, wr = ways & 1 << SHUT_WR;
+    if (conn_state(c) != CONN_FULL) {
+        int how = rd && wr ? SHUT_RDWR : rd ? SHUT_RD : SHUT_WR;
+        if (ways != 0)
+            REAL(shutdown)(fd, how);
+        return;
+    }
+    if (wr && !c->tx_shut && shut_wr(c, fd) == -EAGAIN && !c->job_runs)
+        drive_add(s);
+    if (rd) {
+        c->rx_shut = true;
+        REAL(shutdown)(fd, SHUT_RD);
+    }
+}
+
 /* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
 int conn_shutdown(struct sock *s, int fd, int how)
 {
@@ -208,7 +272,9 @@ int conn_shutdown(struct sock *s, int fd, int how)
         int r = decide(s, c, fd);
         cancel_restore(hold);
         drive_unwatch(before);
-        if (r != 0)
+        if (r == -EINPROGRESS && how >= SHUT_RD && how <= SHUT_RDWR && !shut_later(s, c, how))
+            return 0;
+        if (r != 0 && r != -EINPROGRESS)
             return r;
         if (shutdown_undecided(s, c, fd, how, &r))
             return r;
@@ -238,17 +304,9 @@ int conn_shutdown(struct sock *s, int fd, int how)
             t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
         }
         if (t == 0 && first) {
-            c->tx_shut = true;
-            c->fin_owed = true;
-            if (!conn_on_verbs(c) && !iwarp_can_send(&c->ep)) {
-                /* The RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
-                c->fin_owed = false;
-                result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
-            } else {
-                /* A tail that does not fit goes on by itself; TCP's FIN follows it. shutdown never waits. */
-                int r = conn_tx_push(c, fd);
-                owed = r == -EAGAIN;
-            }
+            result = shut_wr(c, fd); /* (It never waits.) */
+            owed = result == -EAGAIN;
+            result = owed ? 0 : result;
         } else if (!first && !c->fin_owed && !conn_on_verbs(c)) {
             /* ENOTCONN and the like as the kernel says them */
             result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;

@@ -414,7 +414,7 @@ static __attribute__((noinline)) int await_first(int fd)
     return n < 0 ? -errno : 1;
 }
 
-/* While the negotiation runs there is nothing to read: drive it. 0: it is over. */
+/* While the negotiation runs there is nothing to read: drive it. 0: it is over; -ESHUTDOWN: for the program it is the end. */
 static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
@@ -425,6 +425,8 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
         enum conn_state st = conn_state(c);
         if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
             return 0;
+        if (conn_shuts_later(c, SHUT_RD))
+            return -ESHUTDOWN;
         if (!wait || late || r == -EDEADLK)
             return -EAGAIN;
         sock_sleep(s);
@@ -460,7 +462,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         ssize_t r = recv_negotiating(s, c, fd, flags);
         drive_unwatch(before);
         if (r < 0)
-            return r;
+            return r == -ESHUTDOWN ? 0 : r;
         fd = sock_fd_now(s, fd);
     }
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);

@@ -564,7 +564,11 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
     for (;;) {
         int r = wait ? drive_sock(s, false) : drive_hurry(s);
         enum conn_state st = conn_state(c);
-        if ((st != CONN_NEGOTIATING && st != CONN_CONNECTING) || *done == len)
+        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+            return 0;
+        if (conn_shuts_later(c, SHUT_WR))
+            return *done > 0 ? 0 : broken_pipe(flags);
+        if (*done == len)
             return 0;
         short events = (short)c->kernel_wants;
         if (conn_speaks_plain(c) && !late) { /* (the time is over: room that is found now comes too late) */

@@ -22,7 +22,7 @@ void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason);
  */
 static inline bool connect_told(const struct conn *c)
 {
-    return c->in_backlog || c->neg.late || conn_speaks_plain(c);
+    return c->in_backlog || atomic_load(&c->shut_later) != 0 || c->neg.late || conn_speaks_plain(c);
 }
 /* In the child of a fork. */
 void connect_after_fork(void);

@@ -463,6 +463,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
     }
     if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
         drive_remove(s);
+    if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
+        conn_shut_now(s, fd);
     changed(s);
     /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
     if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {

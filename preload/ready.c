@@ -41,6 +41,10 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
         return (short)(kernel & ((want & OUT_BITS) | ALWAYS));
     }
     *ask = (short)c->kernel_wants;
+    if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0)) {
+        bool rd = conn_shuts_later(c, SHUT_RD), wr = conn_shuts_later(c, SHUT_WR);
+        return (short)((want & ((rd ? IN_BITS | POLLRDHUP : 0) | (wr ? OUT_BITS : 0))) | (rd && wr ? POLLHUP : 0));
+    }
     /*
      * The kernel may report an error of the handshake and go on trying (a host that was unreachable
      * for now). The hang-up of a socket that is not connected is from before the connect(), which
