@@ -77,6 +77,16 @@ static inline void cancel_restore(struct cancel c)
 }
 
 /*
+ * At the beginning of a call that is a point of cancellation, before it has anything to give back: a thread that was cancelled
+ * already goes here, though the call would not wait.
+ */
+static inline void cancel_enter(void)
+{
+    if (!__libc_single_threaded)
+        pthread_testcancel();
+}
+
+/*
  * Does `call`, in which the thread may be cancelled if the program's state says so; errno is the call's. (Best in a function of
  * its own: it calls setjmp.)
  */

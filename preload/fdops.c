@@ -64,8 +64,14 @@ int close(int fd)
     }
     if (sock_is_leaving(fd))
         return -1;
+    cancel_enter();
     struct sock *s = fdops_leaves(fd, false);
+    if (s == NULL)
+        return REAL(close)(fd);
+    /* What was begun comes to its end: a thread that is cancelled now goes at its next call. */
+    struct cancel hold = cancel_never();
     int r = REAL(close)(fd);
+    cancel_restore(hold);
     fdops_left(fd, s);
     return r;
 }

@@ -49,7 +49,7 @@ int hidden_move(int fd)
         high = fd;
         REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC);
     } else {
-        REAL(close)(fd);
+        rawsys_close(fd); /* no point of cancellation */
     }
     unsigned n = (unsigned)high;
     if (n >= FDS_MAX)

@@ -141,6 +141,7 @@ static unsigned by_kernel(struct sock **s, int *fd)
  */
 #define IN(fd, iov, n, flags, call)                                 \
     do {                                                            \
+        cancel_enter();                                             \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
             return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : call; \
@@ -197,6 +198,7 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
 
 #define OUT(fd, iov, n, flags, call)                                \
     do {                                                            \
+        cancel_enter();                                             \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
             return sock_is_leaving(fd) ? -1                         \
@@ -278,6 +280,7 @@ static ssize_t no_address(ssize_t r, socklen_t *from_len)
 ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
 {
     struct iovec v = one(buf, cut(len));
+    cancel_enter();
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0
@@ -344,6 +347,7 @@ static void passed(struct msghdr *msg)
 
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
+    cancel_enter();
     struct sock *s = sock_get_active(fd);
     if (s == NULL || msg == NULL) {
         if (s != NULL)
@@ -418,6 +422,7 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
 
 int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
 {
+    cancel_enter();
     struct sock *s = sock_get_active(fd);
     if (s == NULL) {
         int r = sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
@@ -558,6 +563,7 @@ static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
+    cancel_enter();
     struct sock *s = sock_get_active(fd);
     if (s == NULL && sock_is_leaving(fd))
         return -1;
@@ -633,6 +639,7 @@ static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n,
 
 int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
+    cancel_enter();
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return sock_is_leaving(fd) ? -1 : send_messages(fd, vec, n, flags);

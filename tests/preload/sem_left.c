@@ -312,6 +312,71 @@ static void cancel_disabled(int s)
     say(" %s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
 }
 
+enum pending { PENDING_RECV, PENDING_READ, PENDING_SEND, PENDING_POLL, PENDING_SHUTDOWN, PENDING_CLOSE };
+
+struct pending_call {
+    enum pending what;
+    int s;
+};
+
+/* It is cancelled before its call, which has no need to wait. */
+static void *calls_pending(void *arg)
+{
+    const struct pending_call *p = arg;
+    char buf[10] = "0123456789";
+    int old;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+    pthread_cancel(pthread_self());
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
+    switch (p->what) {
+    case PENDING_RECV:
+        recv(p->s, buf, sizeof(buf), MSG_DONTWAIT);
+        break;
+    case PENDING_READ:
+        return read(p->s, buf, sizeof(buf)) == sizeof(buf) ? NULL : arg;
+    case PENDING_SEND:
+        send(p->s, buf, sizeof(buf), 0);
+        break;
+    case PENDING_POLL:
+        poll_one(p->s, POLLIN, 0);
+        break;
+    case PENDING_SHUTDOWN:
+        shutdown(p->s, SHUT_WR);
+        break;
+    case PENDING_CLOSE:
+        close(p->s);
+        break;
+    }
+    return NULL;
+}
+
+static void pending(const char *name, int s, enum pending what)
+{
+    struct pending_call p = { what, s };
+    pthread_t t;
+    void *result;
+    must("thread", pthread_create(&t, NULL, calls_pending, &p));
+    pthread_join(t, &result);
+    say(" %s=%s", name, result == PTHREAD_CANCELED ? "cancelled" : "returned");
+}
+
+/* A cancelled thread's call is not done at all, though it would not have waited. */
+static void cancel_pending(int s)
+{
+    far_do(FAR_SEND, 20);
+    recv_next(s, 10);
+    pending("recv", s, PENDING_RECV);
+    pending("read", s, PENDING_READ);
+    pending("poll", s, PENDING_POLL);
+    say(" got=%zu", recv_next(s, 10));
+    pending("send", s, PENDING_SEND);
+    pending("close", s, PENDING_CLOSE);
+    send_next(s, 10);
+    pending("shutdown", s, PENDING_SHUTDOWN);
+    far_say("far", far_do(FAR_RECV, 11));
+    say(" close=%d", close(s));
+}
+
 /* The last descriptor is closed while a thread waits: when that is cancelled, nobody has the connection. */
 static void cancel_closed(int s)
 {
@@ -378,6 +443,7 @@ const struct scenario sem_left[] = {
     { "cancel_send", cancel_send },
     { "cancel_waits", cancel_waits },
     { "cancel_disabled", cancel_disabled },
+    { "cancel_pending", cancel_pending },
     { "cancel_closed", cancel_closed },
     { "cancel_closed_epoll", cancel_closed_epoll },
     { "cancel_own_memory", cancel_own_memory },
