@@ -37,8 +37,8 @@ void epoll_out_ready(struct sock *s);
 void epoll_nest(int fd);
 /*
  * The kernel says that epfd is readable: would its epoll_wait tell anything? take: takes the
- * kernel's events for that, and keeps them. Else a set with an event that turns out to be nothing
- * counts as ready.
+ * kernel's events for that, and keeps them. Else the kernel is believed, but for what may be a
+ * startup's.
  */
 bool epoll_settle(int epfd, bool take);
 /* A send on s found no room, or not enough: edge-triggered sets wait for the next edge. */

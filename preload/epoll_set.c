@@ -643,6 +643,24 @@ bool epset_rotate(struct epset *set, uint64_t *token)
     return w != NULL;
 }
 
+bool epset_list_hold(struct epset *set)
+{
+    pthread_mutex_lock(&set->ready_lock);
+    bool held = atomic_load(&set->ready_n) > 0;
+    if (held)
+        atomic_fetch_add(&set->ready_n, 1);
+    pthread_mutex_unlock(&set->ready_lock);
+    return held;
+}
+
+void epset_list_release(struct epset *set)
+{
+    pthread_mutex_lock(&set->ready_lock);
+    if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
+        ready_kick_drain(atomic_load(&set->kick_fd));
+    pthread_mutex_unlock(&set->ready_lock);
+}
+
 void epoll_nest(int fd)
 {
     struct epset *set = epset_hold(fd);

@@ -146,6 +146,12 @@ void watch_unqueue(struct watch *w);
  * The first one's token, which goes to the end: everybody has its turn. False: the list is empty.
  */
 bool epset_rotate(struct epset *set, uint64_t *token);
+/*
+ * Between the two the eventfd stays as it is, though what is looked at leaves the list and comes
+ * back: that would be an edge to those who wait for the set itself. False: the list is empty.
+ */
+bool epset_list_hold(struct epset *set);
+void epset_list_release(struct epset *set);
 
 /* As epoll_left_over, for all registrations but one. */
 void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but);

@@ -18,6 +18,7 @@
 #include "preload/real.h"
 #include "preload/spin.h"
 #include "preload/transports.h"
+#include "preload/verbs.h"
 
 #define BATCH 256 /* the kernel's events that are taken at a time */
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
@@ -29,6 +30,7 @@ struct wait {
         *evs; /* NULL: nobody waits, it is only asked whether somebody would be told something */
     int max, n;
     bool fault; /* no memory for the next one, which waits on */
+    bool later; /* the kernel is about to tell something again, which was not told for that */
     uint64_t seq;
 };
 
@@ -116,6 +118,8 @@ static uint32_t ask(int fd, uint32_t want)
     return (uint16_t)p.revents;
 }
 
+static bool settle(int epfd, bool take, bool *later);
+
 /*
  * Something that is not ours, or not any more. The set is locked by lock_for, and is unlocked. kernel
  * 0: off the ready list.
@@ -136,7 +140,7 @@ static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
         /* A set: is there anything that its epoll_wait would tell? */
         bool once = w->events & EPOLLET;
         epset_unlock(set);
-        bool ready = epoll_settle(fd, !once);
+        bool ready = settle(fd, !once, &wt->later);
         w = lock_for(set, token);
         if (!ready)
             kernel = 0;
@@ -249,24 +253,95 @@ static void look_ready(struct wait *wt)
     }
 }
 
-bool epoll_settle(int epfd, bool take)
+/* May the kernel report octets that are the startup's and not the program's? */
+static bool is_starting(const struct watch *w)
+{
+    if (w->sock == NULL || w->disarmed || !atomic_load(&w->sock->active))
+        return false;
+    const struct conn *c = w->sock->conn;
+    if (conn_state(c) != CONN_FULL)
+        return conn_state(c) == CONN_CONNECTING || conn_state(c) == CONN_NEGOTIATING;
+    bool answer_comes = !c->responder && c->neg.mpa.res.rtr == MPA_RTR_READ;
+    return !conn_on_verbs(c) &&
+           (!iwarp_can_send(&c->ep) || (answer_comes && iwarp_reads_done(&c->ep) == 0));
+}
+
+#define STARTING_MAX 64u
+
+/* Connections of the set that are starting, with references. */
+static unsigned find_starting(struct epset *set, struct sock *found[STARTING_MAX])
+{
+    unsigned n = 0;
+    epset_lock(set);
+    for (int i = 0; i < EPOLL_CHUNKS * EPOLL_FDS_CHUNK && n < STARTING_MAX; i++) {
+        if (set->chunk[i / EPOLL_FDS_CHUNK] == NULL) {
+            i += EPOLL_FDS_CHUNK - 1;
+            continue;
+        }
+        struct watch *w = set->chunk[i / EPOLL_FDS_CHUNK][i % EPOLL_FDS_CHUNK];
+        for (; w != NULL && n < STARTING_MAX; w = w->older)
+            if (is_starting(w)) {
+                atomic_fetch_add(&w->sock->refs, 1);
+                found[n++] = w->sock;
+            }
+    }
+    epset_unlock(set);
+    return n;
+}
+
+/*
+ * Takes off the kernel what is the startup's, so that its word about the set is of other things. (To
+ * take the set's events would bring others' octets into staging, and that would be an edge anew.)
+ */
+static void settle_starting(struct epset *set)
+{
+    struct sock *found[STARTING_MAX];
+    unsigned n = find_starting(set, found);
+    for (unsigned i = 0; i < n; i++) {
+        short asked;
+        int fd = atomic_load(&found[i]->fd);
+        if (ready_now(found[i], fd, POLLIN, (short)ask(fd, POLLIN), &asked) != 0)
+            ready_arrived(found[i]);
+        sock_put(found[i]);
+    }
+}
+
+/*
+ * As epoll_settle. *later: what came behind a startup's octets was taken in with them; the kernel
+ * tells of the ready list they went to, so that it is told once.
+ */
+static bool settle(int epfd, bool take, bool *later)
 {
     struct epset *set = epset_hold(epfd);
     if (set == NULL)
         return true;
     struct wait wt = { .set = set, .max = 1 };
-    look_ready(&wt);
+    if (epset_list_hold(set)) {
+        look_ready(&wt);
+        epset_list_release(set);
+    }
     struct epoll_event kev[64];
-    for (int r = 64; wt.n == 0 && take && r == 64;) {
+    for (int r = 64; wt.n == 0 && take && (r == 64 || wt.later);) {
+        wt.later = false;
         r = REAL(epoll_wait)(epfd, kev, 64, 0);
         for (int i = 0; i < r; i++)
             if (kev[i].data.u64 != EPOLL_KICK_TOKEN)
                 look(&wt, kev[i].data.u64, kev[i].events);
     }
-    if (wt.n == 0 && !take)
-        wt.n = ask(epfd, POLLIN) != 0;
+    if (wt.n == 0 && !take && ask(epfd, POLLIN) != 0) {
+        settle_starting(set);
+        bool listed = atomic_load(&set->ready_n) > 0;
+        *later = *later || listed;
+        wt.n = !listed && ask(epfd, POLLIN) != 0;
+    }
     epset_put(set);
     return wt.n > 0;
+}
+
+bool epoll_settle(int epfd, bool take)
+{
+    bool later = false;
+    return settle(epfd, take, &later);
 }
 
 static struct timespec to_timespec(uint64_t ns)
@@ -362,6 +437,7 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
     wt->seq = ++set->seq;
     epset_unlock(set);
     wt->n = 0;
+    wt->later = false;
     epset_shared_look(set);
     if (sleep && atomic_load(&set->ready_n) == 0) {
         r = kernel_wait(set, kev, wt->max < BATCH ? wt->max : BATCH, until_ns, mask);
@@ -414,7 +490,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         if (due != 0)
             drive_due();
         r = wt.n;
-        if (r > 0 || timeout_ns == 0 || (deadline != 0 && proc_now_ns() >= deadline))
+        if (r > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
             break;
     }
     /*
