@@ -14,6 +14,8 @@
  *            <------------------- block, block, ..., report
  *   PINGPONG: block ------------->
  *            <------------------- the same octets, again and again; after 'E' the report
+ *
+ * "connect" with "answer", and "crowd" with "echo", know no request: the server gives back the octets that it gets.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -25,6 +27,7 @@
 
 #define BENCH_LEN_MAX (64u << 20)
 #define BENCH_STREAMS_MAX 1024u
+#define BENCH_CROWD_MAX 1000000u /* idle, and active */
 #define BENCH_SECONDS_MAX 86400u
 
 #define BENCH_READY 'K'
@@ -37,7 +40,8 @@ enum bench_mode { BENCH_STREAM = 1, BENCH_REVERSE = 2, BENCH_PINGPONG = 3 };
 /* ---- wire.c: what client and server tell each other, network byte order ---- */
 
 #define BENCH_REQUEST_LEN 32u
-#define BENCH_REPORT_LEN 32u
+#define BENCH_REPORT_LEN 48u
+#define BENCH_CONGESTION_LEN 16u /* TCP_CA_NAME_MAX, the NUL included */
 
 struct bench_request {
     enum bench_mode mode;
@@ -53,6 +57,7 @@ struct bench_report {
     uint64_t bytes;      /* octets of whole blocks the server received (REVERSE: sent) */
     uint64_t bad;        /* octets that differ from the pattern */
     uint64_t cpu_ns;     /* processor time of the server's thread, user and system */
+    char congestion[BENCH_CONGESTION_LEN]; /* of the server's socket */
 };
 
 void bench_request_encode(const struct bench_request *r, uint8_t buf[BENCH_REQUEST_LEN]);
@@ -63,19 +68,29 @@ int bench_report_decode(const uint8_t buf[BENCH_REPORT_LEN], struct bench_report
 
 /* ---- net.c: sockets; 0 or an fd, or -1 with errno ---- */
 
-/* A listening socket; *port is where it really listens (for port "0"). Says what failed on stderr. */
-int net_listen(const char *addr, const char *port, unsigned *real_port);
-/* A connected socket. Says what failed on stderr. */
-int net_connect(const char *host, const char *port);
+/*
+ * A listening socket; *port is where it really listens (for port "0"). congestion: the name of a congestion control for
+ * its connections, NULL for the system's. Says what failed on stderr.
+ */
+int net_listen(const char *addr, const char *port, const char *congestion, unsigned *real_port);
+/* A connected socket, with this congestion control from the start (NULL: the system's). Says what failed on stderr. */
+int net_connect(const char *host, const char *port, const char *congestion);
+/* The same from addresses that are looked up already; silent. */
+struct addrinfo;
+int net_connect_to(const struct addrinfo *list, const char *congestion);
+/* "listening on port N" on stdout, for whoever started us. */
+void net_say_listening(unsigned port);
 /* All len octets; a peer that closes early is ECONNRESET (recv). */
 int net_send_all(int fd, const void *buf, size_t len);
 int net_recv_all(int fd, void *buf, size_t len);
 int net_nodelay(int fd);
+int net_nonblock(int fd);
 /* Name of the congestion control, "?" if the kernel does not tell. */
 void net_congestion(int fd, char *buf, size_t cap);
 
 uint64_t bench_now_ns(void);      /* CLOCK_MONOTONIC */
 uint64_t bench_thread_cpu_ns(void);
+double bench_cpu_s(void);         /* processor time of the process, user and system */
 
 /* ---- blocks.c: sending and receiving blocks, the same at both ends ---- */
 
@@ -115,17 +130,32 @@ void histogram_merge(struct histogram *to, const struct histogram *from);
 /* The value that this fraction (0..1) of the values does not exceed; 0 if there are none. */
 uint64_t histogram_quantile(const struct histogram *h, double fraction);
 
-/* ---- client.c, server.c: the two roles; the exit status ---- */
+/* "name":{"count":…,"min":…,"mean":…,"p50":…,"p99":…,"p999":…,"max":…}, in microseconds; the values are nanoseconds. */
+void histogram_print_json(const struct histogram *h, const char *name);
 
-struct bench_client_options {
+/* ---- the commands; the exit status ---- */
+
+struct bench_options {
     struct bench_request req;
-    const char *host, *port;
+    const char *host, *port, *addr; /* addr: servers' */
+    const char *congestion;         /* NULL: the system's */
+    const char *path;               /* file */
     unsigned streams;
+    unsigned idle, active; /* crowd */
     uint32_t time_ms;
     bool json;
+    bool steps; /* crowd: say how far it is, and go on at a line on stdin */
 };
 
-int bench_client(const struct bench_client_options *o);
-int bench_server(const char *addr, const char *port);
+int bench_client(const struct bench_options *o);  /* client.c: stream and pingpong */
+int bench_server(const struct bench_options *o);  /* server.c */
+int bench_connect(const struct bench_options *o); /* connect.c: connections a second */
+int bench_answer(const struct bench_options *o);  /* connect.c: its server */
+int bench_crowd(const struct bench_options *o);   /* crowd.c: many idle connections, some busy */
+int bench_echo(const struct bench_options *o);    /* echo.c: its server */
+int bench_file(const struct bench_options *o);    /* file.c: no socket at all */
+
+/* As many descriptors as the hard limit allows. -1, said on stderr, if that is less than want. */
+int bench_raise_nofile(unsigned want);
 
 #endif

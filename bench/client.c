@@ -6,11 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 struct stream {
-    const struct bench_client_options *o;
+    const struct bench_options *o;
     pthread_barrier_t *start;
     pthread_t thread;
     struct bench_request req;
@@ -39,7 +38,7 @@ static int prepare(struct stream *s)
 
     if (blocks_init(&s->blocks, &s->req) < 0)
         return failed(s, "buffers");
-    s->fd = net_connect(s->o->host, s->o->port);
+    s->fd = net_connect(s->o->host, s->o->port, s->o->congestion);
     if (s->fd < 0)
         return failed(s, "connect");
     if (s->req.nodelay && net_nodelay(s->fd) < 0)
@@ -157,14 +156,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-static double cpu_s(void)
-{
-    struct rusage ru;
-    getrusage(RUSAGE_SELF, &ru);
-    return (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) +
-           (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
-}
-
 static const char *mode_name(enum bench_mode mode)
 {
     return mode == BENCH_PINGPONG ? "pingpong" : mode == BENCH_REVERSE ? "reverse" : "stream";
@@ -174,30 +165,26 @@ struct result {
     double seconds, client_cpu_s, server_cpu_s;
     uint64_t bytes, bad;
     struct histogram rtt;
-    char congestion[32];
+    char congestion[32], server_congestion[BENCH_CONGESTION_LEN];
 };
 
-static void print_json(const struct bench_client_options *o, const struct result *r)
+static void print_json(const struct bench_options *o, const struct result *r)
 {
     printf("{\"mode\":\"%s\",\"len\":%u,\"streams\":%u,\"seconds\":%.6f,\"bytes\":%llu,"
            "\"bytes_per_s\":%.0f,\"blocks_per_s\":%.1f,\"client_cpu_s\":%.6f,\"server_cpu_s\":%.6f,"
-           "\"congestion\":\"%s\",\"nodelay\":%s,\"verify\":%s,\"bad_bytes\":%llu",
+           "\"congestion\":\"%s\",\"server_congestion\":\"%s\",\"nodelay\":%s,\"verify\":%s,\"bad_bytes\":%llu",
            mode_name(o->req.mode), o->req.len, o->streams, r->seconds, (unsigned long long)r->bytes,
            (double)r->bytes / r->seconds, (double)r->bytes / r->seconds / o->req.len, r->client_cpu_s,
-           r->server_cpu_s, r->congestion, o->req.nodelay ? "true" : "false",
-           o->req.verify ? "true" : "false", (unsigned long long)r->bad);
-    if (o->req.mode == BENCH_PINGPONG)
-        printf(",\"rtt_us\":{\"count\":%llu,\"min\":%.3f,\"mean\":%.3f,\"p50\":%.3f,\"p99\":%.3f,"
-               "\"p999\":%.3f,\"max\":%.3f}",
-               (unsigned long long)r->rtt.count, (double)r->rtt.min / 1e3,
-               (double)r->rtt.sum / (double)r->rtt.count / 1e3,
-               (double)histogram_quantile(&r->rtt, 0.5) / 1e3,
-               (double)histogram_quantile(&r->rtt, 0.99) / 1e3,
-               (double)histogram_quantile(&r->rtt, 0.999) / 1e3, (double)r->rtt.max / 1e3);
+           r->server_cpu_s, r->congestion, r->server_congestion,
+           o->req.nodelay ? "true" : "false", o->req.verify ? "true" : "false", (unsigned long long)r->bad);
+    if (o->req.mode == BENCH_PINGPONG) {
+        putchar(',');
+        histogram_print_json(&r->rtt, "rtt_us");
+    }
     printf("}\n");
 }
 
-static void print_text(const struct bench_client_options *o, const struct result *r)
+static void print_text(const struct bench_options *o, const struct result *r)
 {
     printf("%s: %u octets a block, %u stream%s, %.3f s, congestion control %s%s\n",
            mode_name(o->req.mode), o->req.len, o->streams, o->streams == 1 ? "" : "s", r->seconds,
@@ -239,10 +226,11 @@ static int sum_up(const struct stream *streams, unsigned n, struct result *r)
     }
     r->seconds = (double)(end - begin) / 1e9;
     memcpy(r->congestion, streams[0].congestion, sizeof(r->congestion));
+    memcpy(r->server_congestion, streams[0].report.congestion, sizeof(r->server_congestion));
     return status;
 }
 
-int bench_client(const struct bench_client_options *o)
+int bench_client(const struct bench_options *o)
 {
     pthread_barrier_t start;
     int status = 1;
@@ -271,7 +259,7 @@ int bench_client(const struct bench_client_options *o)
             }
         }
     }
-    double cpu = cpu_s();
+    double cpu = bench_cpu_s();
     for (; begun < o->streams; begun++) {
         int e = pthread_create(&streams[begun].thread, NULL, run, &streams[begun]);
         if (e != 0) {
@@ -282,7 +270,7 @@ int bench_client(const struct bench_client_options *o)
     }
     for (unsigned i = 0; i < begun; i++)
         pthread_join(streams[i].thread, NULL);
-    r->client_cpu_s = cpu_s() - cpu;
+    r->client_cpu_s = bench_cpu_s() - cpu;
 
     if (sum_up(streams, o->streams, r) == 0) {
         if (o->json)

@@ -5,6 +5,10 @@ sockwarp_bench_SOURCES = \
     bench/bench.h \
     bench/blocks.c \
     bench/client.c \
+    bench/connect.c \
+    bench/crowd.c \
+    bench/echo.c \
+    bench/file.c \
     bench/histogram.c \
     bench/net.c \
     bench/server.c \

@@ -2,21 +2,43 @@
 #include "bench/bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Calls use for each address of host until it gives a socket. What failed last goes to stderr. */
-static int each_address(const char *host, const char *port, int flags, const char *verb,
+static int set_congestion(int fd, const char *name)
+{
+    return name ? setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) : 0;
+}
+
+/* Calls use for each address until it gives a socket. -1 with errno: the last one's. */
+static int first_of(const struct addrinfo *list, const char *congestion, int (*use)(int fd, const struct addrinfo *ai))
+{
+    for (const struct addrinfo *ai = list; ai; ai = ai->ai_next) {
+        int fd = socket(ai->ai_family, ai->ai_socktype | SOCK_CLOEXEC, ai->ai_protocol);
+        if (fd < 0)
+            continue;
+        if (set_congestion(fd, congestion) == 0 && use(fd, ai) == 0)
+            return fd;
+        int err = errno;
+        close(fd);
+        errno = err;
+    }
+    return -1;
+}
+
+/* The same for each address of host. What failed last goes to stderr. */
+static int each_address(const char *host, const char *port, int flags, const char *congestion, const char *verb,
                         int (*use)(int fd, const struct addrinfo *ai))
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
     struct addrinfo *list;
-    int fd = -1, err = 0;
 
     int r = getaddrinfo(host, port, &hints, &list);
     if (r != 0) {
@@ -24,20 +46,12 @@ static int each_address(const char *host, const char *port, int flags, const cha
         errno = EINVAL;
         return -1;
     }
-    for (struct addrinfo *ai = list; ai; ai = ai->ai_next) {
-        fd = socket(ai->ai_family, ai->ai_socktype | SOCK_CLOEXEC, ai->ai_protocol);
-        if (fd >= 0 && use(fd, ai) == 0)
-            break;
-        err = errno;
-        if (fd >= 0)
-            close(fd);
-        fd = -1;
-    }
+    int fd = first_of(list, congestion, use);
+    int err = errno;
     freeaddrinfo(list);
-    if (fd < 0) {
+    if (fd < 0)
         fprintf(stderr, "sockwarp-bench: %s %s port %s: %s\n", verb, host ? host : "*", port, strerror(err));
-        errno = err;
-    }
+    errno = err;
     return fd;
 }
 
@@ -56,12 +70,12 @@ static int use_connect(int fd, const struct addrinfo *ai)
     return connect(fd, ai->ai_addr, ai->ai_addrlen);
 }
 
-int net_listen(const char *addr, const char *port, unsigned *real_port)
+int net_listen(const char *addr, const char *port, const char *congestion, unsigned *real_port)
 {
     struct sockaddr_storage ss = { 0 };
     socklen_t len = sizeof(ss);
 
-    int fd = each_address(addr, port, AI_PASSIVE, "listen on", use_listen);
+    int fd = each_address(addr, port, AI_PASSIVE, congestion, "listen on", use_listen);
     if (fd < 0)
         return -1;
     if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0) {
@@ -74,9 +88,20 @@ int net_listen(const char *addr, const char *port, unsigned *real_port)
     return fd;
 }
 
-int net_connect(const char *host, const char *port)
+void net_say_listening(unsigned port)
 {
-    return each_address(host, port, 0, "connect to", use_connect);
+    printf("listening on port %u\n", port);
+    fflush(stdout);
+}
+
+int net_connect_to(const struct addrinfo *list, const char *congestion)
+{
+    return first_of(list, congestion, use_connect);
+}
+
+int net_connect(const char *host, const char *port, const char *congestion)
+{
+    return each_address(host, port, 0, congestion, "connect to", use_connect);
 }
 
 int net_send_all(int fd, const void *buf, size_t len)
@@ -117,6 +142,12 @@ int net_nodelay(int fd)
     return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+int net_nonblock(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 ? -1 : fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
 void net_congestion(int fd, char *buf, size_t cap)
 {
     socklen_t len = (socklen_t)cap - 1;
@@ -140,4 +171,29 @@ uint64_t bench_now_ns(void)
 uint64_t bench_thread_cpu_ns(void)
 {
     return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+double bench_cpu_s(void)
+{
+    struct rusage ru;
+    getrusage(RUSAGE_SELF, &ru);
+    return (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) +
+           (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
+}
+
+int bench_raise_nofile(unsigned want)
+{
+    struct rlimit rl;
+
+    if (getrlimit(RLIMIT_NOFILE, &rl) < 0) {
+        perror("sockwarp-bench: getrlimit");
+        return -1;
+    }
+    rl.rlim_cur = rl.rlim_max;
+    if (rl.rlim_max < want || setrlimit(RLIMIT_NOFILE, &rl) < 0) {
+        fprintf(stderr, "sockwarp-bench: %u descriptors are needed, the limit is %llu (ulimit -Hn)\n", want,
+                (unsigned long long)rl.rlim_max);
+        return -1;
+    }
+    return 0;
 }

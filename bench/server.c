@@ -85,6 +85,7 @@ static int serve(int fd)
             .bad = b.bad,
             .cpu_ns = bench_thread_cpu_ns() - cpu_ns,
         };
+        net_congestion(fd, report.congestion, sizeof(report.congestion));
         bench_report_encode(&report, report_buf);
         r = net_send_all(fd, report_buf, sizeof(report_buf));
     }
@@ -140,7 +141,7 @@ static int accept_one(int listen_fd)
     return 0;
 }
 
-int bench_server(const char *addr, const char *port)
+int bench_server(const struct bench_options *o)
 {
     struct sigaction sa = { .sa_handler = on_signal };
     unsigned real_port;
@@ -152,13 +153,12 @@ int bench_server(const char *addr, const char *port)
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
 
-    int fd = net_listen(addr, port, &real_port);
+    int fd = net_listen(o->addr, o->port, o->congestion, &real_port);
     if (fd < 0)
         return 1;
     /* A connection may be gone again between poll() and accept(). */
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-    printf("listening on port %u\n", real_port);
-    fflush(stdout);
+    net_nonblock(fd);
+    net_say_listening(real_port);
 
     struct pollfd fds[2] = { { .fd = fd, .events = POLLIN }, { .fd = stop_pipe[0], .events = POLLIN } };
     int status = 0;

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static const uint8_t request_key[8] = "swbench1";
-static const uint8_t report_key[8] = "swreport";
+static const uint8_t request_key[8] = "swbench2";
+static const uint8_t report_key[8] = "swrepor2";
 
 static void put32(uint8_t *p, uint32_t v)
 {
@@ -65,6 +65,7 @@ void bench_report_encode(const struct bench_report *r, uint8_t buf[BENCH_REPORT_
     put64(buf + 8, r->bytes);
     put64(buf + 16, r->bad);
     put64(buf + 24, r->cpu_ns);
+    memcpy(buf + 32, r->congestion, sizeof(r->congestion));
 }
 
 int bench_report_decode(const uint8_t buf[BENCH_REPORT_LEN], struct bench_report *r)
@@ -74,5 +75,7 @@ int bench_report_decode(const uint8_t buf[BENCH_REPORT_LEN], struct bench_report
     r->bytes = get64(buf + 8);
     r->bad = get64(buf + 16);
     r->cpu_ns = get64(buf + 24);
+    memcpy(r->congestion, buf + 32, sizeof(r->congestion));
+    r->congestion[sizeof(r->congestion) - 1] = '\0';
     return 0;
 }
