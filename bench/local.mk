@@ -1,4 +1,4 @@
-# The load generator and the comparison: built with everything, not installed.
+# The load generator and the programs that compare: built with everything, not installed.
 
 noinst_PROGRAMS += sockwarp-bench
 sockwarp_bench_SOURCES = \
@@ -18,4 +18,6 @@ sockwarp_bench_CFLAGS = $(program_cflags)
 sockwarp_bench_LDFLAGS = $(program_ldflags)
 sockwarp_bench_LDADD =
 
-EXTRA_DIST += bench/compare
+# Python, run from the source. Results of reference runs are in bench/results/NAME/.
+EXTRA_DIST += bench/compare bench/report bench/run \
+    $(sort $(wildcard $(addprefix $(srcdir)/bench/,suite/*.py results/*/*)))

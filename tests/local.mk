@@ -48,6 +48,7 @@ script_tests += tests/listed.test
 script_tests += tests/compliance.test
 script_tests += tests/fuzz/replay.test
 script_tests += tests/bench/bench.test
+script_tests += tests/bench/report.test
 script_tests += tests/preload/man.test
 
 preload_tests += tests/preload/launcher.test
@@ -172,6 +173,7 @@ tests_preload_sem_CFLAGS = $(preload_program_cflags)
 tests_preload_sem_LDFLAGS = $(program_ldflags)
 tests_preload_sem_LDADD =
 preload_tests += tests/preload/bench.test
+preload_tests += tests/bench/run.test
 
 # Runs in the virtual machine of tests/interop/vm/vm.test.
 iwpeer_sources = \

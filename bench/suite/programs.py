@@ -1,0 +1,198 @@
+"""Other people's programs: redis, nginx with wrk, PostgreSQL with pgbench."""
+
+import csv
+import os
+import pwd
+import re
+import signal
+import subprocess
+
+from suite import places
+from suite.failure import Failure
+from suite.process import find
+from suite.workloads import LO, LO_FREE, PER_S, PINNED_PLACES, US, Workload, at_least, measure, octets
+
+WHERE = (LO, LO_FREE, PINNED_PLACES[1])
+
+
+def version_of(command):
+    """The first thing that looks like a version in what the command says; None if it is not there."""
+    path = find(command[0])
+    if path is None:
+        return None
+    done = subprocess.run([path, *command[1:]], capture_output=True, text=True, check=False, timeout=30)
+    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return found.group(0) if found else "?"
+
+
+VERSIONS = {"redis": ["redis-server", "--version"], "nginx": ["nginx", "-v"], "wrk": ["wrk", "-v"],
+            "PostgreSQL": ["postgres", "--version"]}
+
+
+class Foreign(Workload):
+    foreign = True
+
+    def done(self, session, values, messages, length=None):
+        result = {"values": values, "messages": messages, "congestion": session.place.congestion}
+        return dict(result, bytes=length) if length else result
+
+
+class Redis(Foreign):
+    """redis-benchmark counts requests, not time: as many as take about as long as the other workloads' runs."""
+
+    needs = ("redis-server", "redis-benchmark")
+    CLIENTS = 50
+    FIRST = 20000
+
+    def __init__(self, depth, bar):
+        super().__init__("redis-P%d" % depth, "redis, GET and SET, 50 clients, pipelines of %d" % depth,
+                         [measure("requests_per_s", PER_S, bar), measure("p99", US, None, "p99", True)], places=WHERE,
+                         least=self.CLIENTS)
+        self.depth = depth
+        self.count = {}
+
+    def run(self, session, seconds):
+        port = str(session.place.free_port())
+        session.serve(find("redis-server"), "--port", port, "--bind", session.place.address, "--protected-mode", "no",
+                      "--save", "", "--appendonly", "no", "--dir", session.folder, port=port)
+        count = self.count.get(session.place.name)
+        if count is None:  # the first run in this place only finds out
+            rate = self.ask(session, port, self.FIRST)["requests_per_s"]
+            count = self.count[session.place.name] = max(int(rate * seconds / 2), self.FIRST)
+            session.cpu.clear()
+        values = self.ask(session, port, count)
+        session.stop()
+        return self.done(session, values, 2 * count)
+
+    def ask(self, session, port, count):
+        text = session.call(find("redis-benchmark"), "-h", session.place.address, "-p", port, "-c", str(self.CLIENTS), "-n",
+                            str(count), "-P", str(self.depth), "-d", "64", "-r", "1000", "-t", "get,set", "--csv",
+                            seconds=120)
+        tests = list(csv.DictReader(line for line in text.splitlines() if line.startswith('"')))
+        if {t["test"] for t in tests} != {"GET", "SET"}:
+            raise Failure("redis-benchmark said something else:\n%s" % text)
+        return {"requests_per_s": 2 * count / sum(count / float(t["rps"]) for t in tests),
+                "p99": max(float(t["p99_latency_ms"]) for t in tests) * 1000}
+
+
+class Nginx(Foreign):
+    """One worker, files in the page cache, keep-alive."""
+
+    needs = ("nginx", "wrk")
+    CONNECTIONS = 32
+    least_s = 1
+    CONFIGURATION = """
+daemon off; worker_processes 1; pid nginx.pid; error_log stderr;
+events { worker_connections 512; }
+http {
+    access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000; default_type application/octet-stream;
+    client_body_temp_path tmp; proxy_temp_path tmp; fastcgi_temp_path tmp; uwsgi_temp_path tmp; scgi_temp_path tmp;
+    server { listen %s:%s; root %s; }
+}
+"""
+
+    def __init__(self, size, length, bar):
+        super().__init__("nginx-%s" % size, "nginx, files of %s, wrk with 32 connections" % octets(size),
+                         [measure("requests_per_s", PER_S, bar), measure("p99", US, None, "p99", True)], places=WHERE,
+                         least=self.CONNECTIONS)
+        self.size, self.length = size, length
+
+    def prepare(self, tools, place):
+        os.makedirs(tools.path("www"), exist_ok=True)
+        with open(tools.path("www", self.size), "wb") as f:
+            f.write(bytes(self.length))
+
+    def run(self, session, seconds):
+        port = str(session.place.free_port())
+        temporary = os.path.join(session.folder, "tmp")
+        os.mkdir(temporary)
+        os.chmod(temporary, 0o777)
+        with open(os.path.join(session.folder, "nginx.conf"), "w", encoding="ascii") as f:
+            f.write(self.CONFIGURATION % (session.place.address, port, session.tools.path("www")))
+        session.serve(find("nginx"), "-p", session.folder, "-c", "nginx.conf", "-e", "stderr", port=port)
+        whole = max(1, round(seconds))  # wrk knows whole seconds only
+        text = session.call(find("wrk"), "-t", "1", "-c", str(self.CONNECTIONS), "-d", "%ds" % whole, "--latency",
+                            "http://%s:%s/%s" % (session.place.address, port, self.size), seconds=whole + 60)
+        session.stop(signal.SIGQUIT)
+        count = re.search(r"(\d+) requests in", text)
+        rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
+        late = re.search(r"99%\s+([\d.]+)(us|ms|s)\b", text)
+        if not (count and rate and late) or "Socket errors" in text or "Non-2xx" in text:
+            raise Failure("wrk was not served well:\n%s" % text)
+        messages = int(count.group(1))
+        return self.done(session, {"requests_per_s": float(rate.group(1)),
+                                   "p99": float(late.group(1)) * {"us": 1, "ms": 1e3, "s": 1e6}[late.group(2)]},
+                         messages, messages * self.length)
+
+
+class Postgres(Foreign):
+    """pgbench -S; the server refuses to run as root, so it runs as nobody then."""
+
+    needs = ("initdb", "postgres", "pgbench")
+    CLIENTS = 8
+    least_s = 1.5
+
+    def __init__(self):
+        super().__init__("pgbench-S", "PostgreSQL, pgbench -S, 8 clients, prepared",
+                         [measure("transactions_per_s", PER_S), measure("mean", US, None, "mean latency", True)],
+                         places=(LO, LO_FREE), least=self.CLIENTS)
+
+    def missing(self):
+        found = super().missing()
+        return found + (["setpriv"] if os.geteuid() == 0 and not find("setpriv") else [])
+
+    @staticmethod
+    def as_nobody():
+        if os.geteuid() != 0:
+            return []
+        nobody = pwd.getpwnam("nobody")
+        return ["setpriv", "--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups", "--"]
+
+    def prepare(self, tools, place):
+        data = tools.path("postgres")
+        if os.path.exists(data):
+            return
+        os.mkdir(data)
+        os.chmod(data, 0o777)
+        env = {"HOME": data, "LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)}
+        self.must([find("initdb"), "-D", data + "/data", "-U", "tester", "-A", "trust", "-N", "--locale=C", "-E", "UTF8"],
+                  env)
+        with open(data + "/data/pg_hba.conf", "a", encoding="ascii") as f:
+            f.write("host all all all trust\n")
+
+    def must(self, command, env, prefix=()):
+        done = subprocess.run([*prefix, *self.as_nobody(), *command], capture_output=True, text=True, env=env, cwd="/",
+                              check=False, timeout=120)
+        if done.returncode:
+            raise Failure("%s: status %d\n%s" % (" ".join(command), done.returncode, done.stderr[-1000:]))
+
+    def run(self, session, seconds):
+        data, port = session.tools.path("postgres"), str(session.place.free_port())
+        env = {"HOME": data, "PGSSLMODE": "disable"}
+        session.serve(find("postgres"), "-D", data + "/data", "-p", port, "-h", session.place.address, "-k", "", "-c",
+                      "fsync=off", "-c", "max_connections=50", port=port, before=self.as_nobody(), env=env)
+        client = [find("pgbench"), "-h", session.place.address, "-p", port, "-U", "tester", "-n"]
+        if not os.path.exists(data + "/filled"):
+            self.must([*client[:-1], "-i", "-q", "-s", "2", "postgres"], dict(session.side.env, **env),
+                      session.place.prefix(places.CLIENT))
+            with open(data + "/filled", "w", encoding="ascii"):
+                pass
+        whole = max(1, round(seconds))
+        text = session.call(*client, "-S", "-M", "prepared", "-c", str(self.CLIENTS), "-j", "1", "-T", str(whole), "postgres",
+                            seconds=whole + 60, env=env)
+        session.stop(signal.SIGINT)
+        count = re.search(r"actually processed: (\d+)", text)
+        rate = re.search(r"tps = ([\d.]+)", text)
+        mean = re.search(r"latency average = ([\d.]+) ms", text)
+        if not (count and rate and mean) or "number of failed transactions: 0 " not in text:
+            raise Failure("pgbench was not served well:\n%s" % text)
+        return self.done(session, {"transactions_per_s": float(rate.group(1)), "mean": float(mean.group(1)) * 1000},
+                         int(count.group(1)))
+
+
+def workloads():
+    yield Redis(1, at_least(1.0))
+    yield Redis(16, at_least(1.05))
+    yield Nginx("1K", 1 << 10, at_least(0.97))
+    yield Nginx("1M", 1 << 20, at_least(1.0))
+    yield Postgres()
