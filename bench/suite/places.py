@@ -68,6 +68,10 @@ class Place:
         tried = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True, check=False)
         return "no network namespaces: " + tried.stderr.strip() if tried.returncode else None
 
+    @property
+    def hosts(self):
+        return 1 if self.link == "lo" else 2
+
     def why_not_foreign(self):
         """Why programs that cannot choose their congestion control cannot be run here, or None."""
         if self.link == "lo" and self.congestion != default_congestion():

@@ -33,6 +33,8 @@ class Runner:
         missing = workload.missing()
         if missing:
             return "missing: " + " ".join(missing)
+        if workload.hosts not in (None, place.hosts):
+            return "it is about %s" % ("one host" if workload.hosts == 1 else "two hosts")
         return place.why_not() or (place.why_not_foreign() if workload.foreign else None)
 
     def estimate(self, workload):

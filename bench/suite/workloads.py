@@ -54,6 +54,7 @@ class Workload:
     null      both sides are plain: what the noise is
     rounds    at most so many, for what takes long
     foreign   the programs choose no congestion control
+    hosts     1 or 2: it is about one host, or about two; None: either
     """
 
     foreign = False
@@ -62,9 +63,10 @@ class Workload:
     least_s = 0  # a sample takes so long at least
 
     def __init__(self, name, title, measures, *, places=(LO,), shims=BOTH, rules=None, env=None, stats=True, prove=None,
-                 least=1, null=False):
+                 least=1, null=False, hosts=None):
         self.name, self.title, self.measures, self.places = name, title, measures, places
         self.shims, self.rules, self.env, self.stats, self.null = shims, rules, env or {}, stats, null
+        self.hosts = hosts
         self.prove = prove or functools.partial(proof.upgraded, least=least)
 
     def missing(self):
@@ -244,11 +246,12 @@ def connections():
                   ["connect"], places=(LO, LO_FREE, PINNED_PLACES[1]), least=10)
     yield Connect("connect-cached-plain", "connections, the peer known to be plain",
                   [measure("connections_per_s", PER_S, at_least(0.95))], ["connect"], places=(PINNED_PLACES[1],),
-                  shims=(places.CLIENT,),
+                  shims=(places.CLIENT,), hosts=2,
                   prove=functools.partial(proof.plain, least=10, reasons=("cached-plain",), most_else=ASKED))
     yield Connect("connect-no-shim", "connections to a listener of this host without sockwarp",
                   [measure("connections_per_s", PER_S, at_least(0.95))], ["connect"], places=(LO,),
-                  shims=(places.CLIENT,), prove=functools.partial(proof.plain, least=10, reasons=("no-local-shim",)))
+                  shims=(places.CLIENT,), hosts=1,
+                  prove=functools.partial(proof.plain, least=10, reasons=("no-local-shim",)))
 
 
 def overhead():
