@@ -83,7 +83,7 @@ class Nginx(Foreign):
     least_s = 1
     CONFIGURATION = """
 daemon off; worker_processes 1; pid nginx.pid; error_log stderr;
-events { worker_connections 512; }
+events { worker_connections 512; multi_accept on; }
 http {
     access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000; default_type application/octet-stream;
     client_body_temp_path tmp; proxy_temp_path tmp; fastcgi_temp_path tmp; uwsgi_temp_path tmp; scgi_temp_path tmp;

@@ -58,10 +58,10 @@ class Side:
 
 class Session:
     """
-    The programs of one sample. options: how sockwarp is asked, see workloads.Workload.
+    The programs of one sample. options: how sockwarp is asked, see workloads.Workload. stats: let it write statistics.
     """
 
-    def __init__(self, tools, place, side, options):
+    def __init__(self, tools, place, side, options, stats=True):
         self.tools, self.place, self.side, self.options = tools, place, side, options
         self.folder = tools.path("run-%d" % next(tools.numbers))
         os.mkdir(self.folder)
@@ -70,7 +70,7 @@ class Session:
         self.commands = {SERVER: [], CLIENT: []}
         self.cpu = {}
         self.stats = None
-        if side.shimmed and options.stats:
+        if side.shimmed and stats:
             self.stats = os.path.join(self.folder, "stats")
             with open(self.stats, "w", encoding="ascii"):
                 pass

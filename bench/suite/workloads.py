@@ -49,8 +49,9 @@ class Workload:
     shims     the ends that run under sockwarp on sockwarp's side
     rules     for SOCKWARP_POLICY; None: the launcher's own
     env       the environment, on sockwarp's side only
-    stats     whether statistics are written
     prove     what must be said by the statistics' records; raises Unproven
+    apart     a line of statistics for each connection would be a good part of what is measured: each run under sockwarp
+              is proven by a short one before it, and has none itself
     null      both sides are plain: what the noise is
     rounds    at most so many, for what takes long
     foreign   the programs choose no congestion control
@@ -58,14 +59,15 @@ class Workload:
     """
 
     foreign = False
+    apart = False
     needs = ()
     rounds = None
     least_s = 0  # a sample takes so long at least
 
-    def __init__(self, name, title, measures, *, places=(LO,), shims=BOTH, rules=None, env=None, stats=True, prove=None,
+    def __init__(self, name, title, measures, *, places=(LO,), shims=BOTH, rules=None, env=None, prove=None,
                  least=1, null=False, hosts=None):
         self.name, self.title, self.measures, self.places = name, title, measures, places
-        self.shims, self.rules, self.env, self.stats, self.null = shims, rules, env or {}, stats, null
+        self.shims, self.rules, self.env, self.null = shims, rules, env or {}, null
         self.hosts = hosts
         self.prove = prove or functools.partial(proof.upgraded, least=least)
 
@@ -115,6 +117,7 @@ class Bench(Workload):
 
 class Connect(Bench):
     server = "answer"
+    apart = True
 
     def take(self, report):
         times = report["connection_us"]
