@@ -157,6 +157,9 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
         return REASON_OWN_URING;
     if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;
+    /* Before the look-up: no listener of this host known to run sockwarp is ever remembered as plain. */
+    if (known_plain(peer))
+        return REASON_CACHED_PLAIN;
     if (!rule->opts.hello_always) {
         switch (local_ask(peer, len, rule->opts.self)) {
         case LOCAL_PRESENT:
@@ -170,7 +173,7 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
             break;
         }
     }
-    return known_plain(peer) ? REASON_CACHED_PLAIN : REASON_NONE;
+    return REASON_NONE;
 }
 
 /* The kernel's connect was up: a peer that reset it since is told by the next call. 0 or -errno. */

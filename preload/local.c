@@ -197,20 +197,23 @@ static bool same_address(const struct key *k, const struct inet_diag_msg *diag)
     return memcmp(src, k->addr, k->addr_len) == 0;
 }
 
-/* Connects to a name: 0 with the holder's credentials, or -errno. */
-static int name_ask(const struct key *k, struct ucred *cred)
+/*
+ * Connects to a name: 0 with the holder's credentials, or -errno. A socket whose connect was refused is as it was: *fd is made
+ * for the first name (-1) and asks for the others, too.
+ */
+static int name_ask(int *fd, const struct key *k, struct ucred *cred)
 {
     struct sockaddr_un un;
     socklen_t len = name_of(k, &un);
-    int fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
+    if (*fd < 0)
+        *fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0)
         return -errno;
-    int r = REAL(connect)(fd, (struct sockaddr *)&un, len) < 0 ? -errno : 0;
     socklen_t cred_len = sizeof(*cred);
-    if (r == 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, cred, &cred_len) < 0)
-        r = -errno;
-    REAL(close)(fd);
-    return r;
+    if (REAL(connect)(*fd, (struct sockaddr *)&un, len) < 0 ||
+        REAL(getsockopt)(*fd, SOL_SOCKET, SO_PEERCRED, cred, &cred_len) < 0)
+        return -errno;
+    return 0;
 }
 
 bool local_listens(const struct sockaddr *addr)
@@ -241,11 +244,14 @@ enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool sel
     any.scope = 0;
     struct ucred cred;
     const struct key *named = &k;
-    int r = name_ask(&k, &cred);
+    int fd = -1;
+    int r = name_ask(&fd, &k, &cred);
     if (r < 0) {
         named = &any;
-        r = name_ask(&any, &cred);
+        r = name_ask(&fd, &any, &cred);
     }
+    if (fd >= 0)
+        REAL(close)(fd);
     if (r < 0)
         return LOCAL_ABSENT; /* a name whose backlog is full cannot be believed either */
     struct inet_diag_msg diag;
