@@ -16,6 +16,7 @@
 #define BLOCK_SLOTS 16u
 #define BLOCK_LEN (BLOCK_SLOTS * sizeof(struct conn))
 #define BLOCKS_MAX 4096u
+#define LOOK_BLOCKS 8u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the rest; outside the arena's */
 static struct {
@@ -37,12 +38,13 @@ static bool reclaim(struct conn *c)
     return true;
 }
 
-static struct conn *claim_in(unsigned first, bool of_the_dead)
+/* Looks at so many blocks at most, from *at on; leaves it at the block where it has found a slot, or behind the last. */
+static struct conn *claim_in(unsigned *at, unsigned most, bool of_the_dead)
 {
-    for (unsigned n = 0; n < blocks_n; n++) {
-        unsigned b = (first + n) % blocks_n;
-        for (unsigned i = 0; i < BLOCK_SLOTS && !blocks[b].given; i++) {
-            struct conn *c = &blocks[b].conns[i];
+    for (unsigned n = 0; n < most && n < blocks_n; n++, ++*at) {
+        *at %= blocks_n;
+        for (unsigned i = 0; i < BLOCK_SLOTS && !blocks[*at].given; i++) {
+            struct conn *c = &blocks[*at].conns[i];
             if ((atomic_load(&c->holders.n) == 0 || (of_the_dead && reclaim(c))) && holders_claim(&c->holders))
                 return c;
         }
@@ -50,22 +52,27 @@ static struct conn *claim_in(unsigned first, bool of_the_dead)
     return NULL;
 }
 
+/*
+ * Where the last one was; else in a few blocks, others each time: with thousands of connections a look at all of them for each
+ * new block would cost more than the connections.
+ */
 static struct conn *slot_claim(void)
 {
-    static unsigned hint; /* the lock's */
-    struct conn *c = claim_in(hint, false);
+    static unsigned current, next, next_dead; /* the lock's */
+    struct conn *c = claim_in(&current, 1, false);
+    if (c == NULL && (c = claim_in(&next, LOOK_BLOCKS, false)) != NULL)
+        current = next;
     /* A system call for each that is held; but a block is worth it. */
-    if (c == NULL && blocks_n > 0)
-        c = claim_in(blocks_n - 1, true);
-    if (c != NULL) {
-        for (hint = 0; c < blocks[hint].conns || c >= blocks[hint].conns + BLOCK_SLOTS;)
-            hint++;
+    if (c == NULL && (c = claim_in(&next_dead, LOOK_BLOCKS, true)) != NULL)
+        current = next_dead;
+    if (c != NULL)
         return c;
-    }
     struct conn *block = blocks_n < BLOCKS_MAX ? arena_map(BLOCK_LEN) : NULL;
-    if (block == NULL)
-        return NULL;
-    hint = blocks_n;
+    if (block == NULL) {
+        c = claim_in(&next, blocks_n, false);
+        return c != NULL ? c : claim_in(&next_dead, blocks_n, true);
+    }
+    current = blocks_n;
     blocks[blocks_n].given = false;
     blocks[blocks_n++].conns = block;
     return holders_claim(&block[0].holders) ? &block[0] : NULL;
