@@ -58,9 +58,9 @@ def verdict(row):
 HEAD = ("workload", "where", "plain", "sockwarp", "ratio", "from … to", "CPU", "bar", "met")
 
 
-def markdown(rows):
-    """The table's lines."""
-    yield "| " + " | ".join(HEAD) + " |"
+def markdown(rows, null=False):
+    """The table's lines. null: both sides are plain."""
+    yield "| " + " | ".join("plain again" if null and word == "sockwarp" else word for word in HEAD) + " |"
     yield "|---|---|" + "---:|" * 5 + "---|---|"
     for row in rows:
         yield "| " + " | ".join((row.title, row.entry["place_title"], *figures(row), bar(row), verdict(row))) + " |"
@@ -73,9 +73,11 @@ def about(result):
     yield ("%s, %d processors%s, %d GiB, Linux %s, %s, %s. Congestion control %s at both ends." % (
         m["processor"], m["processors"], " (virtual)" if m["virtual"] else "", round(m["memory_mib"] / 1024), m["kernel"],
         m["system"], m["libc"], result["congestion"]))
-    yield ("sockwarp %s%s; %s." % (v.get("sockwarp", "?"), " (%s)" % v["commit"] if "commit" in v else "", ", ".join(told)))
-    yield ("%s; %d rounds of %g s for each side, plain and sockwarp in turns: the ratio is the median of the rounds' ratios"
-           " sockwarp / plain, CPU that of the processor time of both ends (user and system) for each byte or message."
+    if "sockwarp" in v:
+        told.insert(0, "sockwarp %s%s" % (v["sockwarp"], " (%s)" % v["commit"] if "commit" in v else ""))
+    yield ", ".join(told) + "."
+    yield ("%s; %d rounds of %g s for each side, in turns: the ratio is the median of the rounds' ratios"
+           " to plain, CPU that of the processor time of both ends (user and system) for each byte or message."
            % (result["began"].replace("T", " "), result["options"]["rounds"], result["options"]["seconds"]))
     if result["settings"]:
         yield "Settings: " + ", ".join("%s=%s" % item for item in result["settings"].items()) + "."
@@ -103,7 +105,8 @@ def first_line(text):
 def report(result, plots):
     """The whole page."""
     rows = arithmetic.rows(result)
-    yield "# sockwarp and plain TCP"
+    null = result["options"].get("null", False)
+    yield "# Plain TCP and plain TCP: the noise" if null else "# sockwarp and plain TCP"
     yield ""
     for paragraph in about(result):
         yield paragraph
@@ -112,7 +115,7 @@ def report(result, plots):
     if with_bar:
         yield "%d of %d bars are met." % (sum(row.met for row in with_bar), len(with_bar))
         yield ""
-    yield from markdown(rows)
+    yield from markdown(rows, null)
     told = list(remarks(result))
     if told:
         yield ""
