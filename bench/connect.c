@@ -167,6 +167,8 @@ int bench_connect(const struct bench_options *o)
     struct caller *callers = calloc(o->streams, sizeof(*callers));
     if (!callers || pthread_barrier_init(&start, NULL, o->streams) != 0) {
         fprintf(stderr, "sockwarp-bench: out of memory\n");
+        free(callers);
+        freeaddrinfo(ai);
         return 1;
     }
     double cpu = bench_cpu_s();
