@@ -224,6 +224,12 @@ void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
 struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep);
 
 /*
+ * The same where posted memory does not go back but is given up: all of it is copied to out_buf, nothing is dropped. True: so it
+ * was; false: there is too much of it, or something else is in out_buf, and nothing has changed.
+ */
+bool iwarp_out_keep(struct iwarp_ep *ep);
+
+/*
  * Makes one iovec of what is queued, by copying it to out_buf, if that has room. For a batch without posted memory, such as
  * out_detach leaves; another one is not touched.
  */

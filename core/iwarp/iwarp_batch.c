@@ -366,6 +366,31 @@ struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
     return cut;
 }
 
+bool iwarp_out_keep(struct iwarp_ep *ep)
+{
+    size_t sum = 0;
+
+    for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
+        if (within(ep->tx.iov[i].iov_base, ep->cfg.out_buf, ep->cfg.out_cap))
+            return false;
+        if (borrowed(ep, &ep->tx.iov[i]))
+            sum += ep->tx.iov[i].iov_len;
+    }
+    if (iwarp_batch_empty(ep) || sum > ep->cfg.out_cap)
+        return false;
+    ep->tx.out_used = 0;
+    for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
+        struct iovec *v = &ep->tx.iov[i];
+
+        if (borrowed(ep, v))
+            v->iov_base = memcpy(ep->cfg.out_buf + ep->tx.out_used, v->iov_base, v->iov_len);
+        if (!in_scratch(ep, v->iov_base))
+            ep->tx.out_used += v->iov_len;
+    }
+    ep->tx.out_end = ep->tx.out_used > 0 ? ep->tx.queued : 0;
+    return true;
+}
+
 /* Can the queue be joined? Its pieces that are in out_buf have to lie there one after the other. */
 static bool joinable(const struct iwarp_ep *ep)
 {

@@ -223,6 +223,13 @@ bool stream_wants_credit(const struct stream *st);
  */
 ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len) SW_MUST;
 /*
+ * Posts the next len octets of src as one Send, whatever eager_limit says: len up to stream_send_max. For octets of many writes
+ * that were gathered. 0; -EAGAIN: no credit or queue full; -EPIPE; -EMSGSIZE; -EINVAL: src holds less than len.
+ */
+int stream_write_send(struct stream *st, struct iov_iter *src, size_t len) SW_MUST;
+/* The most octets that one Send may carry: what the peer takes. */
+size_t stream_send_max(const struct stream *st);
+/*
  * Posts the next octet of src as an urgent one, in a message of its own. 1; 0: queue full; -EPIPE; -EINVAL as
  * stream_write; -EOPNOTSUPP: the peer takes none.
  */

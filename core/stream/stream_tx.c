@@ -174,6 +174,27 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
     return (ssize_t)done;
 }
 
+size_t stream_send_max(const struct stream *st)
+{
+    size_t most = endpoint_ops(st->cfg.ep)->send_max(st->cfg.ep) - STREAM_HDR_LEN;
+
+    return most < st->cfg.peer.eager_max ? most : st->cfg.peer.eager_max;
+}
+
+int stream_write_send(struct stream *st, struct iov_iter *src, size_t len)
+{
+    if (st->tx.fin)
+        return -EPIPE;
+    if (len > stream_send_max(st))
+        return -EMSGSIZE;
+    if (!may_send(st))
+        return -EAGAIN;
+    int r = post(st, STREAM_DATA, 0, src, len);
+    if (r == 0)
+        st->tx.total += len;
+    return r;
+}
+
 ssize_t stream_write_urgent(struct stream *st, struct iov_iter *src)
 {
     if (st->tx.fin)

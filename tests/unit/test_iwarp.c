@@ -1016,6 +1016,79 @@ Test(iwarp, a_batch_detached_at_any_octet_goes_on_with_nothing_lost_or_repeated)
     }
 }
 
+/* Sends n octets of a batch of three messages, gives the memory up, sends the rest. False: n is beyond the batch. */
+static bool keep_at(size_t n)
+{
+    static uint8_t mem[1500];
+    struct endpoint_event ev;
+    const struct iovec *iov;
+    size_t batch, len;
+
+    setup(0);
+    memcpy(mem, data, sizeof(mem));
+    cr_expect(!iwarp_out_keep(&p.a.ep), "an empty batch");
+    for (int k = 0; k < 3; k++)
+        cr_assert_eq(side_send(&p.a, "H", 1, mem + 500 * k, 500), 0);
+    iwarp_out(&p.a.ep, &iov, &batch);
+    for (size_t left = n < batch ? n : batch; left > 0;) {
+        struct iovec one;
+
+        iwarp_out(&p.a.ep, &iov, &len);
+        one = *iov;
+        if (one.iov_len > left)
+            one.iov_len = left;
+        cr_assert_eq(mem_pipe_write(&p.ab, &one, 1), one.iov_len);
+        iwarp_out_sent(&p.a.ep, one.iov_len);
+        left -= one.iov_len;
+    }
+    cr_expect_eq(iwarp_out_keep(&p.a.ep), n < batch);
+    memset(mem, 0xee, sizeof(mem));
+    cr_expect_eq(iwarp_out_borrowed(&p.a.ep), 0u, "at %zu", n);
+    if (iwarp_out(&p.a.ep, &iov, &len) > 0) {
+        iwarp_out_join(&p.a.ep);
+        cr_assert_eq(iwarp_out(&p.a.ep, &iov, &len), 1u, "at %zu", n);
+    }
+    cr_expect_eq(len, n < batch ? batch - n : 0u);
+    for (int k = 0; k < 3; k++) {
+        cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 1, "at %zu", n);
+        cr_assert_eq(ev.len, 501u, "at %zu", n);
+        cr_assert_arr_eq(ev.data + 1, data + 500 * k, 500, "at %zu", n);
+        iwarp_release(&p.b.ep.base, ev.data + ev.len);
+    }
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 0);
+    cr_expect_eq(p.a.ep.stats.tx_sends, 3u);
+    pair_fini(&p);
+    return n < batch;
+}
+
+Test(iwarp, a_batch_kept_at_any_octet_goes_on_without_the_posted_memory)
+{
+    size_t n = 0;
+
+    while (keep_at(n))
+        n++;
+    cr_expect_gt(n, 1500u);
+}
+
+Test(iwarp, more_posted_memory_than_out_buf_takes_is_not_kept)
+{
+    static uint8_t mem[SIDE_SEND_MAX];
+    const struct iovec *iov;
+    size_t len, before, n = 0;
+
+    setup(0);
+    p.a.ep.cfg.mulpdu = MPA_MULPDU_MAX;
+    while (n * 8000 <= SIDE_OUT_CAP) {
+        cr_assert_eq(side_send(&p.a, "H", 1, mem, 8000), 0);
+        n++;
+    }
+    before = iwarp_out(&p.a.ep, &iov, &len);
+    cr_expect(!iwarp_out_keep(&p.a.ep));
+    cr_expect_eq(iwarp_out(&p.a.ep, &iov, &len), before);
+    cr_expect_eq(iov[1].iov_base, mem);
+    pair_fini(&p);
+}
+
 Test(iwarp, a_batch_with_posted_memory_is_not_joined)
 {
     const struct iovec *iov;

@@ -87,6 +87,33 @@ Test(stream, the_limit_is_no_more_than_the_peer_takes)
     teardown();
 }
 
+Test(stream, gathered_octets_are_one_send_as_long_as_the_peer_takes, .fini = teardown)
+{
+    setup_llp();
+    struct iovec v = { data, sizeof(data) };
+    struct iov_iter it = iov_iter_init(&v, 1);
+
+    cr_assert_eq(stream_send_max(&p.a.st), 2048u);
+    cr_expect_eq(stream_write_send(&p.a.st, &it, 2049), -EMSGSIZE);
+    cr_assert_eq(stream_write_send(&p.a.st, &it, 2048), 0);
+    cr_expect_eq(iov_iter_left(&it), sizeof(data) - 2048);
+    expect_at_b(0, 2048);
+    cr_expect_eq(p.a.side.ep.stats.tx_sends, 1u);
+    cr_expect_eq(p.a.st.tx.total, 2048u);
+    cr_assert_eq(stream_fin(&p.a.st), 0);
+    cr_expect_eq(stream_write_send(&p.a.st, &it, 1), -EPIPE);
+}
+
+Test(stream, gathered_octets_are_no_longer_than_the_endpoints_sends)
+{
+    struct stream_pair_cfg c = stream_pair_llp();
+
+    c.eager_max = 60000;
+    setup(&c);
+    cr_expect_eq(stream_send_max(&p.a.st), SIDE_SEND_MAX - STREAM_HDR_LEN);
+    teardown();
+}
+
 Test(stream, octets_in_many_pieces_are_the_same, .fini = teardown)
 {
     struct iovec v[90];
