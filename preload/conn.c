@@ -346,6 +346,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->sends = c->ep.stats.tx_sends;
     r->writes = c->ep.stats.tx_writes;
     r->immediates = c->ep.stats.tx_immediates;
+    r->coalesced = c->coalesced;
     r->empty = c->ep.stats.rx_empty;
     r->errors = c->ep.stats.errors;
 }

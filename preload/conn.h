@@ -103,6 +103,14 @@ struct conn {
     int32_t sender_pid;       /* one that did: its ring sends the tail, and nobody else sends, */
     uint64_t sender_end;      /* until the kernel has so many octets */
     _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
+    /* preload/gather.h */
+    struct gather *gather;    /* where small writes are gathered, in process gather_pid's own memory */
+    pid_t gather_pid;
+    bool gather_posted;       /* what is queued lies there */
+    uint32_t row_n, row_min;  /* small writes in a row; and how many there have to be */
+    unsigned row_waits;       /* gather_waits and the time of the last one */
+    uint64_t row_ns;
+    uint64_t coalesced;       /* writes that did not go by themselves */
 
     /* preload/verbs.h: the stream over a device */
     struct verbs_ep *vep;       /* rx and tx, of process vep_pid alone, in its own memory */

@@ -7,6 +7,7 @@
 
 #include "preload/arena.h"
 #include "preload/conn.h"
+#include "preload/gather.h"
 #include "preload/verbs.h"
 
 /* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
@@ -141,6 +142,12 @@ void conn_release(struct conn *c, struct sock *s)
 {
     uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
     verbs_drop(c);
+    if (c->gather != NULL) {
+        bool held = turn_take_brief(&c->tx) == 0; /* the flusher may be at it */
+        gather_leave(c);
+        if (held)
+            turn_give(&c->tx);
+    }
     bool all = conn_leave(c, s);
     if (big != NULL)
         arena_unmap(big, CONN_PRE_BIG_LEN, all);

@@ -17,6 +17,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/gather.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -183,6 +184,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
     int r = out_some(c, fd, flags | MSG_DONTWAIT);
     if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
         return r;
+    gather_before_sleep();
     if (!ready_threads() && !conn_ring_busy())
         return out_some(c, fd, flags);
     /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
@@ -248,13 +250,27 @@ static int flush(struct sock *s, struct conn *c, int fd)
     }
     if (SW_UNLIKELY(c->sender_pid != 0) && !sender_is_done(c, fd))
         return -EAGAIN;
-    do {
-        int r = out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
+    for (int r;;) {
+        if (c->gather_posted) { /* nobody sleeps with the buffer: what does not go is copied, and then is a tail */
+            r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
+            gather_posted(c, r == 0);
+            if ((r == -EAGAIN || r == -EINPROGRESS) && s != NULL)
+                continue;
+        } else {
+            r = out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
+        }
         if (s != NULL)
             fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
         if (r < 0)
             return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
-    } while (flushed(c));
+        if (flushed(c))
+            continue;
+        r = gather_post(c);
+        if (r < 0)
+            return r;
+        if (r == 0)
+            break;
+    }
     if (!c->fin_owed)
         return 0;
     if (!c->st.llp && !c->st.tx.fin)
@@ -434,6 +450,29 @@ static void follow_emss(struct conn *c, int fd)
 }
 
 /*
+ * Small writes shortly after each other: 1: this one is gathered. Else those that were are sent, or at least begun, and 0; or an
+ * error, which is this call's.
+ */
+static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    bool small = gather_is_small(len, flags) && proc.set.coalesce_us > 0 && probe_iter_read(it, len) == len;
+    uint64_t now = small ? proc_now_ns() : 0;
+    if (small && gather_add(c, it, len, flags, now))
+        return 1;
+    if (gather_holds(c)) {
+        int r = flush(NULL, c, fd);
+        c->tx_rest = r != 0;
+        if (r < 0 && r != -EAGAIN)
+            return r;
+    }
+    if (!small) {
+        c->row_n = 0;
+        return 0;
+    }
+    return !c->tx_rest && !c->job_runs && gather_begin(s, c, it, len, flags, now);
+}
+
+/*
  * tx is held. Where several processes have the connection (shared), what the socket does not take at once of a frame begun is
  * copied where all of them see it, before anybody sleeps. If this one is killed then, the others finish the frame.
  */
@@ -451,9 +490,10 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     if (SW_UNLIKELY(c->segment != 0))
         follow_emss(c, fd);
     size_t done = 0;
-    int r = 0;
-    while (done < len) {
-        r = 0;
+    int r = gather(s, c, fd, it, len, flags);
+    if (r > 0)
+        return (ssize_t)len;
+    while (done < len && r == 0) {
         fd = sock_fd_now(s, fd);
         if (SW_UNLIKELY(c->tx_shut)) {
             r = -EPIPE;

@@ -18,6 +18,7 @@
 #include "preload/cancel.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -332,6 +333,8 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
 
 int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
+    gather_before_wait();
+    gather_send_fd(fd);
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(connect)(fd, addr, len);

@@ -19,6 +19,7 @@
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/epoll.h"
+#include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -785,6 +786,7 @@ static int wait_for(int fd, short events, int fd2, uint64_t deadline_ns, struct 
 {
     struct pollfd fds[WAIT_MAX + 2];
     struct sock *socks[WAIT_MAX];
+    gather_before_sleep();
     for (;;) {
         unsigned n = drive_fill(fds + 2, socks, WAIT_MAX, self);
         uint64_t until = n > 0 ? drive_deadline() : self && self->conn ? self->conn->neg.deadline_ns : 0;

@@ -12,6 +12,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
+#include "preload/gather.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -526,9 +527,10 @@ static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t t
     return -1;
 }
 
-/* With a reference, or NULL: the kernel's business. */
+/* At the beginning of a wait. With a reference, or NULL: the kernel's business. */
 static struct epset *set_to_wait(int epfd, const struct epoll_event *evs, int max)
 {
+    gather_before_wait();
     return evs == NULL || max <= 0 || max > MAX_EVENTS ? NULL : epset_hold(epfd);
 }
 

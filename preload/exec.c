@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/rawsys.h"
+#include "preload/gather.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -180,6 +181,7 @@ struct leaving {
     char **env;
     char *preload;
     bool ours;
+    bool stopped; /* gathering */
 };
 
 /*
@@ -246,6 +248,9 @@ static char *const *leave_begin(struct leaving *l, const char *path, char *const
     const char *preload = preload_of(envp);
     enum loads loads = program_loads(path, 0);
     l->in.spawn = spawn || vforked;
+    l->stopped = !vforked;
+    if (l->stopped)
+        gather_stop();
     bool give = preload == NULL && loads == LOADS_US && needs_ours(envp);
     inherit_begin(&l->in, (preload != NULL || give) && loads == LOADS_US);
     char *const *env = next_env(l, envp, preload, loads, give);
@@ -259,6 +264,8 @@ static void leave_failed(struct leaving *l)
     int err = errno;
     if (l->ours) {
         inherit_failed(&l->in);
+        if (l->stopped)
+            gather_go_on();
         give_back(l);
         borrowed.ours = false;
     }
@@ -368,6 +375,8 @@ static int do_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions
     int err = errno;
     if (l.ours) {
         inherit_spawned(&l.in, r == 0 ? child : 0);
+        if (l.stopped)
+            gather_go_on();
         give_back(&l);
     }
     if (r == 0 && pid != NULL)

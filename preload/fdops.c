@@ -16,6 +16,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/fdops.h"
+#include "preload/gather.h"
 #include "preload/hidden.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -283,6 +284,7 @@ int ioctl(int fd, unsigned long request, ...)
     if (s == NULL)
         return REAL(ioctl)(fd, request, arg);
     int r, err = errno;
+    gather_send_fd(fd); /* SIOCOUTQ counts it */
     if (request == FIONREAD && atomic_load(&s->active) && probe_can_write(arg, sizeof(int)) &&
         conn_state(s->conn) != CONN_CONNECTING) {
         if (conn_state(s->conn) == CONN_NEGOTIATING) {

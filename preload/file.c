@@ -18,6 +18,7 @@
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/gather.h"
 #include "preload/io.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -350,6 +351,7 @@ static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, 
 
 ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
+    gather_before_wait();
     struct sock *s = sock_get_active(out), *from = s == NULL ? sock_get_active(in) : NULL;
     ssize_t r = CONN_ASK_KERNEL;
     bool wait = true;
@@ -379,6 +381,7 @@ ssize_t sendfile(int out, int in, off_t *off, size_t len)
 /* (What is neither from a pipe to a connection nor the other way the kernel refuses.) */
 ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
 {
+    gather_before_wait();
     struct sock *from = sock_get_active(in), *to = sock_get_active(out);
     ssize_t r = CONN_ASK_KERNEL;
     bool wait = !(flags & SPLICE_F_NONBLOCK);

@@ -15,6 +15,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
+#include "preload/gather.h"
 #include "preload/io.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -142,6 +143,7 @@ static unsigned by_kernel(struct sock **s, int *fd)
 #define IN(fd, iov, n, flags, call)                                 \
     do {                                                            \
         cancel_enter();                                             \
+        gather_before_wait();                                       \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
             return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : call; \
@@ -281,6 +283,7 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
 {
     struct iovec v = one(buf, cut(len));
     cancel_enter();
+    gather_before_wait();
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0
@@ -348,6 +351,7 @@ static void passed(struct msghdr *msg)
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
     cancel_enter();
+    gather_before_wait();
     struct sock *s = sock_get_active(fd);
     if (s == NULL || msg == NULL) {
         if (s != NULL)
@@ -423,6 +427,7 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
 int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
 {
     cancel_enter();
+    gather_before_wait();
     struct sock *s = sock_get_active(fd);
     if (s == NULL) {
         int r = sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
@@ -437,6 +442,8 @@ int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec
 
 ssize_t write(int fd, const void *buf, size_t len)
 {
+    if (gather_put(fd, buf, len, 0) > 0)
+        return (ssize_t)len;
     struct iovec v = one(buf, len);
     if (refused(fd, len))
         return -1;
@@ -452,6 +459,8 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 
 ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
+    if (gather_put(fd, buf, len, flags) > 0)
+        return (ssize_t)len;
     if (SW_UNLIKELY(flags & MSG_FASTOPEN))
         return sendto(fd, buf, len, flags, NULL, 0);
     struct iovec v = one(buf, cut(len));

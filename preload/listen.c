@@ -12,6 +12,7 @@
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/drive.h"
+#include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -283,6 +284,7 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
 
 int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
+    gather_before_wait();
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
         (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {

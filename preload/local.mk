@@ -33,7 +33,11 @@ preload_sources = \
     preload/fdops.c \
     preload/fdops.h \
     preload/file.c \
+    preload/flusher.c \
+    preload/flusher.h \
     preload/fork.c \
+    preload/gather.c \
+    preload/gather.h \
     preload/hidden.c \
     preload/hidden.h \
     preload/holders.c \

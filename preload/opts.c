@@ -9,6 +9,7 @@
 #include "core/base/reason.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -110,6 +111,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
 {
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1;
+    gather_send_fd(fd); /* what it says is for later octets; and TCP_NODELAY for the deadline of what is gathered then */
     if (s != NULL) {
         if (len < sizeof(int) || probe_can_read(val, sizeof(int))) /* (else the kernel says so) */
             r = set_option(s, fd, level, name, val, len);
@@ -145,6 +147,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
     bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE)) ||
                 (level == IPPROTO_TCP && name == TCP_NODELAY);
+    gather_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
     struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);

@@ -32,6 +32,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/exec.h"
+#include "preload/gather.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -182,6 +183,7 @@ static __thread bool one_of_many; /* other threads run while this one forks */
 static void before_fork(void)
 {
     one_of_many = !__libc_single_threaded;
+    gather_stop();
     exec_before_fork();
     epoll_before_fork();
     conn_mem_before_fork();
@@ -196,6 +198,7 @@ static void after_fork_parent(void)
     drive_after_fork();
     conn_mem_after_fork(false);
     epoll_after_fork(false);
+    gather_go_on();
 }
 
 /* A signal handler that has interrupted one of our calls may fork: the references of that call are its own. */
@@ -208,6 +211,7 @@ static void after_fork_child(void)
 {
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     turn_after_fork();
+    gather_after_fork();
     exec_am_child();
     segv_after_fork();
     stdio_after_fork();

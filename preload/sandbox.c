@@ -17,6 +17,8 @@
 #include "core/base/trace.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
+#include "preload/flusher.h"
+#include "preload/gather.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sock.h"
@@ -133,6 +135,8 @@ static bool enter(bool strict, bool filter, const void *program)
         return false;
     int err = errno;
     trace_info("the program enters a seccomp filter");
+    gather_stop();
+    flusher_stop(); /* it is a thread that the filter may be meant for, too */
     sock_each(prepare, NULL);
     atomic_store(&sandbox_entered, true);
     errno = err;
@@ -141,8 +145,11 @@ static bool enter(bool strict, bool filter, const void *program)
 
 static long entered(bool entering, long r)
 {
-    if (entering && r < 0)
+    if (entering && r < 0) {
         atomic_store(&sandbox_entered, false);
+        flusher_again();
+        gather_go_on();
+    }
     return r;
 }
 

@@ -86,6 +86,13 @@ struct sock *sock_get(int fd)
     }
 }
 
+struct sock *sock_peek(int fd)
+{
+    fd_slot *slot = slot_of(fd);
+    struct sock *s = slot ? atomic_load_explicit(slot, memory_order_acquire) : NULL;
+    return is_marked(s) ? NULL : s;
+}
+
 struct sock *sock_get_active(int fd)
 {
     fd_slot *slot = slot_of(fd);
@@ -246,6 +253,7 @@ struct sock *sock_new(int fd, int domain)
         s->plain_reason = 0;
         s->port_known = false;
         s->conn = NULL;
+        s->gather = NULL;
         s->asked = 0;
         s->watches = NULL;
         s->pollers = NULL;

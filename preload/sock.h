@@ -16,6 +16,7 @@
 #include "core/policy/policy.h"
 
 struct conn;
+struct gather;
 struct watch;
 struct poller;
 
@@ -44,6 +45,7 @@ struct sock {
     uint8_t plain_reason;
     bool port_known;        /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;      /* SOCK_CONN */
+    _Atomic(struct gather *) gather; /* its small writes are gathered there: preload/gather.h */
 
     /* SOCK_LISTENER */
     int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
@@ -70,6 +72,8 @@ struct sock {
 struct sock *sock_get(int fd);
 /* The same, but only if data calls on it need us: one table look-up for everything else. */
 struct sock *sock_get_active(int fd);
+/* Without a reference: it may be another one any moment, but is a sock. */
+struct sock *sock_peek(int fd);
 void sock_put(struct sock *s);
 
 /* A fresh sock entered at fd (refs 2: the table's and the caller's), what stood there dropped. NULL: no memory. */

@@ -195,6 +195,7 @@ size_t stats_format(const struct stats_record *r, char *buf, size_t cap)
     key_u64(&o, ",\"writes\":", r->writes);
     key_u64(&o, ",\"errors\":", r->errors);
     key_u64(&o, ",\"immediates\":", r->immediates);
+    key_u64(&o, ",\"coalesced\":", r->coalesced);
     key_u64(&o, ",\"empty\":", r->empty);
     key_u64(&o, ",\"memory\":", r->memory);
     if (r->device != NULL)

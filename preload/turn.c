@@ -107,7 +107,7 @@ static bool taken(struct turn *t, uintptr_t frame)
     return true;
 }
 
-static bool mine(struct turn *t)
+bool turn_is_mine(struct turn *t)
 {
     return (atomic_load_explicit(word_of(t), memory_order_relaxed) & FUTEX_TID_MASK) == tid();
 }
@@ -145,7 +145,7 @@ int turn_try(struct turn *t)
     uintptr_t frame = FRAME;
     if (SW_LIKELY(taken(t, frame)))
         return 0;
-    return mine(t) && mine_already(t, frame) == 0 ? 0 : -EBUSY;
+    return turn_is_mine(t) && mine_already(t, frame) == 0 ? 0 : -EBUSY;
 }
 
 /* Until it is ours or its holder sleeps: -EBUSY. */
@@ -173,7 +173,7 @@ int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
     uintptr_t frame = FRAME;
     if (taken(t, frame))
         return 0;
-    if (mine(t))
+    if (turn_is_mine(t))
         return mine_already(t, frame);
     struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
                            .tv_nsec = (long)(timeout_ns % 1000000000u) };
@@ -204,12 +204,12 @@ int turn_take_brief(struct turn *t)
     uintptr_t frame = FRAME;
     if (taken(t, frame))
         return 0;
-    return mine(t) ? mine_already(t, frame) : await_brief(t, frame);
+    return turn_is_mine(t) ? mine_already(t, frame) : await_brief(t, frame);
 }
 
 bool turn_left(struct turn *t)
 {
-    if (!mine(t)) {
+    if (!turn_is_mine(t)) {
         /* It may have waited for it, and been woken to take it: the next one is. */
         futex(word_of(t), FUTEX_WAKE, 1, NULL);
         return false;
@@ -230,6 +230,23 @@ static void changed(struct turn *t)
 void turn_give(struct turn *t)
 {
     pthread_mutex_unlock(&t->mutex);
+    changed(t);
+}
+
+bool turn_try_bare(struct turn *t, uint32_t tid)
+{
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(word_of(t), &nobody, tid))
+        return false;
+    t->pid = proc.pid;
+    return true;
+}
+
+void turn_give_bare(struct turn *t)
+{
+    _Atomic uint32_t *word = word_of(t);
+    if (atomic_exchange(word, 0) & FUTEX_WAITERS)
+        futex(word, FUTEX_WAKE, 1, NULL);
     changed(t);
 }
 

@@ -77,6 +77,16 @@ static inline uint32_t turn_event_seen(struct turn_event *e)
 int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns) SW_MUST;
 void turn_event_signal(struct turn_event *e);
 
+/*
+ * For a thread that is not libc's and so cannot take a robust mutex: the same, without leaving a trace if it ends with the turn. For
+ * connections of one process.
+ */
+bool turn_try_bare(struct turn *t, uint32_t tid) SW_MUST;
+void turn_give_bare(struct turn *t);
+
+/* Does this thread have it, in a call under way or in one that was left? */
+bool turn_is_mine(struct turn *t);
+
 /* In the child of a fork. */
 void turn_after_fork(void);
 

@@ -62,6 +62,7 @@ preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test
 preload_tests += tests/preload/segv.test
+preload_tests += tests/preload/gather.test
 preload_tests += tests/preload/p2p.test
 preload_tests += tests/preload/mpa.test
 preload_tests += tests/preload/samehost.test
@@ -105,6 +106,12 @@ tests_preload_filtered_SOURCES = tests/preload/filtered.c
 tests_preload_filtered_CFLAGS = $(preload_program_cflags)
 tests_preload_filtered_LDFLAGS = $(program_ldflags)
 tests_preload_filtered_LDADD =
+
+preload_programs += tests/preload/gather
+tests_preload_gather_SOURCES = tests/preload/gather.c
+tests_preload_gather_CFLAGS = $(preload_program_cflags)
+tests_preload_gather_LDFLAGS = $(program_ldflags)
+tests_preload_gather_LDADD = -lpthread
 
 preload_programs += tests/preload/inetd
 tests_preload_inetd_SOURCES = tests/preload/inetd.c

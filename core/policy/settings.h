@@ -27,7 +27,8 @@ enum settings_io { SETTINGS_IO_AUTO, SETTINGS_IO_URING, SETTINGS_IO_SYSCALL };
     X(hello_timeout_ms, "SOCKWARP_HELLO_TIMEOUT_MS", 1000, 1, 600000) \
     X(verdict_ttl_s, "SOCKWARP_VERDICT_TTL_S", 60, 0, 86400)       \
     X(spin_us, "SOCKWARP_SPIN_US", 30, 0, 1000000)                 \
-    X(linger_ms, "SOCKWARP_LINGER_MS", 5000, 0, 600000)
+    X(linger_ms, "SOCKWARP_LINGER_MS", 5000, 0, 600000)            \
+    X(coalesce_us, "SOCKWARP_COALESCE_US", 50, 0, 60000000)
 
 struct settings {
     bool have_policy;        /* SOCKWARP_POLICY is set and not empty */
