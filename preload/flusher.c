@@ -103,6 +103,7 @@ static void look_at(struct gather *g, uint32_t me, uint64_t now)
         uint32_t before = (uint32_t)atomic_load(&g->word);
         bool rest = send_on(c, atomic_load(&s->fd));
         atomic_store(&g->rest, rest);
+        atomic_store(&g->by_itself, 0);
         c->row_ns = now;
         /* The program has stopped writing, or is slow. */
         leaves = !rest && before > 0 && g->writes_last < 4 && !gather_holds(c);
@@ -128,7 +129,7 @@ static uint64_t look(uint32_t me)
         bool holds = (uint32_t)atomic_load(&g->word) != 0;
         if (!atomic_load(&g->used) || (!holds && !atomic_load(&g->rest)))
             continue;
-        uint64_t due = atomic_load(&g->rest) ? now : atomic_load(&g->since_ns) + atomic_load(&g->deadline_ns);
+        uint64_t due = atomic_load(&g->rest) ? now : gather_due(g);
         if (due <= now) {
             /* Who is adding to it may just not be running, because this thread is. */
             uint32_t who = (uint32_t)(atomic_load(&g->word) >> 32);

@@ -70,6 +70,14 @@ bool gather_holds(const struct conn *c)
     return g != NULL && (uint32_t)atomic_load(&g->word) != 0;
 }
 
+uint64_t gather_due(const struct gather *g)
+{
+    uint64_t ns = atomic_load(&g->deadline_ns);
+    if (atomic_load(&g->by_itself) >= GATHER_STEADY && ns < proc.set.coalesce_us * UINT64_C(1000))
+        ns = proc.set.coalesce_us * UINT64_C(1000);
+    return atomic_load(&g->since_ns) + ns;
+}
+
 /* So that a call of the program's comes before the flusher. */
 static bool is_late(const struct gather *g, uint64_t now)
 {
@@ -119,6 +127,7 @@ static struct gather *slot_claim(void)
         atomic_store(&g->word, word_of(GATHER_CLOSED, 0));
         atomic_store(&g->rest, false);
         g->writes = g->writes_last = 0;
+        atomic_store(&g->by_itself, 0);
         g->buf = (uint8_t *)gather_slots + head + i * (size_t)GATHER_LEN;
         for (unsigned n = atomic_load(&gather_slots_n); n <= i;)
             if (atomic_compare_exchange_strong(&gather_slots_n, &n, i + 1))
@@ -294,7 +303,7 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
     }
     atomic_store(&g->since_ns, now);
     add(g, it, len, 0);
-    flusher_note(now + atomic_load(&g->deadline_ns));
+    flusher_note(gather_due(g));
     return true;
 }
 
@@ -350,6 +359,8 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
         if (fd >= 0 && goes_on) {
             /* Its next call sees to what is left; and if there is none, the flusher does. */
             r = gather_holds(c) ? conn_tx_rest(c, fd) : 0;
+            if (g != NULL)
+                atomic_fetch_add(&g->by_itself, 1);
             if (g != NULL && r == -EAGAIN)
                 atomic_store(&g->rest, true);
             c->row_ns = proc_now_ns();

@@ -27,7 +27,7 @@
 struct conn;
 struct sock;
 
-#define GATHER_LEN 32768u  /* octets of a buffer; one Send, if the peer takes such */
+#define GATHER_LEN 65536u  /* memory of a buffer, of which is used what one Send may carry */
 #define GATHER_SMALL 4096u /* longer writes are not gathered */
 #define GATHER_SLOTS 256u  /* connections that may have a buffer at a time */
 
@@ -44,12 +44,20 @@ struct gather {
     _Atomic uint32_t tid;          /* who added last */
     _Atomic uint64_t since_ns;     /* when the first octet came */
     _Atomic uint64_t deadline_ns;  /* how long it may stay */
+    _Atomic uint32_t by_itself;    /* so many times in a row the program's own calls have sent it in time */
     _Atomic bool used;
     _Atomic bool busy;             /* the flusher looks at it: sock and conn stay */
     _Atomic bool rest;             /* the flusher found no room, and tries again */
     bool taken_over;               /* tx: while somebody was adding: */
     _Atomic bool noticed;          /* who has found that out */
 };
+
+/*
+ * Waking the flusher costs a few microseconds each time, a large part of what gathering brings when TCP_NODELAY has it look every
+ * 20. A stream that has gone on for a while sends in time by itself: there the flusher looks only as often as without
+ * TCP_NODELAY.
+ */
+#define GATHER_STEADY 16u
 
 extern struct gather *gather_slots; /* GATHER_SLOTS, once there are any */
 extern _Atomic unsigned gather_slots_n; /* none behind these was ever used */
@@ -110,6 +118,9 @@ void gather_posted(struct conn *c, bool all);
 void gather_leave(struct conn *c);
 /* For the flusher, whose `busy` keeps it: the same. */
 void gather_leave_busy(struct gather *g);
+
+/* When what is gathered has to go out. Any thread. */
+uint64_t gather_due(const struct gather *g);
 
 /* Are writes of this kind gathered at all? */
 bool gather_is_small(size_t len, int flags);

@@ -68,15 +68,17 @@ Test(settings, numbers_are_read_within_their_range)
 {
     static const struct {
         const char *pair;
-        uint32_t hello, ttl, linger, spin;
+        uint32_t hello, ttl, linger, spin, coalesce;
     } rows[] = {
-        { "SOCKWARP_HELLO_TIMEOUT_MS=1", 1, 60, 5000, 30 },
-        { "SOCKWARP_HELLO_TIMEOUT_MS=600000", 600000, 60, 5000, 30 },
-        { "SOCKWARP_VERDICT_TTL_S=0", 1000, 0, 5000, 30 },
-        { "SOCKWARP_VERDICT_TTL_S=86400", 1000, 86400, 5000, 30 },
-        { "SOCKWARP_LINGER_MS=0007", 1000, 60, 7, 30 },
-        { "SOCKWARP_SPIN_US=0", 1000, 60, 5000, 0 },
-        { "SOCKWARP_SPIN_US=1000000", 1000, 60, 5000, 1000000 },
+        { "SOCKWARP_HELLO_TIMEOUT_MS=1", 1, 60, 5000, 30, 50 },
+        { "SOCKWARP_HELLO_TIMEOUT_MS=600000", 600000, 60, 5000, 30, 50 },
+        { "SOCKWARP_VERDICT_TTL_S=0", 1000, 0, 5000, 30, 50 },
+        { "SOCKWARP_VERDICT_TTL_S=86400", 1000, 86400, 5000, 30, 50 },
+        { "SOCKWARP_LINGER_MS=0007", 1000, 60, 7, 30, 50 },
+        { "SOCKWARP_SPIN_US=0", 1000, 60, 5000, 0, 50 },
+        { "SOCKWARP_SPIN_US=1000000", 1000, 60, 5000, 1000000, 50 },
+        { "SOCKWARP_COALESCE_US=0", 1000, 60, 5000, 30, 0 },
+        { "SOCKWARP_COALESCE_US=60000000", 1000, 60, 5000, 30, 60000000 },
     };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++) {
@@ -88,6 +90,7 @@ Test(settings, numbers_are_read_within_their_range)
         cr_expect_eq(s.verdict_ttl_s, rows[i].ttl, "%s", rows[i].pair);
         cr_expect_eq(s.linger_ms, rows[i].linger, "%s", rows[i].pair);
         cr_expect_eq(s.spin_us, rows[i].spin, "%s", rows[i].pair);
+        cr_expect_eq(s.coalesce_us, rows[i].coalesce, "%s", rows[i].pair);
         settings_free(&s);
     }
 }
@@ -109,6 +112,8 @@ Test(settings, bad_values_are_refused_and_named)
         { "SOCKWARP_LINGER_MS=18446744073709551617",
           "SOCKWARP_LINGER_MS: '18446744073709551617' is not a number from 0 to 600000" },
         { "SOCKWARP_SPIN_US=1000001", "SOCKWARP_SPIN_US: '1000001' is not a number from 0 to 1000000" },
+        { "SOCKWARP_COALESCE_US=60000001",
+          "SOCKWARP_COALESCE_US: '60000001' is not a number from 0 to 60000000" },
         { "SOCKWARP_IO=magic", "SOCKWARP_IO: 'magic' is not auto, uring or syscall" },
         { "SOCKWARP_EXPLAIN=yes", "SOCKWARP_EXPLAIN: 'yes' is not 0 or 1" },
         { "SOCKWARP_LOG=loud",
