@@ -6,8 +6,11 @@ core_sources = \
     core/base/crc32c.c \
     core/base/crc32c.h \
     core/base/crc32c_arm.c \
+    core/base/crc32c_const.h \
     core/base/crc32c_impl.h \
     core/base/crc32c_x86.c \
+    core/base/crc32c_x86.h \
+    core/base/crc32c_x86_fold.c \
     core/base/fault.c \
     core/base/fault.h \
     core/base/foreign.c \

@@ -4,6 +4,7 @@
  */
 #include "core/base/crc32c.h"
 
+#include "core/base/crc32c_const.h"
 #include "core/base/crc32c_impl.h"
 
 /* One entry: the sum of the powers whose bits are set in the index v. */
@@ -20,6 +21,7 @@
 #define ROW64(v, ...)                                                            \
     ROW16((v), __VA_ARGS__), ROW16((v) + 16, __VA_ARGS__), ROW16((v) + 32, __VA_ARGS__), \
         ROW16((v) + 48, __VA_ARGS__)
+/* The eight powers are one argument that becomes eight when ROW64 looks at it. */
 #define TABLE(...)                                                             \
     {                                                                          \
         ROW64(0, __VA_ARGS__), ROW64(64, __VA_ARGS__), ROW64(128, __VA_ARGS__), \
@@ -28,46 +30,18 @@
 
 /* [k][v]: the state after octet v and then k zero octets, from state 0. e(32) … e(95). */
 static const uint32_t slice[8][256] = {
-    TABLE(0x82f63b78u, 0x417b1dbcu, 0x20bd8edeu, 0x105ec76fu, 0x8ad958cfu, 0xc79a971fu, 0xe13b70f7u,
-          0xf26b8303u),
-    TABLE(0xfbc3faf9u, 0xff17c604u, 0x7f8be302u, 0x3fc5f181u, 0x9d14c3b8u, 0x4e8a61dcu, 0x274530eeu,
-          0x13a29877u),
-    TABLE(0x8b277743u, 0xc76580d9u, 0xe144fb14u, 0x70a27d8au, 0x38513ec5u, 0x9edea41au, 0x4f6f520du,
-          0xa541927eu),
-    TABLE(0x52a0c93fu, 0xaba65fe7u, 0xd725148bu, 0xe964b13du, 0xf64463e6u, 0x7b2231f3u, 0xbf672381u,
-          0xdd45aab8u),
-    TABLE(0x6ea2d55cu, 0x37516aaeu, 0x1ba8b557u, 0x8f2261d3u, 0xc5670b91u, 0xe045beb0u, 0x7022df58u,
-          0x38116facu),
-    TABLE(0x1c08b7d6u, 0x0e045bebu, 0x85f4168du, 0xc00c303eu, 0x6006181fu, 0xb2f53777u, 0xdb8ca0c3u,
-          0xef306b19u),
-    TABLE(0xf56e0ef4u, 0x7ab7077au, 0x3d5b83bdu, 0x9c5bfaa6u, 0x4e2dfd53u, 0xa5e0c5d1u, 0xd0065990u,
-          0x68032cc8u),
-    TABLE(0x34019664u, 0x1a00cb32u, 0x0d006599u, 0x847609b4u, 0x423b04dau, 0x211d826du, 0x9278fa4eu,
-          0x493c7d27u),
+    TABLE(CRC32C_E_32),  TABLE(CRC32C_E_40),  TABLE(CRC32C_E_48),  TABLE(CRC32C_E_56),
+    TABLE(CRC32C_E_64),  TABLE(CRC32C_E_72),  TABLE(CRC32C_E_80),  TABLE(CRC32C_E_88),
 };
 
 /* e(8 * 1024 + 24 - 8m) … for octet m of the state. */
 const uint32_t crc32c_shift_long[4][256] = {
-    TABLE(0xb3ffa0deu, 0x59ffd06fu, 0xae09d34fu, 0xd5f2d2dfu, 0xe80f5217u, 0xf6f19273u, 0xf98ef241u,
-          0xfe314258u),
-    TABLE(0xef3e6141u, 0xf5690bd8u, 0x7ab485ecu, 0x3d5a42f6u, 0x1ead217bu, 0x8da0abc5u, 0xc4266e9au,
-          0x6213374du),
-    TABLE(0x361b37acu, 0x1b0d9bd6u, 0x0d86cdebu, 0x84355d8du, 0xc0ec95beu, 0x60764adfu, 0xb2cd1e17u,
-          0xdb90b473u),
-    TABLE(0xe4172b16u, 0x720b958bu, 0xbbf3f1bdu, 0xdf0fc3a6u, 0x6f87e1d3u, 0xb535cb91u, 0xd86cdeb0u,
-          0x6c366f58u),
+    TABLE(CRC32C_E_8216), TABLE(CRC32C_E_8208), TABLE(CRC32C_E_8200), TABLE(CRC32C_E_8192),
 };
 
 /* e(8 * 128 + 24 - 8m) … for octet m of the state. */
 const uint32_t crc32c_shift_short[4][256] = {
-    TABLE(0x3d9f3bf4u, 0x1ecf9dfau, 0x0f67cefdu, 0x8545dc06u, 0x42a2ee03u, 0xa3a74c79u, 0xd3259d44u,
-          0x6992cea2u),
-    TABLE(0x414c5f8du, 0xa25014beu, 0x51280a5fu, 0xaa623e57u, 0xd7c72453u, 0xe915a951u, 0xf67cefd0u,
-          0x7b3e77e8u),
-    TABLE(0x37423140u, 0x1ba118a0u, 0x0dd08c50u, 0x06e84628u, 0x03742314u, 0x01ba118au, 0x00dd08c5u,
-          0x8298bf1au),
-    TABLE(0xb8fdb1e7u, 0xde88e38bu, 0xedb24abdu, 0xf42f1e26u, 0x7a178f13u, 0xbffdfcf1u, 0xdd08c500u,
-          0x6e846280u),
+    TABLE(CRC32C_E_1048), TABLE(CRC32C_E_1040), TABLE(CRC32C_E_1032), TABLE(CRC32C_E_1024),
 };
 
 static int table_usable(void)
@@ -91,10 +65,12 @@ uint32_t crc32c_table_update(uint32_t state, const void *buf, size_t len)
 
 const struct crc32c_impl crc32c_impls[] = {
 #if defined(__x86_64__)
-    { "vpclmul", crc32c_vpclmul_usable, crc32c_vpclmul_update },
+    { "vpclmul512", crc32c_vpclmul512_usable, crc32c_vpclmul512_update },
+    { "vpclmul256", crc32c_vpclmul256_usable, crc32c_vpclmul256_update },
     { "pclmul", crc32c_pclmul_usable, crc32c_pclmul_update },
     { "sse4.2", crc32c_sse42_usable, crc32c_sse42_update },
 #elif defined(__aarch64__)
+    { "pmull", crc32c_pmull_usable, crc32c_pmull_update },
     { "armv8", crc32c_armv8_usable, crc32c_armv8_update },
 #endif
     { "table", table_usable, crc32c_table_update },

@@ -18,7 +18,7 @@
 #define CRC32C_INIT 0xffffffffu
 
 struct crc32c_impl {
-    const char *name; /* "vpclmul", "pclmul", "sse4.2", "armv8", "table" */
+    const char *name; /* "vpclmul512", "vpclmul256", "pclmul", "sse4.2", "pmull", "armv8", "table" */
     int (*usable)(void); /* CPU and kernel allow it; the table always */
     uint32_t (*update)(uint32_t state, const void *buf, size_t len);
 };

@@ -8,9 +8,15 @@
  *
  * Running L zero octets through a state multiplies it by x^(8L), and that is linear: state bit i
  * becomes e(31 - i + 8L). So each 256-entry table below is given by eight consecutive e(n), the
- * lowest power for the table index's highest bit; the compiler makes the rest. The folding
- * constants of crc32c_x86.c are e(n) << 1. tests/unit/test_crc32c.c steps through the sequence bit
- * by bit and holds each implementation against it.
+ * lowest power for the table index's highest bit; the compiler makes the rest. All e(n) are in
+ * crc32c_const.h, which scripts/crc32c-constants makes. tests/unit/test_crc32c.c steps through the
+ * sequence bit by bit and holds each constant and each implementation against it.
+ *
+ * Folding: a 16-octet lane standing D bits before another one may be added to it after
+ * multiplication by x^D. Its first eight octets (the low half, the higher powers) are multiplied by
+ * x^(D+32) mod P, the other eight by x^(D-32) mod P; the 32 are what a 64-bit half and a 32-bit
+ * remainder differ by, and the constants CRC32C_FOLD_D are e(n) << 1, shifted by one because the
+ * product of two reflected 64-bit numbers comes out one bit short of 128.
  */
 #ifndef SW_BASE_CRC32C_IMPL_H
 #define SW_BASE_CRC32C_IMPL_H
@@ -51,13 +57,17 @@ uint32_t crc32c_table_update(uint32_t state, const void *buf, size_t len);
 #if defined(__x86_64__)
 int crc32c_sse42_usable(void);
 int crc32c_pclmul_usable(void);
-int crc32c_vpclmul_usable(void);
+int crc32c_vpclmul256_usable(void);
+int crc32c_vpclmul512_usable(void);
 uint32_t crc32c_sse42_update(uint32_t state, const void *buf, size_t len);
 uint32_t crc32c_pclmul_update(uint32_t state, const void *buf, size_t len);
-uint32_t crc32c_vpclmul_update(uint32_t state, const void *buf, size_t len);
+uint32_t crc32c_vpclmul256_update(uint32_t state, const void *buf, size_t len);
+uint32_t crc32c_vpclmul512_update(uint32_t state, const void *buf, size_t len);
 #elif defined(__aarch64__)
 int crc32c_armv8_usable(void);
+int crc32c_pmull_usable(void);
 uint32_t crc32c_armv8_update(uint32_t state, const void *buf, size_t len);
+uint32_t crc32c_pmull_update(uint32_t state, const void *buf, size_t len);
 #endif
 
 #endif

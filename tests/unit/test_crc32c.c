@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
+#include "core/base/crc32c_const.h"
+#include "core/base/crc32c_impl.h"
 #include "core/base/must.h"
 
 /* Straight from the definition: reflected 0x82F63B78, one bit at a time. */
@@ -91,6 +93,46 @@ Test(crc32c, rfc3720_examples)
     check_each("an iSCSI SCSI Read (10) command", read10, 48, 0xd9963a56u);
 }
 
+/* e(n) of crc32c_impl.h, by its definition. */
+static uint32_t power(unsigned n)
+{
+    uint32_t state = 0x80000000u;
+    while (n-- > 0)
+        state = state >> 1 ^ (state & 1 ? 0x82f63b78u : 0);
+    return state;
+}
+
+Test(crc32c, constants_are_the_powers_they_are_named_for)
+{
+#define POWERS(n) { n, { CRC32C_E_##n } }
+    static const struct {
+        unsigned n;
+        uint32_t e[8];
+    } powers[] = {
+        POWERS(32),   POWERS(40),   POWERS(48),   POWERS(56),   POWERS(64),   POWERS(72),   POWERS(80),   POWERS(88),
+        POWERS(1024), POWERS(1032), POWERS(1040), POWERS(1048), POWERS(8192), POWERS(8200), POWERS(8208), POWERS(8216),
+    };
+    for (size_t i = 0; i < SW_ARRAY_LEN(powers); i++)
+        for (unsigned k = 0; k < 8; k++)
+            cr_assert_eq(powers[i].e[k], power(powers[i].n + k), "CRC32C_E_%u, %u", powers[i].n, k);
+
+    enum { RUNS = 4 * CRC32C_RUN_LONG };
+    static const struct {
+        unsigned bits;
+        uint64_t k[2];
+    } folds[] = {
+        { 128, { CRC32C_FOLD_128 } },   { 256, { CRC32C_FOLD_256 } },   { 384, { CRC32C_FOLD_384 } },
+        { 512, { CRC32C_FOLD_512 } },   { 1024, { CRC32C_FOLD_1024 } }, { 2048, { CRC32C_FOLD_2048 } },
+        { 8 * (64 + RUNS), { CRC32C_FOLD_GAP_64 } },
+        { 8 * (128 + RUNS), { CRC32C_FOLD_GAP_128 } },
+        { 8 * (256 + RUNS), { CRC32C_FOLD_GAP_256 } },
+    };
+    for (size_t i = 0; i < SW_ARRAY_LEN(folds); i++) {
+        cr_assert_eq(folds[i].k[0], (uint64_t)power(folds[i].bits + 32) << 1, "over %u bits", folds[i].bits);
+        cr_assert_eq(folds[i].k[1], (uint64_t)power(folds[i].bits - 32) << 1, "over %u bits", folds[i].bits);
+    }
+}
+
 /* A whole FPDU with its markers as the figure prints it: the last four octets are the CRC. */
 static void check_figure(const char *what, const uint8_t *fpdu, size_t len)
 {
@@ -161,6 +203,31 @@ Test(crc32c, every_implementation_at_every_length_and_alignment)
     free(b);
 }
 
+/* Blocks of 6, 8 and 12 KiB, and what is left behind them: the lengths at which one more is begun. */
+Test(crc32c, every_implementation_around_its_blocks)
+{
+    enum { MAX = 3 * 12288 + 600 };
+    uint8_t *b = random_bytes(MAX + 64);
+    for (size_t len = 3000; len <= MAX; len += len % 2048 > 1700 || len % 2048 < 348 ? 7 : 83) {
+        size_t off = len % 64;
+        uint32_t init = (uint32_t)rnd();
+        uint32_t want = reference(init, b + off, len);
+        for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
+            if (i->usable())
+                cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu", i->name, len, off);
+    }
+    for (size_t len = 6144; len <= 12288; len += 2048)
+        for (size_t blocks = 1; blocks <= 3; blocks++)
+            for (size_t more = 0; more < 300; more++) {
+                size_t n = blocks * len + more;
+                uint32_t want = reference(1, b, n);
+                for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
+                    if (i->usable())
+                        cr_assert_eq(i->update(1, b, n), want, "%s, %zu octets", i->name, n);
+            }
+    free(b);
+}
+
 Test(crc32c, every_implementation_at_big_lengths)
 {
     enum { MAX = 200000 };
@@ -183,8 +250,8 @@ Test(crc32c, every_implementation_at_big_lengths)
  */
 Test(crc32c, every_implementation_with_a_single_bit_anywhere)
 {
-    static uint8_t b[4096];
-    for (size_t bit = 0; bit < sizeof(b) * 8; bit += 37) {
+    static uint8_t b[16384];
+    for (size_t bit = 0; bit < sizeof(b) * 8; bit += 173) {
         b[bit / 8] = (uint8_t)(1u << bit % 8);
         uint32_t want = reference(0, b, sizeof(b));
         for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
