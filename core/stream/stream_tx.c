@@ -114,15 +114,16 @@ static void post_notify(struct stream *st)
     (void)r; /* no room: still owed, stream_flushed does it; or the endpoint is terminated */
 }
 
+#define WRITE_STEP 64u
+
 /*
- * How long the next Write is when left octets are to go: even parts, so that no runt follows big
- * ones.
+ * How long the next Write is when left octets are to go. Long ones are a number of cache lines, as what follows them is
+ * copied from and to there; a runt that they leave is short enough to go as a Send, which then is the notify, too.
  */
 static size_t write_len(const struct stream *st, size_t left)
 {
     size_t max = st->cfg.write_limit;
-    size_t parts = (left + max - 1) / max;
-    size_t len = (left + parts - 1) / parts;
+    size_t len = left <= max ? left : max < 64 * WRITE_STEP ? max : max - max % WRITE_STEP;
     uint32_t ring_len = st->cfg.peer.ring_len;
     size_t to_end = ring_len - (size_t)(st->tx.ring_to % ring_len);
     if (len > to_end)
