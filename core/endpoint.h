@@ -36,6 +36,7 @@ struct endpoint_event {
      * the holder may move it down.
      */
     bool in_place;
+    bool placed;          /* WRITE: data is where the ULP had asked for it, its own; nothing to release */
     bool solicited;       /* SEND, IMMEDIATE: the peer wants an event for it (RFC 5040 section 5.3) */
     uint32_t invalidated; /* SEND: the STag that it has invalidated; 0: none */
 };

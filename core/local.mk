@@ -33,6 +33,7 @@ core_sources = \
     core/iwarp/iwarp.c \
     core/iwarp/iwarp.h \
     core/iwarp/iwarp_batch.c \
+    core/iwarp/iwarp_direct.c \
     core/iwarp/iwarp_error.c \
     core/iwarp/iwarp_impl.h \
     core/iwarp/iwarp_rx.c \

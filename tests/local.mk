@@ -34,6 +34,7 @@ unit_tests += tests/unit/test_terminate
 unit_tests += tests/unit/test_transport
 unit_tests += tests/unit/test_iwarp
 unit_tests += tests/unit/test_iwarp_marker
+unit_tests += tests/unit/test_iwarp_direct
 unit_tests += tests/unit/test_iwarp_errors
 unit_tests += tests/unit/test_iwarp_ops
 unit_tests += tests/unit/test_iwarp_segments

@@ -38,6 +38,10 @@
 #define IWARP_PIECES_MAX 64u  /* pieces of posted memory a message may have without being copied */
 #define IWARP_IRD_MAX 16u     /* inbound Reads not yet answered */
 #define IWARP_ORD_MAX 16u     /* our own Reads outstanding */
+#define IWARP_RUN_MAX 32u     /* Writes of a run that are remembered */
+#define IWARP_DIRECT_FRAMES 8u /* Writes received directly at a time */
+#define IWARP_DIRECT_IOV (2u * IWARP_DIRECT_FRAMES)
+#define IWARP_DIRECT_MIN 4096u /* shorter payloads go through staging */
 
 struct iwarp_cfg {
     bool initiator;
@@ -140,6 +144,26 @@ bool iwarp_in_end(struct iwarp_ep *ep);
 int iwarp_poll(struct endpoint *e, struct endpoint_event *ev) SW_MUST;
 void iwarp_release(struct endpoint *e, const uint8_t *upto);
 bool iwarp_pack(struct endpoint *e, const uint8_t **p, size_t len);
+
+/*
+ * Receiving directly (iwarp_direct.c): instead of in_space and in_fed.
+ *
+ * plan: iovecs for the pipe to fill, in order: payloads at dst, of which there are room octets, and
+ * what is between them in staging. How many; 0: the frame under way is none that can go so (or its
+ * header is not there yet). fed: n octets went there. Whole frames are then given by poll as
+ * `placed` events, the first at dst and each behind the one before, and need no release; octets of
+ * all others are in staging. So poll until it returns 0 before dst is used for anything else: what
+ * is behind the events' octets there means nothing. The plan is good until the next call of another
+ * function of the receive side.
+ */
+size_t iwarp_direct_plan(struct iwarp_ep *ep, uint8_t *dst, size_t room,
+                         struct iovec iov[IWARP_DIRECT_IOV]);
+void iwarp_direct_fed(struct iwarp_ep *ep, size_t n);
+/*
+ * With room octets for payload: how much to stage at most, so that what is likely to come can be
+ * received directly. SIZE_MAX: nothing of that kind is likely.
+ */
+size_t iwarp_direct_ahead(struct iwarp_ep *ep, size_t room);
 
 /* The ULP found the peer at fault (say, a stream header that makes no sense): as poll's errors. */
 void iwarp_fail(struct iwarp_ep *ep, struct term_code code);
@@ -267,6 +291,19 @@ struct iwarp_ctrl {
     uint32_t msn;
 };
 
+/* The payloads' lengths of Writes to a deferred region that came one behind the other. */
+struct iwarp_run {
+    uint16_t len[IWARP_RUN_MAX];
+    uint8_t n; /* above IWARP_RUN_MAX: too many */
+};
+
+struct iwarp_direct_frame {
+    uint8_t *payload; /* where it goes */
+    uint32_t len;
+    uint32_t staged;  /* of it, what is in staging already, behind the header */
+    uint32_t gap;     /* octets behind it that go to staging */
+};
+
 struct iwarp_ep {
     struct endpoint base; /* first: an endpoint pointer is an iwarp_ep pointer */
     struct iwarp_cfg cfg;
@@ -293,7 +330,16 @@ struct iwarp_ep {
         uint64_t msg_to;    /* tagged: what the next segment must have */
         uint64_t msg_len;   /* octets of it so far; untagged: the next segment's MO */
         uint32_t msn[RDMAP_QN_MAX]; /* next expected, per queue */
+        struct iwarp_run now;     /* the run under way */
+        struct iwarp_run before;  /* the last one; empty: it is no use to foresee anything */
+        uint32_t between;         /* length of the frame behind that */
     } rx;
+
+    struct { /* receive side, from iwarp_direct_plan to the last of its events */
+        struct iwarp_direct_frame plan[IWARP_DIRECT_FRAMES];
+        uint8_t n;                   /* frames of it; 0: there is none */
+        uint8_t placed_n, placed_at; /* whole ones that poll has still to look at */
+    } direct;
 
     struct { /* send side */
         struct iovec iov[IWARP_OUT_IOV];

@@ -43,6 +43,20 @@ static inline uint8_t iwarp_state_load(const struct iwarp_ep *ep)
     return atomic_load_explicit(&ep->state, memory_order_acquire);
 }
 
+/* iwarp_rx.c: nothing that was handed up, or is a part of a message, lies in staging. */
+bool iwarp_in_free(const struct iwarp_ep *ep);
+/* Then: what is staged goes to the front. */
+void iwarp_in_compact(struct iwarp_ep *ep);
+
+/* iwarp_direct.c: a Write to a deferred region came, or another frame. */
+void iwarp_run_write(struct iwarp_ep *ep, size_t len);
+void iwarp_run_other(struct iwarp_ep *ep, size_t wire_len);
+/*
+ * The next frame placed directly: as mpa_fpdu_decode, but its payload is at *payload, and what is
+ * returned is what it takes of staging.
+ */
+ssize_t iwarp_direct_decode(struct iwarp_ep *ep, struct mpa_fpdu *out, const uint8_t **payload) SW_MUST;
+
 /* An error on this received segment: Terminate with the headers RFC 5040 Figure 10 asks for. */
 void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
                         uint8_t etype, uint8_t code);

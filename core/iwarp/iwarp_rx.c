@@ -81,6 +81,20 @@ size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p)
     return cap - ep->rx.tail;
 }
 
+bool iwarp_in_free(const struct iwarp_ep *ep)
+{
+    return ep->rx.hold == ep->rx.head && ep->rx.part_at == 0;
+}
+
+void iwarp_in_compact(struct iwarp_ep *ep)
+{
+    if (ep->rx.head == 0)
+        return;
+    move_down(ep, 0);
+    ep->rx.last_end = 0;
+    ep->rx.hold = ep->rx.head;
+}
+
 #define PACK_WORTH 4096u /* octets to be won */
 
 bool iwarp_pack(struct endpoint *e, const uint8_t **p, size_t len)
@@ -534,7 +548,8 @@ static const struct {
     [RDMAP_IMMEDIATE_SE] = { rx_immediate, false },
 };
 
-static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
+/* placed: where its payload is if that is not behind its header. */
+static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, const uint8_t *placed,
                                  struct endpoint_event *ev)
 {
     const struct rdmap_opcode_rule *rule;
@@ -546,7 +561,7 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f,
         return RX_FAILED;
     }
     s.hdr_len = (size_t)n;
-    s.payload = f->ulpdu + n;
+    s.payload = placed != NULL ? placed : f->ulpdu + n;
     s.len = f->ulpdu_len - (size_t)n;
     s.opcode = rdmap_ctrl_opcode(s.ddp.ulp_ctrl);
     rule = &rdmap_opcode_rules[s.opcode];
@@ -594,6 +609,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         size_t need;
         uint8_t state = iwarp_state_load(ep);
         bool none = ep->rx.hold == nothing_held(ep);
+        const uint8_t *placed = NULL;
         enum rx_result r;
         ssize_t n;
 
@@ -601,25 +617,35 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         /* RFC 5041 7.1/3,5: "DDP MUST silently drop any subsequent incoming DDP Segments." */
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;
-        n = mpa_fpdu_decode(&ep->cfg.rx, ep->rx.pos, ep->cfg.in_buf + ep->rx.head,
-                            ep->rx.tail - ep->rx.head, &f, &need);
+        if (ep->direct.placed_at < ep->direct.placed_n)
+            n = iwarp_direct_decode(ep, &f, &placed);
+        else
+            n = mpa_fpdu_decode(&ep->cfg.rx, ep->rx.pos, ep->cfg.in_buf + ep->rx.head,
+                                ep->rx.tail - ep->rx.head, &f, &need);
         if (n == -EAGAIN)
             return 0;
         if (SW_UNLIKELY(n < 0)) {
             iwarp_fail_fpdu(ep, (int)n);
             return -EPROTO;
         }
-        r = rx_segment(ep, &f, ev);
+        r = rx_segment(ep, &f, placed, ev);
         if (r == RX_FAILED)
             return -EPROTO;
 
         ep->rx.head += (size_t)n;
-        ep->rx.pos += (uint64_t)n;
+        ep->rx.pos += (uint64_t)n; /* (not looked at where frames are placed directly: there are no markers) */
         ep->stats.rx_fpdus++;
         if (SW_UNLIKELY(state == IWARP_WAIT_RTR && iwarp_state_load(ep) == IWARP_WAIT_RTR))
             atomic_store_explicit(&ep->state, IWARP_FULL, memory_order_release);
 
-        if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED) {
+        if (r == RX_EVENT && ev->type == ENDPOINT_WRITE)
+            iwarp_run_write(ep, ev->len);
+        else
+            iwarp_run_other(ep, (size_t)n);
+        if (placed != NULL) {
+            ev->placed = true;
+            ep->rx.hold = nothing_held(ep);
+        } else if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED) {
             ep->rx.last_end = (size_t)(ev->data - ep->cfg.in_buf) + ev->len;
             ev->in_place = true;
         } else if (none) {

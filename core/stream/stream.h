@@ -113,6 +113,7 @@ struct stream {
         uint64_t ring_used;     /* credits: ring octets the program consumed */
         uint64_t avail;         /* octets ready to be read */
         uint64_t total;         /* octets the program read */
+        uint64_t placed;        /* of these, what the endpoint put where it belongs */
         uint32_t bufs_used;     /* credits: receive buffers that came to be used, but by CREDITs */
         uint32_t bufs_back;     /* credits: receive buffers returned (CREDITs' are not counted) */
         uint8_t end;            /* enum stream_rx_end, once the slices are used up */
