@@ -348,6 +348,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->immediates = c->ep.stats.tx_immediates;
     r->coalesced = c->coalesced;
     r->empty = c->ep.stats.rx_empty;
+    r->direct = c->st.rx.placed;
     r->errors = c->ep.stats.errors;
 }
 

@@ -39,7 +39,7 @@ enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_
 #define CONN_PRE_BIG_LEN (NEGOTIATE_STREAMED_MAX + 65536u) /* and a talkative server's */
 #define CONN_EAGER_MAX 64512u                     /* largest payload of a Send we take */
 #define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */
-#define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, blocking */
+#define CONN_BATCH_LEN (128u * 1024u)            /* program octets framed at a time, blocking: what the cache holds until the kernel copies it */
 #define CONN_BATCH_NONBLOCK_LEN (256u * 1024u)   /* and not blocking: what does not go is framed again later */
 
 struct conn {

@@ -90,28 +90,9 @@ static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t 
     return n;
 }
 
-/*
- * One recv into staging. Returns what recv returned, -errno, or -ENOBUFS if staging is full. -EAGAIN with flags
- * MSG_DONTWAIT: nothing there.
- */
-static ssize_t fill(struct conn *c, int fd, int flags)
+/* The kernel gave n octets, where there was room for so many; or the end, or -1 with errno. */
+static ssize_t received(struct conn *c, ssize_t n, size_t room)
 {
-    uint8_t *p;
-    if (conn_on_verbs(c))
-        return verbs_fill(c, fd);
-    size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
-    if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
-        room = iwarp_in_space(&c->ep, &p);
-    if (room == 0)
-        return -ENOBUFS;
-    ssize_t n;
-    if (flags & MSG_DONTWAIT) {
-        n = sandbox_recv(fd, p, room, flags);
-    } else {
-        turn_sleep(&c->rx);
-        n = recv_waiting(fd, p, room, flags);
-        turn_wake(&c->rx);
-    }
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
         n = 0; /* the peer had closed when a frame of ours came: the program, which sent nothing, sees the end */
     if (n < 0)
@@ -124,8 +105,86 @@ static ssize_t fill(struct conn *c, int fd, int flags)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0)
         stream_eof(&c->st, iwarp_in_end(&c->ep)); /* RFC 5041 6.2.1/4: to the program it is the end of the stream */
-    else
+    return n;
+}
+
+/*
+ * One recv into staging, of at most `most` octets. Returns what recv returned, -errno, or -ENOBUFS if staging is full. -EAGAIN
+ * with flags MSG_DONTWAIT: nothing there.
+ */
+static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
+{
+    uint8_t *p;
+    if (conn_on_verbs(c))
+        return verbs_fill(c, fd);
+    size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
+    if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
+        room = iwarp_in_space(&c->ep, &p);
+    if (room == 0)
+        return -ENOBUFS;
+    if (room > most)
+        room = most;
+    ssize_t n;
+    if (flags & MSG_DONTWAIT) {
+        n = sandbox_recv(fd, p, room, flags);
+    } else {
+        turn_sleep(&c->rx);
+        n = recv_waiting(fd, p, room, flags);
+        turn_wake(&c->rx);
+    }
+    n = received(c, n, room);
+    if (n > 0)
         iwarp_in_fed(&c->ep, (size_t)n);
+    return n;
+}
+
+/* Nothing that is there stands before what comes, and it may be put into the program's memory. */
+static bool takes_directly(const struct conn *c)
+{
+    return conn_state(c) == CONN_FULL && !conn_on_verbs(c) && !c->broken && c->pre_len == c->pre_off && c->st.rx.n == 0 &&
+           c->st.rx.end == STREAM_OPEN && c->st.rx.urgent == STREAM_URGENT_NONE && !sandbox_on();
+}
+
+/*
+ * One recvmsg of what is there, payload of large frames straight into the program's memory, of which there are len octets. It
+ * does not wait, and puts together in staging what is not whole: so whenever the thread sleeps, or is gone, all octets that are not
+ * the program's are in the connection's own memory. *placed octets were given to the program; what is behind them in its memory
+ * has no meaning.
+ *
+ * As fill; -EOPNOTSUPP: what comes next is nothing for this. Then, and with -EAGAIN, *ahead says how much to stage. *may: false
+ * if it is not to be tried; becomes so if the memory cannot be written (`takes` sees to that).
+ */
+static ssize_t fill_directly(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed, bool *may)
+{
+    struct iovec iov[IWARP_DIRECT_IOV];
+    struct iov_iter at = *it;
+    size_t room = 0;
+    void *p = NULL;
+    *placed = 0;
+    *ahead = SIZE_MAX;
+    if (!*may || !takes_directly(c))
+        return -EOPNOTSUPP;
+    size_t run = iov_iter_next(&at, len, &p);
+    *ahead = iwarp_direct_ahead(&c->ep, run);
+    size_t n_iov = iwarp_direct_plan(&c->ep, p, run, iov);
+    if (n_iov == 0)
+        return -EOPNOTSUPP;
+    for (size_t i = 0; i < n_iov; i++)
+        room += iov[i].iov_len;
+    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n_iov };
+    ssize_t n = received(c, REAL(recvmsg)(fd, &msg, MSG_DONTWAIT), room);
+    if (n == -EFAULT) {
+        *may = false;
+        *ahead = SIZE_MAX;
+        return -EOPNOTSUPP;
+    }
+    if (n <= 0)
+        return n;
+    uint64_t before = c->st.rx.placed;
+    iwarp_direct_fed(&c->ep, (size_t)n);
+    decode(c, fd);
+    *placed = (size_t)(c->st.rx.placed - before);
+    iov_iter_skip(it, *placed);
     return n;
 }
 
@@ -157,7 +216,7 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
     decode(c, fd);
     /* The program's low-water mark counts its octets, the kernel's would count frames. */
     while (take && (stream_avail(&c->st) < conn_rx_target(c) && c->st.rx.end == STREAM_OPEN)) {
-        ssize_t n = fill(c, fd, MSG_DONTWAIT);
+        ssize_t n = fill(c, fd, MSG_DONTWAIT, SIZE_MAX);
         if (n < 0) {
             if (n == -ESHUTDOWN)
                 return 1;
@@ -184,7 +243,7 @@ void conn_rx_all(struct conn *c, int fd)
         return;
     do {
         decode(c, fd);
-        n = c->st.rx.end == STREAM_OPEN ? fill(c, fd, MSG_DONTWAIT) : 0;
+        n = c->st.rx.end == STREAM_OPEN ? fill(c, fd, MSG_DONTWAIT, SIZE_MAX) : 0;
     } while (n > 0 && !idle_too_long(c, &idle, &avail, n));
     if (n > 0)
         decode(c, fd);
@@ -258,20 +317,20 @@ static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done,
 }
 
 /* Looks whether more comes soon. As fill. */
-static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k)
+static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k, size_t most)
 {
     ssize_t r = -EAGAIN;
     if (!spin_begin(k, &c->rx_spin))
         return r;
     do
-        r = fill(c, fd, MSG_DONTWAIT);
+        r = fill(c, fd, MSG_DONTWAIT, most);
     while (r == -EAGAIN && spin_go_on(k));
     spin_looked(&c->rx_spin, r != -EAGAIN);
     return r;
 }
 
-/* Waits in the kernel for more, as long as the program's own recv would. 0: look again. */
-static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
+/* Waits in the kernel for more, as long as the program's own recv would, and stages `most` of it. 0: look again. */
+static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most)
 {
     if (conn_on_verbs(c))
         return verbs_wait_more(s, c, fd);
@@ -298,14 +357,14 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd)
         turn_sleep(&c->rx);
         r = drive_wait(fd, events, deadline, s);
         turn_wake(&c->rx);
-        r = r > 0 ? fill(c, sock_fd_now(s, fd), MSG_DONTWAIT) : r == 0 && deadline != 0 ? -EAGAIN : r;
+        r = r > 0 ? fill(c, sock_fd_now(s, fd), MSG_DONTWAIT, most) : r == 0 && deadline != 0 ? -EAGAIN : r;
         if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
             r = 0;
     } else {
         struct spin_look k;
-        r = look_for_more(c, fd, &k);
+        r = look_for_more(c, fd, &k, most);
         if (r == -EAGAIN) {
-            r = fill(c, fd, 0);
+            r = fill(c, fd, 0, most);
             spin_end(&k, &c->rx_spin);
         }
     }
@@ -343,6 +402,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
     size_t done = 0, passed = 0, idle = 0;
     uint64_t avail = 0;
+    bool directly = !(flags & (MSG_PEEK | MSG_TRUNC));
     conn_rx_whole(c, fd);
     for (;;) {
         if (conn_state(c) == CONN_FULL)
@@ -374,7 +434,14 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             if (conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN)
                 /* (At an urgent mark, which is at a frame's last octet, the kernel gives less than there is.) */
                 more = c->rx_more || (flags & MSG_PEEK) || (!conn_on_verbs(c) && iwarp_in_need(&c->ep) == 1);
-            if (!more || fill(c, fd, MSG_DONTWAIT) <= 0)
+            if (!more)
+                return (ssize_t)done;
+            size_t ahead, placed;
+            ssize_t n = fill_directly(c, fd, it, len - done, &ahead, &placed, &directly);
+            done += placed;
+            if (n == -EOPNOTSUPP)
+                n = fill(c, fd, MSG_DONTWAIT, ahead);
+            if (n <= 0)
                 return (ssize_t)done;
             continue;
         }
@@ -382,11 +449,17 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             return done > 0 ? (ssize_t)done : end_result(c);
         if (conn_state(c) != CONN_FULL)
             return (ssize_t)done; /* plain from here on: the caller asks the kernel */
-        ssize_t r = wait ? wait_more(s, c, fd) : fill(c, fd, MSG_DONTWAIT);
+        size_t ahead, placed;
+        ssize_t r = fill_directly(c, fd, it, len - done, &ahead, &placed, &directly);
+        done += placed;
+        if (r == -EOPNOTSUPP || (r == -EAGAIN && wait))
+            r = wait ? wait_more(s, c, fd, ahead) : fill(c, fd, MSG_DONTWAIT, ahead);
         fd = sock_fd_now(s, fd);
         if (SW_UNLIKELY(c->urgent_told) && conn_urgent_interrupts(c, fd) && r >= 0 && done == 0)
             return -EINTR;
-        if (r > 0 && idle_too_long(c, &idle, &avail, r))
+        if (placed > 0)
+            idle = 0;
+        else if (r > 0 && idle_too_long(c, &idle, &avail, r))
             r = -EAGAIN;
         if (r >= 0)
             continue;

@@ -197,6 +197,7 @@ size_t stats_format(const struct stats_record *r, char *buf, size_t cap)
     key_u64(&o, ",\"immediates\":", r->immediates);
     key_u64(&o, ",\"coalesced\":", r->coalesced);
     key_u64(&o, ",\"empty\":", r->empty);
+    key_u64(&o, ",\"direct\":", r->direct);
     key_u64(&o, ",\"memory\":", r->memory);
     if (r->device != NULL)
         key_json(&o, ",\"device\":", r->device);

@@ -66,6 +66,7 @@ Test(stats, line_of_an_upgraded_connection_is_exactly_this)
         .immediates = 8,
         .coalesced = 11,
         .empty = 9,
+        .direct = 12,
         .memory = 10,
     };
     char line[1024];
@@ -76,7 +77,7 @@ Test(stats, line_of_an_upgraded_connection_is_exactly_this)
         "{\"pid\":4711,\"program\":\"iperf3\",\"role\":\"connect\",\"local\":\"127.0.0.1:40000\","
         "\"peer\":\"[::1]:5201\",\"transport\":\"iwarp\",\"reason\":\"upgraded\",\"rtr\":\"send\","
         "\"crc\":true,\"tx_bytes\":18446744073709551615,\"rx_bytes\":0,\"tx_fpdus\":3,\"rx_fpdus\":4,"
-        "\"sends\":5,\"writes\":6,\"errors\":7,\"immediates\":8,\"coalesced\":11,\"empty\":9,\"memory\":10}\n");
+        "\"sends\":5,\"writes\":6,\"errors\":7,\"immediates\":8,\"coalesced\":11,\"empty\":9,\"direct\":12,\"memory\":10}\n");
     cr_assert_eq(len, strlen(line));
 }
 
@@ -96,7 +97,7 @@ Test(stats, line_of_a_plain_connection_has_no_rtr_and_unknown_addresses_are_empt
         "{\"pid\":1,\"program\":\"\",\"role\":\"accept\",\"local\":\"\",\"peer\":\"\","
         "\"transport\":\"plain\",\"reason\":\"peer-plain\",\"rtr\":\"none\",\"crc\":false,"
         "\"tx_bytes\":0,\"rx_bytes\":0,\"tx_fpdus\":0,\"rx_fpdus\":0,\"sends\":0,\"writes\":0,"
-        "\"errors\":0,\"immediates\":0,\"coalesced\":0,\"empty\":0,\"memory\":0}\n");
+        "\"errors\":0,\"immediates\":0,\"coalesced\":0,\"empty\":0,\"direct\":0,\"memory\":0}\n");
 }
 
 Test(stats, addresses_are_printed_as_people_write_them)
@@ -185,6 +186,7 @@ Test(stats, longest_and_nastiest_record_fits_1024_octets_whole)
         .immediates = UINT64_MAX,
         .coalesced = UINT64_MAX,
         .empty = UINT64_MAX,
+        .direct = UINT64_MAX,
         .memory = UINT64_MAX,
     };
     static const char nasty[] = { '\x01', '\xff', '"', 'a' };
