@@ -21,10 +21,11 @@ AC_DEFUN([SW_TRY_LDFLAG], [
   LDFLAGS=$sw_saved_ldflags
 ])
 
-dnl Language level and warnings.
+dnl Language level and warnings; and how threads' variables are found: the library is there from the program's start, and a
+dnl call of __tls_get_addr for each, which may allocate, is nothing for a signal handler.
 AC_DEFUN([SW_FLAGS_LANGUAGE], [
   SW_CFLAGS="-std=gnu11"
-  for sw_flag in -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla; do
+  for sw_flag in -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -ftls-model=initial-exec; do
     SW_TRY_CFLAG([SW_CFLAGS], [$sw_flag])
   done
   AC_ARG_ENABLE([werror],
