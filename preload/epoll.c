@@ -9,7 +9,6 @@
 #include "preload/conn.h"
 #include "preload/epoll_set.h"
 #include "preload/probe.h"
-#include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/verbs.h"
 
@@ -142,11 +141,13 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
     return r;
 }
 
+/*
+ * (A vforked child is not asked for, which would be a system call each time: what it registers by its parent's descriptors is
+ * registered by its parent's memory.)
+ */
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
-    struct epset *set = proc_is_borrowed() || fd < 0 || (op != EPOLL_CTL_DEL && !probe_can_read(ev, sizeof(*ev)))
-                            ? NULL
-                            : epset_hold(epfd);
+    struct epset *set = fd < 0 || (op != EPOLL_CTL_DEL && !probe_can_read(ev, sizeof(*ev))) ? NULL : epset_hold(epfd);
     if (set == NULL)
         return REAL(epoll_ctl)(epfd, op, fd, ev);
     int r = ctl(set, epfd, op, fd, ev);
