@@ -29,6 +29,11 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR };
 #define HELLO_TRANSPORT_IWARP 1u
 #define HELLO_TRANSPORT_VERBS 2u
 #define HELLO_TRANSPORT_SHM 4u
+/*
+ * HELO: one end may be a device and the other one software that speaks iWARP with it (mixed): who says VERBS besides has an iWARP
+ * device, who does not has none. HACK: that it is, or may be, so.
+ */
+#define HELLO_TRANSPORT_MIXED 8u
 
 #define HELLO_TLV_VERBS 1u
 

@@ -80,6 +80,9 @@ static void put_terminate(struct negotiate *n)
     n->out_len = len + mpa_fpdu_end(&framing, n->out + len, len - MPA_HDR_LEN, crc);
 }
 
+/* The stream goes by a connection beside this one. */
+#define BY_DEVICE (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)
+
 static size_t offer_encode(const struct negotiate_offer *o, uint8_t buf[4 + NEGOTIATE_OFFER_MAX])
 {
     size_t addr_len = o->ipv6 ? 16 : 4;
@@ -87,7 +90,7 @@ static size_t offer_encode(const struct negotiate_offer *o, uint8_t buf[4 + NEGO
     bytes_wr_be16(&w, HELLO_TLV_VERBS);
     bytes_wr_be16(&w, (uint16_t)(4 + addr_len + sizeof(o->token)));
     bytes_wr_u8(&w, o->ipv6 ? 6 : 4);
-    bytes_wr_u8(&w, 0);
+    bytes_wr_u8(&w, o->kind);
     bytes_wr_be16(&w, o->port);
     bytes_wr_copy(&w, o->addr, addr_len);
     bytes_wr_copy(&w, o->token, sizeof(o->token));
@@ -106,6 +109,7 @@ static bool offer_decode(const struct hello *h, struct negotiate_offer *o)
         return false;
     memset(o, 0, sizeof(*o));
     o->ipv6 = p[0] == 6;
+    o->kind = p[1] <= NEGOTIATE_KIND_SOFT ? p[1] : NEGOTIATE_KIND_ANY;
     o->port = get_be16(p + 2);
     memcpy(o->addr, p + 4, addr_len);
     memcpy(o->token, p + 4 + addr_len, sizeof(o->token));
@@ -120,7 +124,7 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
         h.flags = HELLO_FLAG_MAY_WITHDRAW;
     memcpy(h.nonce, nonce, HELLO_NONCE_LEN);
     uint8_t offer[4 + NEGOTIATE_OFFER_MAX];
-    if (kind == HELLO_HACK && arg == HELLO_TRANSPORT_VERBS) {
+    if (kind == HELLO_HACK && (arg & BY_DEVICE)) {
         h.tlv = offer;
         h.tlv_len = offer_encode(&n->offer, offer);
     }
@@ -234,8 +238,11 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         return 0;
     }
     memcpy(n->cfg.nonce, h.nonce, sizeof(n->cfg.nonce));
-    bool verbs = n->reason == REASON_NONE && (h.arg & n->cfg.transports & HELLO_TRANSPORT_VERBS) != 0 && !n->offer_made;
-    if (verbs) {
+    /* One end at least has a device, and both say what the other one needs. */
+    uint32_t common = h.arg & n->cfg.transports & BY_DEVICE;
+    bool device = common != 0 && ((h.arg | n->cfg.transports) & HELLO_TRANSPORT_VERBS) != 0;
+    n->asked = (uint8_t)h.arg;
+    if (n->reason == REASON_NONE && device && !n->offer_made) {
         n->device = NEGOTIATE_DEVICE_WANTED; /* left where it is until the owner has answered */
         return 0;
     }
@@ -247,7 +254,9 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         decline(n, &h, REASON_TRANSPORT);
     else {
         mpa_begin(n, now_ns);
-        uint32_t by = n->device == NEGOTIATE_DEVICE_OFFERED ? HELLO_TRANSPORT_VERBS : HELLO_TRANSPORT_IWARP;
+        uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
+                      : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
+                                                              : HELLO_TRANSPORT_MIXED;
         put_hello(n, HELLO_HACK, by, h.nonce, n->streamed);
     }
     return (size_t)r;
@@ -366,7 +375,7 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     n->out_len = n->out_off = 0;
     if (h.kind == HELLO_HNAK)
         move(n, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
-    else if (h.arg == HELLO_TRANSPORT_VERBS && (n->cfg.transports & HELLO_TRANSPORT_VERBS))
+    else if ((h.arg == HELLO_TRANSPORT_VERBS || h.arg == HELLO_TRANSPORT_MIXED) && (n->cfg.transports & h.arg))
         device_begin(n, &h, now_ns);
     else if (h.arg != HELLO_TRANSPORT_IWARP)
         spoil(n, REASON_HELLO_GARBAGE);

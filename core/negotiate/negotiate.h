@@ -67,11 +67,20 @@ enum negotiate_state {
  */
 #define NEGOTIATE_MPA_NS 60000000000ull
 
-/* The value of the TLV HELLO_TLV_VERBS: family (4, 6), 0, port, address, one-time token. */
+/* The value of the TLV HELLO_TLV_VERBS: family (4, 6), kind, port, address, one-time token. */
 #define NEGOTIATE_OFFER_MAX 36u
+
+/* What listens there. Numbers that are not known mean ANY. */
+enum negotiate_kind {
+    NEGOTIATE_KIND_ANY,   /* a device, it was not said of what kind */
+    NEGOTIATE_KIND_IWARP, /* a device; the port is TCP's, and MPA is spoken there */
+    NEGOTIATE_KIND_IB,    /* a device: RoCE or InfiniBand */
+    NEGOTIATE_KIND_SOFT,  /* no device: a TCP port where software speaks iWARP. Only to those who said MIXED */
+};
 
 struct negotiate_offer {
     bool ipv6;
+    uint8_t kind; /* enum negotiate_kind */
     uint16_t port;
     uint8_t addr[16];
     uint8_t token[16];
@@ -126,6 +135,7 @@ struct negotiate {
     size_t out_len, out_off;
     uint8_t device;          /* enum negotiate_device_state */
     bool offer_made;         /* responder: or there is none to make */
+    uint8_t asked;           /* responder: HELLO_TRANSPORT_* that the HELO offered */
     struct negotiate_offer offer; /* DEVICE: where to connect; responder: what was offered */
     struct mpa_startup mpa;  /* from MPA on */
     struct stream_params peer; /* DONE */
@@ -170,7 +180,7 @@ static inline bool negotiate_peer_known(const struct negotiate *n)
  */
 void negotiate_mute(struct negotiate *n);
 
-/* Responder: the peer offers verbs, as we do; the owner calls negotiate_offer, then negotiate_in again. */
+/* Responder: the two sides' transports, with asked, make a device possible at one end at least; the owner calls negotiate_offer, then negotiate_in again. */
 static inline bool negotiate_wants_offer(const struct negotiate *n)
 {
     return n->device == NEGOTIATE_DEVICE_WANTED;

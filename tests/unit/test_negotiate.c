@@ -851,7 +851,7 @@ Test(negotiate, another_ones_answer_is_no_answer)
 
 Test(negotiate, a_transport_that_was_not_offered_spoils_the_connection)
 {
-    static const uint32_t args[] = { 0, HELLO_TRANSPORT_VERBS, HELLO_TRANSPORT_SHM, 3, 0xffffffff };
+    static const uint32_t args[] = { 0, HELLO_TRANSPORT_VERBS, HELLO_TRANSPORT_SHM, HELLO_TRANSPORT_MIXED, 3, 0xffffffff };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(args); i++) {
         setup();
@@ -1366,6 +1366,66 @@ Test(negotiate, a_device_is_not_spoken_of_unless_both_sides_want_one)
         cr_expect(!negotiate_wants_offer(&b.n));
         expect_here();
     }
+}
+
+/*
+ * Who has a device (V), and who speaks iWARP with another kind of end (M); an initiator of before MIXED says V alone, and has to
+ * get an answer that it knows.
+ */
+Test(negotiate, an_offer_is_made_where_one_end_has_a_device_and_the_other_goes_with_it)
+{
+    enum { V = HELLO_TRANSPORT_VERBS, M = HELLO_TRANSPORT_MIXED, I = HELLO_TRANSPORT_IWARP };
+    static const struct {
+        uint8_t initiator, responder;
+        uint8_t chosen; /* by the HACK, if the owner makes an offer; I: no offer is wanted */
+    } rows[] = {
+        { I, I, I },     { I | V, I, I },         { I, I | V, I },         { I | M, I, I },         { I, I | V | M, I },
+        { I | M, I | M, I },                      { I | V, I | M, I },     { I | M, I | V, I },     { I | V, I | V, V },
+        { I | V, I | V | M, V },                  { I | V | M, I | V, V }, { I | V | M, I | V | M, V },
+        { I | M, I | V | M, M },                  { I | V | M, I | M, M },
+    };
+    for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++) {
+        struct negotiate_cfg ca = config(false), cb = config(true);
+        ca.transports = rows[i].initiator;
+        cb.transports = rows[i].responder;
+        both(&ca, &cb);
+        run(0);
+        cr_expect_eq(negotiate_wants_offer(&b.n), rows[i].chosen != I, "row %zu", i);
+        if (rows[i].chosen != I) {
+            struct negotiate_offer offer = v4;
+            struct hello hack;
+            const uint8_t *p;
+            offer.kind = NEGOTIATE_KIND_SOFT;
+            cr_expect_eq(b.n.asked, rows[i].initiator);
+            negotiate_offer(&b.n, &offer);
+            while (negotiate_out(&b.n, &p) == 0 && step_in(&b))
+                ;
+            cr_assert_gt(hello_decode(p, negotiate_out(&b.n, &p), &hack), 0);
+            cr_expect_eq(hack.arg, (uint32_t)rows[i].chosen, "row %zu", i);
+            run(0);
+            cr_assert_eq(a.n.state, NEGOTIATE_DEVICE, "row %zu", i);
+            cr_expect(same_offer(&a.n.offer, &offer));
+            cr_expect_eq(a.n.offer.kind, NEGOTIATE_KIND_SOFT);
+            negotiate_device(&a.n, true, now);
+            run(0);
+            negotiate_device(&b.n, true, now);
+            run(0);
+            EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+            cr_expect(negotiate_by_device(&a.n));
+            cr_expect(negotiate_by_device(&b.n));
+        } else {
+            expect_here();
+        }
+    }
+}
+
+Test(negotiate, a_kind_of_device_that_is_not_known_is_any)
+{
+    struct negotiate_offer offer = v4;
+    offer.kind = 200;
+    with_device(&offer, 0);
+    cr_assert_eq(a.n.state, NEGOTIATE_DEVICE);
+    cr_expect_eq(a.n.offer.kind, NEGOTIATE_KIND_ANY);
 }
 
 Test(negotiate, an_offer_that_makes_no_sense_is_none)
