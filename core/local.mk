@@ -38,6 +38,8 @@ core_sources = \
     core/iwarp/iwarp_impl.h \
     core/iwarp/iwarp_rx.c \
     core/iwarp/iwarp_tx.c \
+    core/iwarp/soft.c \
+    core/iwarp/soft.h \
     core/mpa/enhanced.c \
     core/mpa/enhanced.h \
     core/mpa/fpdu.c \

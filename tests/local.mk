@@ -43,6 +43,7 @@ unit_tests += tests/unit/test_stream
 unit_tests += tests/unit/test_stream_immediate
 unit_tests += tests/unit/test_stream_property
 unit_tests += tests/unit/test_iwarp_property
+unit_tests += tests/unit/test_soft
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
