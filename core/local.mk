@@ -84,6 +84,8 @@ verbs_sources = \
     core/transport/verbs_ep.c \
     core/transport/verbs_impl.h \
     core/transport/verbs_lib.c \
+    core/transport/verbs_private.c \
+    core/transport/verbs_private.h \
     core/transport/verbs_lib.h
 EXTRA_DIST += $(verbs_sources)
 if HAVE_VERBS

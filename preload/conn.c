@@ -233,7 +233,7 @@ int conn_go_full(struct sock *s, struct conn *c)
         r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
         if (r == 0)
             r = verbs_tx_flush(c);
-        proc_explain(s, c->responder ? "accept" : "connect", &to, "verbs", REASON_UPGRADED);
+        proc_explain(s, c->responder ? "accept" : "connect", &to, verbs_name(c), REASON_UPGRADED);
         return r == -EAGAIN ? 0 : r;
     }
     /*
@@ -332,7 +332,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
         plain_totals(c, fd, r);
         return;
     }
-    r->transport = conn_on_verbs(c) ? "verbs" : endpoint_ops(&c->ep.base)->name;
+    r->transport = conn_on_verbs(c) ? verbs_name(c) : endpoint_ops(&c->ep.base)->name;
     r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
     r->crc = c->neg.mpa.res.crc;
     r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);

@@ -114,13 +114,15 @@ struct conn {
 
     /* preload/verbs.h: the stream over a device */
     struct verbs_ep *vep;       /* rx and tx, of process vep_pid alone, in its own memory */
+    struct mixed *mixed;        /* instead of vep: preload/mixed.h */
     pid_t vep_pid;
     _Atomic bool on_verbs;      /* any: FULL, and the stream goes over vep */
     _Atomic bool verbs_first;   /* any: the initiator has spoken */
     _Atomic bool tx_wanted;     /* any: a sender found no room */
     _Atomic bool tcp_end;       /* any: of the TCP connection beside it; set with rx or at close */
     _Atomic bool verbs_reset;   /* any: it has ended by a reset, or by what was sent to a peer that had closed */
-    uint8_t device_reason;      /* why it is not on a device, though the rule says so; any */
+    uint8_t device_reason;      /* why it is not on a device of ours, though the rule says so; any */
+    uint8_t device_kind;        /* initiator: enum verbs_kind, the device that has its address */
     char device[16];            /* its name */
 
     _Atomic uint32_t user_lowat; /* any: SO_RCVLOWAT as the program set it */

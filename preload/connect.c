@@ -23,6 +23,7 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/verbs.h"
 
 /*
  * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited so long
@@ -62,6 +63,11 @@ int connect_begin(struct sock *s, struct conn *c)
         c->peer_len = len;
     }
     int r = conn_buffers(c);
+    if (c->opts.transports & HELLO_TRANSPORT_VERBS) { /* which device it can be is asked by it */
+        len = sizeof(c->local);
+        if (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&c->local, &len) < 0)
+            c->local.ss_family = AF_UNSPEC;
+    }
     if (r == 0)
         r = conn_begin(c);
     if (r < 0)
@@ -208,7 +214,7 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
      * program may not look at its connection for long.
      */
     uint64_t end = proc_now_ns() + READ_RTR_NS;
-    while (conn_state(c) == CONN_FULL && c->neg.mpa.res.rtr == MPA_RTR_READ &&
+    while (conn_state(c) == CONN_FULL && !conn_on_verbs(c) && c->neg.mpa.res.rtr == MPA_RTR_READ &&
            iwarp_reads_done(&c->ep) == 0 && !conn_rx_progress(c, fd, true) && proc_now_ns() < end) {
         int r = drive_wait(fd, POLLIN, end, s);
         if (r < 0 && r != -EINTR)

@@ -74,6 +74,9 @@ preload_sources = \
 
 # Connections on RDMA devices.
 verbs_preload_sources = \
+    preload/mixed.c \
+    preload/mixed.h \
+    preload/rnic.h \
     preload/verbs_io.c \
     preload/verbs_ready.c \
     preload/verbs_setup.c

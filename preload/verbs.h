@@ -27,7 +27,10 @@ static inline bool conn_on_verbs(const struct conn *c)
 
 /* ---- verbs_setup.c ---- */
 
-/* HELLO_TRANSPORT_VERBS if c may be offered one, and this process has a device; else 0. */
+/*
+ * What c can do beside software on its own TCP connection: HELLO_TRANSPORT_VERBS if this process has a device, for all that is
+ * known; HELLO_TRANSPORT_MIXED if it can face an end of the other kind. An initiator's address is in c->local.
+ */
 uint8_t verbs_transport(struct conn *c);
 /* The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it does not. */
 bool verbs_offer(struct sock *s, struct conn *c);
@@ -41,6 +44,8 @@ int verbs_begin(struct conn *c) SW_MUST;
 int verbs_setup_fd(void);
 void verbs_setup_dispatch(void);
 void verbs_forked(void);
+/* The transport in statistics: "verbs", or "mixed" if this end is software. */
+const char *verbs_name(const struct conn *c);
 /* Octets its endpoint has mapped. */
 size_t verbs_conn_memory(const struct conn *c);
 
@@ -135,6 +140,11 @@ static inline int verbs_begin(struct conn *c)
 {
     (void)c;
     return -EOPNOTSUPP;
+}
+static inline const char *verbs_name(const struct conn *c)
+{
+    (void)c;
+    return "verbs";
 }
 static inline size_t verbs_conn_memory(const struct conn *c)
 {

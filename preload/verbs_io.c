@@ -14,13 +14,13 @@
 #include <string.h>
 
 #include "core/base/trace.h"
-#include "core/transport/verbs.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/rnic.h"
 #include "preload/sandbox.h"
 #include "preload/spin.h"
 
@@ -29,7 +29,7 @@
 
 bool verbs_is_ours(const struct conn *c)
 {
-    return c->vep != NULL && c->vep_pid == proc.pid;
+    return rnic_there(c) && c->vep_pid == proc.pid;
 }
 
 int verbs_usable(const struct conn *c, int fd)
@@ -49,7 +49,7 @@ bool verbs_over(struct conn *c, int fd)
 
 int verbs_chan(const struct conn *c)
 {
-    return verbs_is_ours(c) ? verbs_fd(c->vep) : -1;
+    return verbs_is_ours(c) ? rnic_fd(c) : -1;
 }
 
 /* ---- the other direction ---- */
@@ -67,45 +67,54 @@ static void tell_sender(struct conn *c)
 /* What was posted goes to the device. */
 static int put_out(struct conn *c)
 {
-    int r = verbs_flush(c->vep);
+    int r = rnic_flush(c);
     stream_flushed(&c->st);
-    return r < 0 ? r : verbs_flush(c->vep);
+    return r < 0 ? r : rnic_flush(c);
 }
 
-/* tx held. */
-static void credit(struct conn *c)
+/* What the peer is to hear beside the program's octets. tx held. */
+static void answer(struct conn *c, int fd)
 {
-    if (!stream_wants_credit(&c->st))
+    bool credit = stream_wants_credit(&c->st);
+    /* One that has closed sends nothing more, and a frame that comes to its port would be answered by a reset. */
+    if (credit && c->mixed != NULL && drive_peer_closed(fd))
+        credit = false;
+    if (!credit && !rnic_ctrl_pending(c))
         return;
-    int r = stream_credit(&c->st);
+    int r = credit ? stream_credit(&c->st) : 0;
     if (r == 0)
         r = put_out(c);
     (void)r; /* no room, or the device has failed: there will be another occasion, or the end */
 }
 
-static void after_read(struct conn *c)
+static void after_read(struct conn *c, int fd)
 {
     /* (A sender at work tells it by what he sends, or before he waits.) */
-    if (!verbs_is_ours(c) || !stream_wants_credit(&c->st) || turn_try(&c->tx) < 0)
+    if (!verbs_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)) || turn_try(&c->tx) < 0)
         return;
-    credit(c);
+    answer(c, fd);
     turn_give(&c->tx);
 }
 
 /* ---- receiving ---- */
 
-int verbs_rx(struct conn *c, int fd)
+/* rx held; tx: and that by the same thread. */
+static int take_in(struct conn *c, int fd, bool tx)
 {
     if (!verbs_is_ours(c) || c->st.rx.end == STREAM_BROKEN || c->broken)
         return 0;
     uint64_t before = stream_avail(&c->st);
     uint8_t end = c->st.rx.end;
-    int r = stream_poll(&c->st);
+    int r = rnic_poll(c);
     if (r < 0) {
         trace_info("fd %d: the peer's messages make no stream", fd);
+        if (!tx)
+            after_read(c, fd); /* (a Terminate) */
         REAL(shutdown)(fd, SHUT_RDWR);
         return 1;
     }
+    if (!tx && (r > 0 || rnic_ctrl_pending(c)))
+        after_read(c, fd);
     if (r == 0)
         return 0;
     if (!atomic_load(&c->verbs_first)) {
@@ -115,16 +124,20 @@ int verbs_rx(struct conn *c, int fd)
     if (stream_avail(&c->st) != before || c->st.rx.end != end)
         atomic_store(&c->rx_arrived, true);
     tell_sender(c);
-    after_read(c);
     return 1;
+}
+
+int verbs_rx(struct conn *c, int fd)
+{
+    return take_in(c, fd, false);
 }
 
 void verbs_after_recv(struct sock *s, struct conn *c, int fd)
 {
-    after_read(c);
+    after_read(c, fd);
     /* Edges are told by the channel. What has come before it was armed is told by the ready list. */
     if (s->watches != NULL && verbs_is_ours(c)) {
-        verbs_arm(c->vep, true);
+        rnic_arm(c, true);
         verbs_rx(c, fd);
     }
 }
@@ -153,41 +166,44 @@ void verbs_was_reset(struct conn *c, int fd)
 }
 
 /* Both ends come, but in any order: waits for the other one a little. */
-static void await_other_end(struct conn *c, int fd)
+static void await_other_end(struct conn *c, int fd, bool tx)
 {
     uint64_t end = proc_now_ns() + OTHER_END_NS, now;
     while ((now = proc_now_ns()) < end) {
         bool tcp = atomic_load(&c->tcp_end);
-        struct pollfd p = { .fd = tcp ? verbs_fd(c->vep) : fd, .events = POLLIN };
+        struct pollfd p = { .fd = tcp ? rnic_fd(c) : fd, .events = POLLIN };
         struct timespec ts = { .tv_nsec = (long)(end - now) };
         if (tcp) {
-            verbs_arm(c->vep, true);
-            if (verbs_rx(c, fd) > 0 || verbs_ended(c->vep))
+            rnic_arm(c, true);
+            if (take_in(c, fd, tx) > 0 || rnic_ended(c))
                 return;
         }
         if (REAL(ppoll)(&p, 1, &ts, NULL) > 0 && !tcp)
             return;
-        verbs_drain(c->vep);
+        rnic_drain(c);
     }
 }
 
-ssize_t verbs_fill(struct conn *c, int fd)
+static ssize_t fill(struct conn *c, int fd, bool tx)
 {
     if (!verbs_is_ours(c))
         return -EOPNOTSUPP;
-    if (verbs_rx(c, fd) > 0)
+    if (take_in(c, fd, tx) > 0)
         return 1;
     if (c->rx_shut)
         return -ESHUTDOWN;
     int r = tcp_end(c, fd);
-    if (r == 0 && !verbs_ended(c->vep))
+    if (r == 0 && !rnic_ended(c))
         return -EAGAIN;
-    if (verbs_rx(c, fd) > 0)
+    if (take_in(c, fd, tx) > 0)
         return 1; /* the peer's octets came before the end */
-    if (r >= 0 && !(r == 1 && verbs_ended(c->vep))) {
+    /* Software sees the end of its own connection behind all that came there, however long that takes. */
+    if (c->mixed != NULL && r == 1 && !rnic_ended(c))
+        return -EAGAIN;
+    if (r >= 0 && !(r == 1 && rnic_ended(c))) {
         /* A peer that closes knows that its octets have arrived, one that is killed does not. */
-        await_other_end(c, fd);
-        if (verbs_rx(c, fd) > 0)
+        await_other_end(c, fd, tx);
+        if (take_in(c, fd, tx) > 0)
             return 1;
         if (r == 0)
             r = tcp_end(c, fd);
@@ -196,24 +212,32 @@ ssize_t verbs_fill(struct conn *c, int fd)
         atomic_store(&c->so_error, -r);
         c->verbs_reset = true;
     }
-    stream_eof(&c->st, r != 0); /* (a reset is told by so_error, once) */
+    stream_eof(&c->st, r < 0 || (r == 1 && !rnic_cut_off(c))); /* (a reset is told by so_error, once) */
     atomic_store(&c->rx_arrived, true);
     tell_sender(c);
     return 0;
 }
 
+ssize_t verbs_fill(struct conn *c, int fd)
+{
+    return fill(c, fd, false);
+}
+
 /*
  * Sleeps until the device, or the TCP connection, has something for a side that was armed. 0: look again; -errno. Whatever the
- * channel told the other side is passed on.
+ * channel told the other side is passed on. reader: rx is held.
  */
-static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline)
+static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, bool reader)
 {
     int tcp = atomic_load(&c->tcp_end) ? -1 : fd;
-    int r = drive_wait_both(tcp, POLLIN, verbs_fd(c->vep), deadline, s);
+    int r = drive_wait_both(tcp, POLLIN, rnic_fd(c), deadline, s);
     if (r < 0)
         return r;
-    if (verbs_drain(c->vep) & VERBS_TOLD_TX)
+    unsigned told = rnic_drain(c);
+    if (told & VERBS_TOLD_TX)
         tell_sender(c);
+    if ((told & VERBS_TOLD_RX) && !reader)
+        drive_tell(c); /* a reader that has come since sleeps on the channel as well */
     return r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
 }
 
@@ -222,11 +246,11 @@ int verbs_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
     if (!verbs_is_ours(c))
         return -EOPNOTSUPP;
     if (turn_try(&c->rx) < 0)
-        return sleep_on(s, c, fd, deadline_ns); /* (who has it tells) */
-    verbs_arm(c->vep, true);
+        return sleep_on(s, c, fd, deadline_ns, false); /* (who has it tells) */
+    rnic_arm(c, true);
     ssize_t r = verbs_fill(c, fd);
     turn_give(&c->rx);
-    return r >= 0 ? 0 : sleep_on(s, c, fd, deadline_ns);
+    return r >= 0 ? 0 : sleep_on(s, c, fd, deadline_ns, false);
 }
 
 ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
@@ -247,7 +271,7 @@ ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
         if (come)
             return 0;
     }
-    verbs_arm(c->vep, true);
+    rnic_arm(c, true);
     ssize_t r = verbs_fill(c, fd);
     if (r != -EAGAIN)
         return r < 0 ? r : 0;
@@ -255,7 +279,7 @@ ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
     const struct conn *before = drive_watch(c);
     sock_sleep(s);
     turn_sleep(&c->rx);
-    r = sleep_on(s, c, sock_fd_now(s, fd), deadline);
+    r = sleep_on(s, c, sock_fd_now(s, fd), deadline, true);
     turn_wake(&c->rx);
     sock_wake(s);
     drive_unwatch(before);
@@ -270,9 +294,9 @@ static bool take_credits(struct sock *s, struct conn *c, int fd)
 {
     if (turn_try(&c->rx) < 0)
         return false;
-    bool some = verbs_fill(c, fd) >= 0;
+    bool some = fill(c, fd, true) >= 0;
     turn_give(&c->rx);
-    credit(c);
+    answer(c, fd);
     if (some)
         ready_left_over(s);
     return some;
@@ -292,7 +316,7 @@ int verbs_tx_flush(struct conn *c)
         r = -EAGAIN;
     if (r != -EAGAIN)
         c->fin_owed = false;
-    return r == 0 && c->st.tx.notify_owed ? -EAGAIN : r;
+    return r == 0 && (c->st.tx.notify_owed || rnic_unsent(c) > 0) ? -EAGAIN : r;
 }
 
 void verbs_tail(struct sock *s, int fd)
@@ -300,8 +324,8 @@ void verbs_tail(struct sock *s, int fd)
     struct conn *c = s->conn;
     if (!verbs_is_ours(c) || turn_try(&c->rx) < 0)
         return;
-    verbs_drain(c->vep);
-    verbs_arm(c->vep, true);
+    rnic_drain(c);
+    rnic_arm(c, true);
     ssize_t r = verbs_fill(c, fd);
     turn_give(&c->rx);
     if (r >= 0)
@@ -324,19 +348,19 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 {
     uint32_t seen = turn_event_seen(&c->rx_left);
     atomic_store(&c->tx_wanted, true);
-    verbs_arm(c->vep, false);
+    rnic_arm(c, false);
     bool reader = turn_try(&c->rx) < 0;
     if (!reader) {
-        verbs_arm(c->vep, true);
-        ssize_t r = verbs_fill(c, fd);
+        rnic_arm(c, true);
+        ssize_t r = fill(c, fd, true);
         turn_give(&c->rx);
-        credit(c);
+        answer(c, fd);
         if (r >= 0) {
             ready_left_over(s);
             return 0;
         }
     }
-    if (verbs_may_post(c->vep) && stream_may_write(&c->st))
+    if (rnic_may_post(c) && stream_may_write(&c->st))
         return 0;
     int r;
     turn_sleep(&c->tx);
@@ -346,7 +370,7 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
         r = r == -ETIMEDOUT ? -EAGAIN : r;
     } else {
         const struct conn *before = drive_watch(c);
-        r = sleep_on(s, c, fd, deadline);
+        r = sleep_on(s, c, fd, deadline, false);
         drive_unwatch(before);
     }
     turn_wake(&c->tx);
@@ -362,7 +386,7 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
  */
 static bool lost(struct sock *s, struct conn *c)
 {
-    if (!verbs_ended(c->vep) || c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+    if (!rnic_ended(c) || c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
         return false;
     atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
     c->verbs_reset = true;
@@ -401,12 +425,14 @@ ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, 
         if (r < 0)
             break;
         done += (size_t)n;
-        if (n > 0)
+        if (n > 0 && (wait || rnic_unsent(c) == 0))
             continue;
         if (!wait) {
-            /* Whoever waits for room learns of it from now on. */
+            /* Whoever waits for room learns of it from now on: for edges nobody looks again before it comes. */
             atomic_store(&c->tx_wanted, true);
-            if (take_credits(s, c, fd) || (verbs_may_post(c->vep) && stream_may_write(&c->st)))
+            rnic_arm(c, false);
+            rnic_arm(c, true);
+            if (take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st)))
                 continue;
             r = -EAGAIN;
             break;
@@ -418,8 +444,17 @@ ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, 
         if (r < 0)
             break;
     }
-    credit(c);
-    if (c->st.tx.notify_owed)
+    /* A program that waits may do something else for long: the kernel is to have it all. */
+    while (wait && r == 0 && rnic_unsent(c) > 0) {
+        if (deadline == 0)
+            deadline = drive_call_deadline(fd, SO_SNDTIMEO);
+        r = await_room(s, c, fd, deadline);
+        fd = sock_fd_now(s, fd);
+        if (put_out(c) < 0)
+            r = -EPIPE;
+    }
+    answer(c, fd);
+    if (c->st.tx.notify_owed || rnic_unsent(c) > 0)
         c->tx_rest = true;
     if (done > 0)
         return (ssize_t)done;
@@ -444,21 +479,21 @@ static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
             return;
         /* (Without credit for the FIN: TCP's end, which comes last, says the same.) */
         if (!asked && !c->st.tx.notify_owed) {
-            r = verbs_fence(c->vep);
+            r = rnic_fence(c);
             if (r < 0 && r != -EAGAIN)
                 return;
             asked = r == 0;
         }
-        if (asked && verbs_fence_done(c->vep) != 0)
+        if (asked && rnic_fence_done(c) != 0)
             return;
-        verbs_arm(c->vep, false);
-        verbs_arm(c->vep, true);
-        if ((asked && verbs_fence_done(c->vep) != 0) || take_credits(s, c, fd))
+        rnic_arm(c, false);
+        rnic_arm(c, true);
+        if (take_credits(s, c, fd) || (asked && rnic_fence_done(c) != 0))
             continue;
-        struct pollfd p[2] = { { .fd = verbs_fd(c->vep), .events = POLLIN }, { .fd = fd, .events = POLLIN } };
+        struct pollfd p[2] = { { .fd = rnic_fd(c), .events = POLLIN }, { .fd = fd, .events = POLLIN } };
         struct timespec ts = { .tv_sec = (time_t)((end - now) / 1000000000u), .tv_nsec = (long)((end - now) % 1000000000u) };
         REAL(ppoll)(p, 2, &ts, NULL);
-        verbs_drain(c->vep);
+        rnic_drain(c);
     }
 }
 

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "core/transport/verbs.h"
 #include "preload/epoll.h"
 #include "preload/ready.h"
+#include "preload/rnic.h"
 #include "preload/verbs.h"
 
 #define IN_BITS (POLLIN | POLLRDNORM)
@@ -27,17 +27,17 @@ static bool is_readable(struct conn *c, int fd)
 /* rx held. Armed unless it is readable; for edges, always: the next thing that comes is to be told. */
 static bool readable(struct sock *s, struct conn *c, int fd)
 {
-    verbs_drain(c->vep);
+    rnic_drain(c);
     bool yes = is_readable(c, fd);
     if (yes && s->watches == NULL)
         return true;
-    verbs_arm(c->vep, true);
+    rnic_arm(c, true);
     return is_readable(c, fd);
 }
 
 static bool has_room(struct conn *c)
 {
-    return conn_can_send(c) && stream_may_write(&c->st) && verbs_may_post(c->vep);
+    return conn_can_send(c) && stream_may_write(&c->st) && rnic_may_post(c);
 }
 
 /* tx held. */
@@ -48,7 +48,7 @@ static bool writable(struct conn *c)
     if (has_room(c))
         return true;
     atomic_store(&c->tx_wanted, true);
-    verbs_arm(c->vep, false);
+    rnic_arm(c, false);
     return has_room(c);
 }
 
@@ -80,7 +80,7 @@ short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         if (writable(c))
             got |= want & OUT_BITS;
         else
-            verbs_arm(c->vep, true); /* credits come in */
+            rnic_arm(c, true); /* credits come in */
         if (!(got & OUT_BITS) && writable(c))
             got |= want & OUT_BITS;
         turn_give(&c->tx);

@@ -16,6 +16,7 @@
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/rnic.h"
 #include "preload/sandbox.h"
 #include "preload/stats.h"
 
@@ -79,30 +80,57 @@ static unsigned open_device(void)
     return r == 0 ? REASON_NONE : r == -ENOTSUP ? REASON_DEVICE_FORKED : REASON_DEVICE_NONE;
 }
 
-uint8_t verbs_transport(struct conn *c)
+/* For tests of what is in software where there is no device: both ends are, and one says that it has one. */
+static bool plays_device(void)
 {
-    if (!(c->opts.transports & HELLO_TRANSPORT_VERBS))
-        return 0;
-    c->device_reason = sandbox_on() || !verbs_present(proc.set.device) ? REASON_DEVICE_NONE : REASON_DEVICE_PEER;
-    /* (A listener's process does not load the libraries before somebody asks for a device.) */
-    if (c->device_reason == REASON_DEVICE_PEER && !c->responder) {
-        unsigned why = open_device();
-        if (why != REASON_NONE)
-            c->device_reason = (uint8_t)why;
-    }
-    return c->device_reason == REASON_DEVICE_PEER ? HELLO_TRANSPORT_VERBS : 0;
+    return strcmp(proc.set.device, ":software") == 0;
 }
 
-static struct verbs_ep *make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN])
+/* What this process can do for c; the reason so far why not by a device. */
+static uint8_t transport_now(struct conn *c)
+{
+    if (sandbox_on()) {
+        c->device_reason = REASON_DEVICE_NONE;
+        return 0;
+    }
+    c->device_reason = REASON_DEVICE_PEER;
+    if (plays_device())
+        return HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED;
+    if (!verbs_present(proc.set.device))
+        c->device_reason = REASON_DEVICE_NONE;
+    /* (A listener's process does not load the libraries before somebody asks for a device.) */
+    unsigned why = c->device_reason == REASON_DEVICE_PEER && !c->responder ? open_device() : REASON_NONE;
+    if (why != REASON_NONE)
+        c->device_reason = (uint8_t)why;
+    if (c->device_reason != REASON_DEVICE_PEER)
+        return HELLO_TRANSPORT_MIXED;
+    if (c->responder)
+        return HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED;
+    c->device_kind = (uint8_t)verbs_kind_at((const struct sockaddr *)&c->local);
+    if (c->device_kind == VERBS_KIND_NONE)
+        c->device_reason = REASON_DEVICE_ADDRESS;
+    return c->device_kind == VERBS_KIND_IWARP ? HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED
+           : c->device_kind == VERBS_KIND_IB  ? HELLO_TRANSPORT_VERBS
+                                              : HELLO_TRANSPORT_MIXED;
+}
+
+uint8_t verbs_transport(struct conn *c)
+{
+    return (c->opts.transports & HELLO_TRANSPORT_VERBS) ? transport_now(c) : 0;
+}
+
+/* False: no memory. */
+static bool make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN], bool software)
 {
     uint32_t ring = c->opts.ring_len < RING_LEN_MAX ? c->opts.ring_len : RING_LEN_MAX;
     struct verbs_cfg cfg = {
         .ring_len = ring, .msg_max = STREAM_HDR_LEN + EAGER_LEN, .bufs = BUFS, .tx_len = TX_LEN, .write_max = WRITE_LEN,
     };
     memcpy(cfg.token, token, sizeof(cfg.token));
-    c->vep = verbs_new(&cfg);
+    c->vep = software ? NULL : verbs_new(&cfg);
+    c->mixed = software ? mixed_new(&cfg, c->opts.crc, c->opts.fpdu_len) : NULL;
     c->vep_pid = proc.pid;
-    return c->vep;
+    return rnic_there(c);
 }
 
 /* It will not be, for this reason; the stream goes by TCP. */
@@ -112,21 +140,49 @@ static void not_by_device(struct conn *c, unsigned reason)
     verbs_drop(c);
 }
 
+/* The initiator is to come to our device. Why not, or REASON_NONE with *at and *kind. */
+static unsigned expect_by_device(struct sock *s, struct conn *c, const struct sockaddr *local, struct negotiate_offer *o,
+                                 struct sockaddr_storage *at)
+{
+    enum verbs_kind kind = VERBS_KIND_NONE;
+    unsigned why = c->device_reason == REASON_DEVICE_PEER && !plays_device() ? open_device() : c->device_reason;
+    if (why != REASON_NONE)
+        return why;
+    if (!make_endpoint(c, o->token, false) || !pending_add(s))
+        return REASON_NO_MEMORY;
+    if (verbs_expect(c->vep, local, at, &kind) < 0)
+        return REASON_DEVICE_ADDRESS;
+    o->kind = kind == VERBS_KIND_IWARP ? NEGOTIATE_KIND_IWARP : NEGOTIATE_KIND_IB;
+    /* Software speaks iWARP only. */
+    return (c->neg.asked & HELLO_TRANSPORT_VERBS) || kind == VERBS_KIND_IWARP ? REASON_NONE : REASON_DEVICE_KIND;
+}
+
+/* Or to us without one. */
+static bool expect_in_software(struct sock *s, struct conn *c, const struct sockaddr *local, socklen_t len, struct negotiate_offer *o,
+                               struct sockaddr_storage *at)
+{
+    o->kind = NEGOTIATE_KIND_SOFT;
+    return make_endpoint(c, o->token, true) && pending_add(s) && mixed_expect(c->mixed, local, len, at) == 0;
+}
+
 /* An endpoint that waits for c's initiator, and where. False: there is none. */
 static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *o)
 {
     struct sockaddr_storage local, at;
     socklen_t len = sizeof(local);
-    unsigned why = open_device();
     proc_random(o->token, sizeof(o->token));
-    if (why == REASON_NONE && (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&local, &len) < 0 ||
-                               make_endpoint(c, o->token) == NULL || !pending_add(s)))
-        why = REASON_NO_MEMORY;
-    if (why == REASON_NONE && verbs_expect(c->vep, (struct sockaddr *)&local, &at) < 0)
-        why = REASON_DEVICE_ADDRESS;
+    if (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&local, &len) < 0)
+        return false;
+    unsigned why = expect_by_device(s, c, (struct sockaddr *)&local, o, &at);
     if (why != REASON_NONE) {
         not_by_device(c, why);
-        return false;
+        /* The initiator's device, if it has one: does it go with software? */
+        if ((~c->neg.asked & (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)) != 0)
+            return false;
+        if (!expect_in_software(s, c, (struct sockaddr *)&local, len, o, &at)) {
+            not_by_device(c, why);
+            return false;
+        }
     }
     const struct sockaddr_in *in = (const struct sockaddr_in *)&at;
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&at;
@@ -148,55 +204,71 @@ bool verbs_offer(struct sock *s, struct conn *c)
     return true;
 }
 
-/* The initiator: connects to what the HelloAck said. */
-static bool connect_device(struct sock *s, struct conn *c)
+/* Where the HelloAck says. Returns the address' length. */
+static socklen_t offered(const struct conn *c, struct sockaddr_storage *peer)
 {
     const struct negotiate_offer *o = &c->neg.offer;
-    struct sockaddr_storage peer = { 0 };
+    memset(peer, 0, sizeof(*peer));
     if (o->ipv6) {
         struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(o->port) };
         memcpy(&in6.sin6_addr, o->addr, 16);
         if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) && c->peer.ss_family == AF_INET6)
             in6.sin6_scope_id = ((const struct sockaddr_in6 *)&c->peer)->sin6_scope_id;
-        memcpy(&peer, &in6, sizeof(in6));
-    } else {
-        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(o->port) };
-        memcpy(&in.sin_addr, o->addr, 4);
-        memcpy(&peer, &in, sizeof(in));
+        memcpy(peer, &in6, sizeof(in6));
+        return sizeof(in6);
     }
-    if (make_endpoint(c, o->token) == NULL || !pending_add(s)) {
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(o->port) };
+    memcpy(&in.sin_addr, o->addr, 4);
+    memcpy(peer, &in, sizeof(in));
+    return sizeof(in);
+}
+
+/* The initiator: connects to what the HelloAck said, by its device or in software. False: it cannot. */
+static bool connect_offered(struct sock *s, struct conn *c)
+{
+    struct sockaddr_storage peer;
+    socklen_t len = offered(c, &peer);
+    uint8_t kind = c->neg.offer.kind;
+    bool device = c->device_kind != VERBS_KIND_NONE;
+    bool goes = !device ? kind == NEGOTIATE_KIND_IWARP || kind == NEGOTIATE_KIND_SOFT
+                        : kind == NEGOTIATE_KIND_ANY || (kind == NEGOTIATE_KIND_IB) == (c->device_kind == VERBS_KIND_IB);
+    if (!goes) {
+        c->device_reason = device ? REASON_DEVICE_KIND : c->device_reason;
+        return false;
+    }
+    if (!make_endpoint(c, c->neg.offer.token, !device) || !pending_add(s)) {
         not_by_device(c, REASON_NO_MEMORY);
         return false;
     }
-    if (verbs_connect(c->vep, (struct sockaddr *)&peer, proc.set.hello_timeout_ms) < 0) {
-        not_by_device(c, REASON_DEVICE_ADDRESS);
-        return false;
-    }
-    return true;
+    int r = device ? verbs_connect(c->vep, (struct sockaddr *)&peer, proc.set.hello_timeout_ms)
+                   : mixed_connect(c->mixed, (struct sockaddr *)&peer, len);
+    if (r < 0)
+        not_by_device(c, device ? REASON_DEVICE_ADDRESS : REASON_DEVICE_FAILED);
+    return r == 0;
 }
 
 bool verbs_step(struct sock *s, struct conn *c)
 {
-    if (c->vep == NULL && !negotiate_wants_device(&c->neg))
+    if (!rnic_there(c) && !negotiate_wants_device(&c->neg))
         return false;
-    if (c->vep != NULL && c->vep_pid == proc.pid && c->neg.device == NEGOTIATE_DEVICE_NONE) {
+    if (rnic_there(c) && c->vep_pid == proc.pid && c->neg.device == NEGOTIATE_DEVICE_NONE) {
         not_by_device(c, REASON_DEVICE_TIMEOUT); /* the negotiation did not wait any longer */
         return true;
     }
     if (!negotiate_wants_device(&c->neg))
         return false;
-    if (c->vep != NULL && c->vep_pid != proc.pid) { /* it was begun by the process that this one was forked from */
+    if (rnic_there(c) && c->vep_pid != proc.pid) { /* it was begun by the process that this one was forked from */
         c->device_reason = REASON_DEVICE_FORKED;
         negotiate_device(&c->neg, false, proc_now_ns());
         return true;
     }
-    bool there = c->vep != NULL || (!c->responder && connect_device(s, c));
-    enum verbs_state st = there ? verbs_state(c->vep) : VERBS_DOWN;
+    bool there = rnic_there(c) || (!c->responder && connect_offered(s, c));
+    enum verbs_state st = there ? rnic_state(c) : VERBS_DOWN;
     if (st != VERBS_UP && st != VERBS_DOWN)
         return false;
     if (st == VERBS_DOWN && there) {
-        trace_info("fd %d: not by a device: %s", atomic_load(&s->fd), verbs_why(c->vep));
-        not_by_device(c, verbs_no_memory(c->vep) ? REASON_DEVICE_MEMORY : REASON_DEVICE_FAILED);
+        trace_info("fd %d: not by a device: %s", atomic_load(&s->fd), rnic_why(c));
+        not_by_device(c, rnic_no_memory(c) ? REASON_DEVICE_MEMORY : REASON_DEVICE_FAILED);
     }
     negotiate_device(&c->neg, st == VERBS_UP, proc_now_ns());
     return true;
@@ -204,12 +276,15 @@ bool verbs_step(struct sock *s, struct conn *c)
 
 void verbs_drop(struct conn *c)
 {
-    struct verbs_ep *ep = c->vep_pid == proc.pid ? c->vep : NULL;
-    if (ep == NULL)
+    if (!rnic_there(c) || c->vep_pid != proc.pid)
         return;
+    struct verbs_ep *ep = c->vep;
+    struct mixed *m = c->mixed;
     c->vep = NULL;
+    c->mixed = NULL;
     pending_remove(c);
     verbs_free(ep);
+    mixed_free(m);
 }
 
 static struct stream_params params_of(struct verbs_side side)
@@ -224,10 +299,10 @@ static struct stream_params params_of(struct verbs_side side)
 int verbs_begin(struct conn *c)
 {
     struct stream_cfg sc = {
-        .ep = verbs_endpoint(c->vep),
-        .local = params_of(verbs_local(c->vep)),
-        .peer = params_of(verbs_peer(c->vep)),
-        .ring = verbs_ring(c->vep),
+        .ep = rnic_endpoint(c),
+        .local = params_of(rnic_local(c)),
+        .peer = params_of(rnic_peer(c)),
+        .ring = rnic_ring(c),
         .write_limit = WRITE_LEN,
         .eager_limit = EAGER_LEN,
     };
@@ -236,8 +311,10 @@ int verbs_begin(struct conn *c)
     int r = stream_init(&c->st, &sc);
     if (r < 0)
         return r;
-    strncpy(c->device, verbs_device(c->vep), sizeof(c->device) - 1);
-    c->device_reason = REASON_NONE;
+    if (c->mixed == NULL) { /* (else the reason stays why there is no device here) */
+        strncpy(c->device, verbs_device(c->vep), sizeof(c->device) - 1);
+        c->device_reason = REASON_NONE;
+    }
     atomic_store(&c->verbs_first, !c->responder);
     atomic_store(&c->on_verbs, true);
     return 0;
@@ -245,7 +322,7 @@ int verbs_begin(struct conn *c)
 
 int verbs_setup_fd(void)
 {
-    return atomic_load_explicit(&pending_n, memory_order_relaxed) > 0 ? verbs_cm_fd() : -1;
+    return atomic_load_explicit(&pending_n, memory_order_relaxed) > 0 ? mixed_setup_fd() : -1;
 }
 
 /* Steps all: which of them an event was for only their endpoints know. */
@@ -253,7 +330,8 @@ void verbs_setup_dispatch(void)
 {
     struct sock *now[PENDING_MAX];
     unsigned n = 0;
-    if (!verbs_cm_dispatch())
+    bool some = verbs_cm_dispatch();
+    if (!mixed_dispatch() && !some)
         return;
     pthread_mutex_lock(&lock);
     for (; n < pending_n; n++) {
@@ -274,12 +352,29 @@ void verbs_forked(void)
     pthread_mutex_init(&lock, NULL);
     pending_n = 0; /* (with the references that a parent's thread had) */
     verbs_after_fork();
+    mixed_after_fork();
+}
+
+const char *verbs_name(const struct conn *c)
+{
+    return c->mixed != NULL ? "mixed" : "verbs";
 }
 
 void verbs_record(const struct conn *c, struct stats_record *r)
 {
-    if (c->vep == NULL || c->vep_pid != proc.pid)
+    if (!verbs_is_ours(c))
         return;
+    if (c->mixed != NULL) {
+        const struct iwarp_stats *is = mixed_stats(c->mixed);
+        r->crc = mixed_crc(c->mixed);
+        r->tx_fpdus = is->tx_fpdus;
+        r->rx_fpdus = is->rx_fpdus;
+        r->sends = is->tx_sends;
+        r->writes = is->tx_writes;
+        r->empty = is->rx_empty;
+        r->errors = is->errors;
+        return;
+    }
     const struct verbs_stats *vs = verbs_stats(c->vep);
     r->crc = false; /* the device's own matter */
     r->sends = vs->tx_sends;
@@ -289,5 +384,5 @@ void verbs_record(const struct conn *c, struct stats_record *r)
 
 size_t verbs_conn_memory(const struct conn *c)
 {
-    return c->vep != NULL && c->vep_pid == proc.pid ? verbs_memory(c->vep) : 0;
+    return verbs_is_ours(c) ? rnic_memory(c) : 0;
 }

@@ -56,6 +56,12 @@ bool verbs_present(const char *device);
  */
 int verbs_setup(const struct verbs_env *env, const char **why) SW_MUST;
 
+/* iWARP devices reach each other and software that speaks it, those of InfiniBand and RoCE each other. */
+enum verbs_kind { VERBS_KIND_NONE, VERBS_KIND_IWARP, VERBS_KIND_IB };
+
+/* The device that has this address (its port is left out), of those that are wanted. Loads nothing: after verbs_setup. */
+enum verbs_kind verbs_kind_at(const struct sockaddr *local);
+
 enum verbs_state {
     VERBS_IDLE,
     VERBS_EXPECTING,
@@ -104,10 +110,10 @@ void verbs_free(struct verbs_ep *ep);
  */
 int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, unsigned timeout_ms) SW_MUST;
 /*
- * Responder: an initiator that shows cfg.token may connect to *at from now on: the device that has the address local, and a
- * port of ours there. 0; -ENODEV: no device has that address; other -errno.
+ * Responder: an initiator that shows cfg.token may connect to *at from now on: the device that has the address local, of this
+ * kind, and a port of ours there. 0; -ENODEV: no device has that address; other -errno.
  */
-int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct sockaddr_storage *at) SW_MUST;
+int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct sockaddr_storage *at, enum verbs_kind *kind) SW_MUST;
 
 /* Readable when the connection manager has something to tell; -1: nothing was set up. */
 int verbs_cm_fd(void);

@@ -1,10 +1,5 @@
 /*
  * Endpoints' connections: the connection manager's events move them on.
- *
- * Private data, network byte order, of the request and of the acceptance (librdmacm gives 56 octets on InfiniBand):
- *
- *  0 "SWV1" · 4 token 16 (acceptance: 0) · 20 the ring's address · 28 its STag · 32 its length · 36 longest message ·
- * 40 receive buffers (2)
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,17 +10,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/base/bytes.h"
 #include "core/base/foreign.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
 #include "core/transport/verbs_impl.h"
+#include "core/transport/verbs_private.h"
 
-#define PRIV_LEN 42u
-#define RING_MIN 4096u
-#define RING_MAX 0x40000000u
-#define MSG_MIN 64u
-#define BUFS_MIN 3u
 #define LISTENERS_MAX 16u
 #define LISTEN_TRIES 8u /* siw's port is one of TCP's, and may be taken there */
 #define BACKLOG 128
@@ -52,6 +42,7 @@ static struct {
     struct {
         struct rdma_cm_id *id;
         struct sockaddr_storage at; /* the address, and the port that was got */
+        enum verbs_kind kind;
     } listener[LISTENERS_MAX];
     unsigned listeners;
     struct ibv_context *context[CONTEXTS_MAX]; /* whose descriptors were hidden */
@@ -202,47 +193,22 @@ static void down(struct verbs_ep *ep, const char *why)
     move(ep, VERBS_DOWN, why);
 }
 
-static void put_private(const struct verbs_ep *ep, bool request, uint8_t buf[PRIV_LEN])
+static void put_private(const struct verbs_ep *ep, bool request, uint8_t buf[VERBS_PRIVATE_LEN])
 {
-    static const uint8_t none[VERBS_TOKEN_LEN];
-    struct bytes_wr w = bytes_wr_init(buf, PRIV_LEN);
-    bytes_wr_copy(&w, "SWV1", 4);
-    bytes_wr_copy(&w, request ? ep->cfg.token : none, VERBS_TOKEN_LEN);
-    bytes_wr_be64(&w, (uintptr_t)ep->ring);
-    bytes_wr_be32(&w, ep->local.ring_stag);
-    bytes_wr_be32(&w, ep->local.ring_len);
-    bytes_wr_be32(&w, ep->local.msg_max);
-    bytes_wr_be16(&w, ep->local.bufs);
-}
-
-/* The token in a peer's private data, or NULL: it is not ours. */
-static const uint8_t *token_of(const struct rdma_conn_param *param)
-{
-    const uint8_t *p = param->private_data;
-    return p != NULL && param->private_data_len >= PRIV_LEN && memcmp(p, "SWV1", 4) == 0 ? p + 4 : NULL;
+    verbs_private_put(&ep->local, (uintptr_t)ep->ring, request ? ep->cfg.token : NULL, buf);
 }
 
 /* What the peer says of itself. False: that cannot be. */
 static bool take_private(struct verbs_ep *ep, const struct rdma_conn_param *param)
 {
-    const uint8_t *token = token_of(param);
-    if (token == NULL)
-        return false;
-    struct bytes_rd r = bytes_rd_init(token + VERBS_TOKEN_LEN, PRIV_LEN - 4 - VERBS_TOKEN_LEN);
-    ep->peer_base = bytes_rd_be64(&r);
-    ep->peer.ring_stag = bytes_rd_be32(&r);
-    ep->peer.ring_len = bytes_rd_be32(&r);
-    ep->peer.msg_max = bytes_rd_be32(&r);
-    ep->peer.bufs = bytes_rd_be16(&r);
-    return !r.bad && ep->peer.ring_len >= RING_MIN && ep->peer.ring_len <= RING_MAX && ep->peer.msg_max >= MSG_MIN &&
-           ep->peer.bufs >= BUFS_MIN && ep->peer_base + ep->peer.ring_len > ep->peer_base;
+    return verbs_private_take(param->private_data, param->private_data_len, &ep->peer, &ep->peer_base);
 }
 
 /* One Read at a time, for the fence. A receiver that is not ready is no error: there are buffers enough. */
 static struct rdma_conn_param conn_param(const uint8_t *priv)
 {
     return (struct rdma_conn_param){
-        .private_data = priv, .private_data_len = PRIV_LEN,
+        .private_data = priv, .private_data_len = VERBS_PRIVATE_LEN,
         .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7,
     };
 }
@@ -299,36 +265,67 @@ static void set_port(struct sockaddr_storage *at, uint16_t be_port)
     memcpy((uint8_t *)at + offsetof(struct sockaddr_in, sin_port), &be_port, sizeof(be_port));
 }
 
-static int listen_once(struct sockaddr_storage *at, struct rdma_cm_id **out)
+static enum verbs_kind kind_of(const struct rdma_cm_id *id)
+{
+    return id->verbs->device->transport_type == IBV_TRANSPORT_IWARP ? VERBS_KIND_IWARP : VERBS_KIND_IB;
+}
+
+/* An id of the device that has the address. -ENODEV: none has. */
+static int bind_at(const struct sockaddr_storage *at, struct rdma_cm_id **out)
 {
     const struct verbs_lib *lib = host.lib;
     struct rdma_cm_id *id;
     if (lib->rdma_create_id(host.channel, &id, NULL, RDMA_PS_TCP) < 0)
         return -errno;
-    int r = lib->rdma_bind_addr(id, (struct sockaddr *)at) < 0 ? -errno : 0;
+    int r = lib->rdma_bind_addr(id, (struct sockaddr *)(uintptr_t)at) < 0 ? -errno : 0;
     if (r == 0)
         hide_context(id->verbs);
     if (r == 0 && (id->verbs == NULL || !device_wanted(id)))
         r = -ENODEV;
-    if (r == 0 && lib->rdma_listen(id, BACKLOG) < 0)
-        r = -errno;
-    if (r < 0) {
+    if (r < 0)
         lib->rdma_destroy_id(id);
+    else
+        *out = id;
+    return r;
+}
+
+enum verbs_kind verbs_kind_at(const struct sockaddr *local)
+{
+    struct sockaddr_storage at;
+    struct rdma_cm_id *id;
+    enum verbs_kind kind = VERBS_KIND_NONE;
+    pthread_mutex_lock(&lock);
+    if (host.channel != NULL && address_of(local, &at) && bind_at(&at, &id) == 0) {
+        kind = kind_of(id);
+        host.lib->rdma_destroy_id(id);
+    }
+    pthread_mutex_unlock(&lock);
+    return kind;
+}
+
+static int listen_once(struct sockaddr_storage *at, struct rdma_cm_id **out)
+{
+    int r = bind_at(at, out);
+    if (r < 0)
+        return r;
+    if (host.lib->rdma_listen(*out, BACKLOG) < 0) {
+        r = -errno;
+        host.lib->rdma_destroy_id(*out);
         return r;
     }
-    set_port(at, lib->rdma_get_src_port(id));
-    *out = id;
+    set_port(at, host.lib->rdma_get_src_port(*out));
     return 0;
 }
 
 /* at: an address without port, which is filled in. */
-static int listen_at(struct sockaddr_storage *at)
+static int listen_at(struct sockaddr_storage *at, enum verbs_kind *kind)
 {
     for (unsigned i = 0; i < host.listeners; i++) {
         struct sockaddr_storage there = host.listener[i].at;
         set_port(&there, 0);
         if (memcmp(&there, at, sizeof(*at)) == 0) {
             *at = host.listener[i].at;
+            *kind = host.listener[i].kind;
             return 0;
         }
     }
@@ -339,14 +336,16 @@ static int listen_at(struct sockaddr_storage *at)
         r = listen_once(at, &host.listener[host.listeners].id);
     if (r < 0)
         return r;
+    *kind = kind_of(host.listener[host.listeners].id);
+    host.listener[host.listeners].kind = *kind;
     host.listener[host.listeners++].at = *at;
     return 0;
 }
 
-int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct sockaddr_storage *at)
+int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct sockaddr_storage *at, enum verbs_kind *kind)
 {
     enter();
-    int r = host.channel == NULL ? -ENODEV : address_of(local, at) ? listen_at(at) : -EAFNOSUPPORT;
+    int r = host.channel == NULL ? -ENODEV : address_of(local, at) ? listen_at(at, kind) : -EAFNOSUPPORT;
     if (r == 0)
         move(ep, VERBS_EXPECTING, "the peer has not connected");
     else
@@ -371,7 +370,7 @@ static void address_known(struct verbs_ep *ep)
 static void route_known(struct verbs_ep *ep)
 {
     const char *why;
-    uint8_t priv[PRIV_LEN];
+    uint8_t priv[VERBS_PRIVATE_LEN];
     if (verbs_prepare(ep, host.lib, &host.env, &why) < 0) {
         down(ep, why);
         return;
@@ -404,9 +403,9 @@ static struct verbs_ep *expected(const uint8_t *token)
 /* True: an endpoint has the id now. */
 static bool requested(struct rdma_cm_id *id, const struct rdma_conn_param *asks)
 {
-    struct verbs_ep *ep = expected(token_of(asks));
+    struct verbs_ep *ep = expected(verbs_private_token(asks->private_data, asks->private_data_len));
     const char *why = "";
-    uint8_t priv[PRIV_LEN];
+    uint8_t priv[VERBS_PRIVATE_LEN];
     if (ep == NULL) {
         trace_info("verbs: a request without a token of ours");
         host.lib->rdma_reject(id, NULL, 0);

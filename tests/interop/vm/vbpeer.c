@@ -140,8 +140,10 @@ static struct verbs_ep *endpoint_up(const char *address, int control)
         must(verbs_connect(ep, (struct sockaddr *)&at, TIME_MS) == 0, "verbs_connect");
     } else {
         struct sockaddr_in local = { .sin_family = AF_INET };
+        enum verbs_kind kind;
         inet_pton(AF_INET, address, &local.sin_addr);
-        must(verbs_expect(ep, (struct sockaddr *)&local, &at) == 0, "verbs_expect");
+        must(verbs_expect(ep, (struct sockaddr *)&local, &at, &kind) == 0, "verbs_expect");
+        must(kind == verbs_kind_at((struct sockaddr *)&local) && kind != VERBS_KIND_NONE, "the device's kind");
         must(write(control, &at, sizeof(at)) == (ssize_t)sizeof(at), "control");
     }
     await_state(ep, VERBS_UP);
@@ -384,9 +386,11 @@ static void no_token(const char *address, int control)
         struct verbs_ep *ep = verbs_new(&cfg);
         const char *why = "";
         struct sockaddr_in local = { .sin_family = AF_INET };
+        enum verbs_kind kind;
         inet_pton(AF_INET, address, &local.sin_addr);
         must(ep != NULL && verbs_setup(&env, &why) == 0, why);
-        must(verbs_expect(ep, (struct sockaddr *)&local, &at) == 0, "verbs_expect");
+        must(verbs_expect(ep, (struct sockaddr *)&local, &at, &kind) == 0, "verbs_expect");
+        must(kind == verbs_kind_at((struct sockaddr *)&local) && kind != VERBS_KIND_NONE, "the device's kind");
         must(write(control, &at, sizeof(at)) == (ssize_t)sizeof(at), "control");
         struct pollfd p[2] = { { .fd = verbs_cm_fd(), .events = POLLIN }, { .fd = control, .events = POLLIN } };
         while (p[1].revents == 0) {

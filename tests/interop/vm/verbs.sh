@@ -1,4 +1,5 @@
-# The tests of verbs.test, sourced by init.sh in the virtual machine: both ends on one device, over loopback inside it.
+# The tests of verbs.test, sourced by init.sh in the virtual machine: both ends on one device, over loopback inside it; or, in
+# mixed.sh, one end without a device.
 
 siw=10.9.0.1 rxe=10.9.1.1
 
@@ -49,7 +50,7 @@ under()
 serves()
 {
     for serves_try in $(seq 100); do
-        netstat -ltn | grep -q ":$1 " && return 0
+        $server_in netstat -ltn | grep -q ":$1 " && return 0
         usleep 25000
     done
     echo "nobody listens on $1"
@@ -58,14 +59,18 @@ serves()
     return 1
 }
 
+# Where the two programs run, and their transports where they differ: set by mixed.sh.
+server_in='' client_in='' near_is='' far_is=''
+
 # ends TRANSPORT COUNT: so many connections, both ends by this transport.
 ends()
 {
     ends_good=1
     for ends_of in /tmp/near /tmp/far; do
-        ends_all=$(wc -l <$ends_of) ends_right=$(grep -c "\"transport\":\"$1\",\"reason\":\"upgraded\"" $ends_of)
+        [ $ends_of = /tmp/near ] && ends_is=${near_is:-$1} || ends_is=${far_is:-$1}
+        ends_all=$(wc -l <$ends_of) ends_right=$(grep -c "\"transport\":\"$ends_is\",\"reason\":\"upgraded\"" $ends_of)
         if [ "$ends_right" -ne "$2" ] || [ "$ends_all" -ne "$2" ]; then
-            echo "$ends_of: $ends_right of $ends_all lines say $1, wanted: $2"
+            echo "$ends_of: $ends_right of $ends_all lines say $ends_is, wanted: $2"
             cat $ends_of
             ends_good=0
         fi
@@ -79,10 +84,11 @@ iperf()
     iperf_address=$1 iperf_count=$2
     shift 2
     rm -f /tmp/near /tmp/far
-    $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -B "$iperf_address" -p 5201 >/tmp/iperf.server 2>&1 &
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -B "$iperf_address" -p 5201 >/tmp/iperf.server 2>&1 &
     iperf_server=$!
     serves 5201 || return 1
-    timeout 40 $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -c "$iperf_address" -p 5201 -t 2 -f m "$@" \
+    timeout 40 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -c "$iperf_address" -p 5201 \
+        -t "${iperf_time:-2}" -f m "$@" \
         >/tmp/iperf.client
     iperf_status=$?
     cat /tmp/iperf.client
@@ -99,14 +105,14 @@ iperf()
 redis()
 {
     rm -f /tmp/near /tmp/far
-    $sockwarp --stats /tmp/far -p "$by_device" -- redis-server --bind "$1" --port 6379 --save "" --appendonly no \
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- redis-server --bind "$1" --port 6379 --save "" --appendonly no \
         --protected-mode no >/tmp/redis.server 2>&1 &
     redis_server=$!
     serves 6379 || return 1
     redis_good=1
     for redis_options in "-P 1 -d 3" "-P 16 -d 3" "-P 1 -d 20000"; do
         # shellcheck disable=SC2086  # words
-        timeout 60 $sockwarp --stats /tmp/near -p "$by_device" -- redis-benchmark -h "$1" -c 8 -n 2000 -t set,get -q $redis_options \
+        timeout 60 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- redis-benchmark -h "$1" -c 8 -n 2000 -t set,get -q $redis_options \
             >/tmp/redis.client 2>&1 || redis_good=0
         tr '\r' '\n' </tmp/redis.client | grep "requests per second" || redis_good=0
     done
@@ -115,9 +121,10 @@ redis()
     redis_status=$?
     echo "server $redis_status"
     # siw now and then refuses a completion queue (EINVAL): such a connection goes by software, and says so.
-    redis_verbs=$(cat /tmp/near /tmp/far | grep -c '"transport":"verbs","reason":"upgraded"')
+    redis_by='"transport":"\(verbs\|mixed\)","reason":"upgraded"'
+    redis_verbs=$(cat /tmp/near /tmp/far | grep -c "$redis_by")
     redis_all=$(cat /tmp/near /tmp/far | wc -l)
-    if cat /tmp/near /tmp/far | grep -v '"transport":"verbs","reason":"upgraded"' | grep -v '"transport":"iwarp","reason":"upgraded".*"device":"device-'; then
+    if cat /tmp/near /tmp/far | grep -v "$redis_by" | grep -v '"transport":"iwarp","reason":"upgraded".*"device":"device-'; then
         redis_good=0
     fi
     echo "# redis-benchmark, $1: $redis_verbs of $redis_all ends by the device" >>/tmp/notes
@@ -129,27 +136,29 @@ redis()
 download()
 {
     rm -f /tmp/near /tmp/far
-    $sockwarp --stats /tmp/far -p "$by_device" -- nginx -e /tmp/nginx.log -c /etc/nginx.conf -g "daemon off; pid /tmp/nginx.pid;" &
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- nginx -e /tmp/nginx.log -c /etc/nginx.conf -g "daemon off; pid /tmp/nginx.pid;" &
     download_server=$!
     serves 8080 || { cat /tmp/nginx.log && return 1; }
-    download_sum=$(timeout 200 $sockwarp --stats /tmp/near -p "$by_device" -- curl -sS "http://$1:8080/big" | sha256sum)
+    download_sum=$(timeout 200 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- curl -sS "http://$1:8080/big" | sha256sum)
     kill -QUIT $download_server
     wait $download_server
     download_status=$?
     echo "server $download_status, $download_sum, wanted $(cat /tmp/www/sum)"
-    [ "$download_sum" = "$(cat /tmp/www/sum)" ] && [ $download_status -eq 0 ] && ends verbs 1
+    [ "$download_sum" = "$(cat /tmp/www/sum)" ] && [ $download_status -eq 0 ] && ends verbs 1 && return 0
+    cat /tmp/near /tmp/far
+    return 1
 }
 
-# serve NAME TRANSPORT ARGUMENT...: iperf3 once, whatever way its stream goes; then what the connections' line says.
+# one_stream TRANSPORT DEVICE ARGUMENT...: iperf3 once, whatever way its stream goes; then what the client's lines say.
 one_stream()
 {
     one_want=$1 one_device=$2
     shift 2
     rm -f /tmp/near /tmp/far
-    $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
     one_server=$!
     serves 5201 || return 1
-    timeout 40 $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -n 2M -p 5201 "$@"
+    timeout 40 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -n 2M -p 5201 "$@"
     one_status=$?
     [ $one_status -eq 0 ] || kill $one_server 2>/dev/null
     wait $one_server
@@ -161,7 +170,7 @@ one_stream()
 # The address has no device: lo's.
 no_device_there()
 {
-    one_stream iwarp device-peer -c 127.0.0.1
+    one_stream iwarp device-address -c 127.0.0.1
 }
 
 # The device named is another one, or none.
@@ -188,14 +197,14 @@ little_memory()
 # A peer that is killed, while it sends: the other end sees the end of the stream, as with TCP, and goes.
 killed_client()
 {
-    rm -f /tmp/near /tmp/far
-    $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    rm -f /tmp/near /tmp/far /tmp/iperf.client
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
     killed_server=$!
     serves 5201 || return 1
-    $sockwarp -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
+    $client_in $sockwarp -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
     killed_client=$!
     for killed_try in $(seq 200); do
-        grep -q "1.0. *sec" /tmp/iperf.client && break
+        grep -q "1.0. *sec" /tmp/iperf.client 2>/dev/null && break
         usleep 50000
     done
     kill -9 $killed_client
@@ -206,7 +215,31 @@ killed_client()
     kill -9 $killed_server 2>/dev/null && echo "the server has not noticed" && cat /tmp/iperf.client && return 1
     wait $killed_server
     cat /tmp/iperf.server
-    grep -q '"transport":"verbs"' /tmp/far && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+    grep -q "\"transport\":\"${far_is:-verbs}\"" /tmp/far && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+}
+
+# The same, of the server, which is written to.
+killed_server()
+{
+    rm -f /tmp/near /tmp/far /tmp/iperf.client
+    $server_in $sockwarp -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    killed_server=$!
+    serves 5201 || return 1
+    $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
+    killed_client=$!
+    for killed_try in $(seq 200); do
+        grep -q "1.0. *sec" /tmp/iperf.client 2>/dev/null && break
+        usleep 50000
+    done
+    kill -9 $killed_server
+    for killed_try in $(seq 200); do
+        kill -0 $killed_client 2>/dev/null || break
+        usleep 50000
+    done
+    kill -9 $killed_client 2>/dev/null && echo "the client has not noticed" && cat /tmp/iperf.client && return 1
+    wait $killed_client
+    cat /tmp/iperf.client
+    grep -q "\"transport\":\"${near_is:-verbs}\"" /tmp/near && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
 }
 
 mkdir -p /tmp/www
@@ -245,9 +278,11 @@ checked()
 check "sockwarp check: devices, and which leads where" checked
 check "no device has the address: software" no_device_there
 check "no device has the name of SOCKWARP_DEVICE: software" other_device none0 device-none $siw
-check "SOCKWARP_DEVICE is another one than the address': software" other_device rxe0 device-peer $siw
+check "SOCKWARP_DEVICE is another one than the address': software" other_device rxe0 device-address $siw
 check "SOCKWARP_DEVICE is the one" one_stream verbs siw0 -c $siw
 check "no more memory may be locked than for one connection: the second goes by software" little_memory
+
+. /mixed.sh
 
 # ---- figures of an emulated machine, with rdma-core's rstream (rsocket) on the same device for comparison ----
 # (Under librspreload.so sockwarp-bench's connections are plain TCP, without queue pairs, and iperf3 transfers nothing.)
