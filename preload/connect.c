@@ -201,9 +201,10 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
             break;
         }
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
-        const struct conn *before = c->vep != NULL ? drive_watch(c) : NULL; /* another thread may see its device's events */
+        bool device = c->vep != NULL || c->mixed != NULL;
+        const struct conn *before = device ? drive_watch(c) : NULL; /* another thread may see its device's events */
         int r = drive_wait(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
-        if (c->vep != NULL)
+        if (device)
             drive_unwatch(before);
         if (r < 0 && r != -EINTR)
             return r;
