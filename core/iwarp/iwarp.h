@@ -62,6 +62,7 @@ struct iwarp_cfg {
     size_t out_cap;      /* at least MPA_FPDU_MAX + 512; bounds write_max and send_max */
     bool immediate;      /* both ends have agreed to use Immediate Data (RFC 7306); without, it is an
                             unexpected opcode */
+    bool crc_twice;      /* takes frames whose CRC counts the payload twice, as siw makes some */
     struct ddp_stream who;    /* which domain and stream this is, for `shared` */
     struct ddp_stags *shared; /* regions of several endpoints' owner, besides those of its own;
                                  borrowed, may be NULL */
@@ -75,6 +76,7 @@ struct iwarp_stats { /* each written by one side only; read from anywhere */
     uint64_t rx_sends, rx_writes, rx_reads;
     uint64_t tx_immediates, rx_immediates;
     uint64_t rx_empty;   /* messages without an octet of payload, but Terminates: what floods are made of */
+    uint64_t rx_crc_twice; /* frames that cfg.crc_twice let in */
     uint64_t errors;     /* protocol errors found here or told by a Terminate; no lost connections */
 };
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
+#include "core/base/crc32c.h"
 #include "core/base/fault.h"
 #include "core/iwarp/iwarp.h"
 #include "core/iwarp/iwarp_impl.h"
@@ -595,6 +596,28 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, 
 }
 
 /*
+ * siw (Linux 6.1) at times sends an FPDU whose octets are right and whose CRC is that of header, payload, payload. That is
+ * as sure a sign of right octets as the CRC that RFC 5044 section 4.4 asks for, and ending the stream for it would end one transfer
+ * in some. Only without markers, which siw does not know. The frame's length, or -EBADMSG.
+ */
+static ssize_t take_counted_twice(struct iwarp_ep *ep, struct mpa_fpdu *f)
+{
+    const struct mpa_framing unchecked = { .crc = false };
+    uint8_t *frame = ep->cfg.in_buf + ep->rx.head;
+    size_t need, hdr_len = MPA_HDR_LEN + (frame[MPA_HDR_LEN] & 0x80 ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN);
+    ssize_t n = ep->cfg.rx.markers ? -EBADMSG : mpa_fpdu_decode(&unchecked, 0, frame, ep->rx.tail - ep->rx.head, f, &need);
+    if (n < 0 || (size_t)n < hdr_len + MPA_CRC_LEN)
+        return -EBADMSG;
+    size_t covered = (size_t)n - MPA_CRC_LEN;
+    uint32_t crc = crc32c_update(CRC32C_INIT, frame, covered);
+    crc = crc32c_update(crc, frame + hdr_len, covered - hdr_len);
+    if (crc32c_final(crc) != get_le32(frame + covered))
+        return -EBADMSG;
+    ep->stats.rx_crc_twice++;
+    return n;
+}
+
+/*
  * RFC 5041 5.3/1,5 and RFC 5041 5.4/1: one segment after the other in the LLP's order: what is delivered is
  * whole, and all
  * before it were.
@@ -624,6 +647,8 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
                                 ep->rx.tail - ep->rx.head, &f, &need);
         if (n == -EAGAIN)
             return 0;
+        if (SW_UNLIKELY(n == -EBADMSG) && ep->cfg.crc_twice)
+            n = take_counted_twice(ep, &f);
         if (SW_UNLIKELY(n < 0)) {
             iwarp_fail_fpdu(ep, (int)n);
             return -EPROTO;

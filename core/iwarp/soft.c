@@ -51,6 +51,7 @@ int soft_init(struct soft_ep *ep, const struct soft_cfg *cfg)
         .in_cap = in_cap,
         .out_buf = in + in_cap,
         .out_cap = SOFT_OUT_CAP,
+        .crc_twice = true,
         .random32 = cfg->random32,
     };
     memset(ep, 0, sizeof(*ep));

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/bytes.h"
+#include "core/base/crc32c.h"
 #include "core/iwarp/soft.h"
 #include "core/stream/stream.h"
 #include "core/transport/mem.h"
@@ -349,6 +351,44 @@ Test(soft, it_is_dry_when_nothing_whole_is_left)
     cr_expect(soft_dry(&b.ep));
     cr_expect(soft_in_end(&b.ep));
     done();
+}
+
+/* What siw makes of some frames; and nothing that only looks like it. */
+Test(soft, a_crc_that_counts_the_payload_twice_is_taken_and_no_other_wrong_one)
+{
+    for (int wrong = 0; wrong <= 3; wrong++) {
+        struct endpoint_event ev;
+        struct iovec iov = { sent, 1001 };
+        struct iov_iter it = iov_iter_init(&iov, 1);
+        uint8_t frame[2048];
+        pair(1442, false);
+        cr_assert_eq(soft_endpoint_ops.post_send(&a.ep.base, sent, 16, &it, 1001), 0);
+        push(&a);
+        size_t n = mem_pipe_read(&ab, frame, sizeof(frame)), covered = n - MPA_CRC_LEN, hdr = MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN;
+        cr_assert_eq(n, mpa_fpdu_len(DDP_UNTAGGED_HDR_LEN + 1017));
+        uint32_t crc = crc32c_update(CRC32C_INIT, frame, covered);
+        crc = crc32c_update(crc, frame + hdr, covered - hdr);
+        if (wrong == 1) /* three times */
+            crc = crc32c_update(crc, frame + hdr, covered - hdr);
+        put_le32(frame + covered, crc32c_final(crc));
+        if (wrong == 2)
+            frame[100] ^= 1;
+        b.ep.iw.cfg.crc_twice = wrong != 3; /* a peer in software is held to the RFC */
+        uint8_t *p;
+        cr_assert_geq(soft_in_space(&b.ep, &p), n);
+        memcpy(p, frame, n);
+        soft_in_fed(&b.ep, n);
+        cr_expect_eq(soft_endpoint_ops.poll(&b.ep.base, &ev), wrong ? -EPROTO : 1, "%d", wrong);
+        cr_expect_eq(b.ep.iw.stats.rx_crc_twice, wrong ? 0u : 1u);
+        if (wrong) {
+            cr_expect_eq(iwarp_error(&b.ep.iw).layer, TERM_LAYER_LLP);
+            cr_expect_eq(iwarp_error(&b.ep.iw).code, TERM_MPA_CRC);
+        } else {
+            cr_expect_eq(ev.len, 1017u);
+            cr_expect_eq(memcmp(ev.data + 16, sent, 1001), 0);
+        }
+        done();
+    }
 }
 
 Test(soft, sizes_that_do_not_go_together_are_refused)
