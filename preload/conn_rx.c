@@ -325,7 +325,7 @@ static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k, size_t
     do
         r = fill(c, fd, MSG_DONTWAIT, most);
     while (r == -EAGAIN && spin_go_on(k));
-    spin_looked(&c->rx_spin, r != -EAGAIN);
+    spin_found(k, &c->rx_spin, r != -EAGAIN);
     return r;
 }
 

@@ -391,7 +391,7 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
         do
             r = REAL(epoll_wait)(epfd, kev, max, 0);
         while (r == 0 && spin_go_on(&k));
-        spin_looked(&spin, r > 0);
+        spin_found(&k, &spin, r > 0);
     }
     if (r == 0) {
         CANCEL_POINT(r = REAL(epoll_pwait)(epfd, kev, max, ms, mask));

@@ -110,7 +110,7 @@ static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, u
         do
             r = REAL(ppoll)(fds, all, &zero, NULL);
         while (r == 0 && spin_go_on(&k));
-        spin_looked(&spin, r > 0);
+        spin_found(&k, &spin, r > 0);
     }
     if (r == 0) {
         r = drive_ppoll(fds, all, socks, n, ts, mask);

@@ -4,8 +4,7 @@
  *   struct spin_look k;
  *   if (spin_begin(&k, &spin))
  *       do found = ...; while (!found && spin_go_on(&k));
- *   if (k.looks)
- *       spin_looked(&spin, found);
+ *   spin_found(&k, &spin, found);
  *   if (!found) {
  *       sleep;
  *       spin_end(&k, &spin);
@@ -17,11 +16,14 @@
 #include "core/base/spin.h"
 #include "preload/proc.h"
 
-#define SPIN_LOOKS_MAX 20000u /* a clock may stand still (libfaketime) */
+#define SPIN_LOOKS_MAX 20000u    /* a clock may stand still (libfaketime) */
+#define SPIN_PREEMPTED_NS 50000u /* two looks that are so far apart: another had the processor */
 
 struct spin_look {
     uint64_t begin_ns, window_ns; /* window 0: off */
+    uint64_t last_ns;             /* the last look */
     unsigned looks;
+    bool preempted;
 };
 
 static inline bool spin_begin(struct spin_look *k, const struct spin *s)
@@ -30,7 +32,8 @@ static inline bool spin_begin(struct spin_look *k, const struct spin *s)
     k->looks = 0;
     if (k->window_ns == 0)
         return false;
-    k->begin_ns = proc_now_ns();
+    k->begin_ns = k->last_ns = proc_now_ns();
+    k->preempted = false;
     k->looks = spin_worth(s);
     return k->looks > 0;
 }
@@ -48,7 +51,19 @@ static inline void spin_relax(void)
 static inline bool spin_go_on(struct spin_look *k)
 {
     spin_relax();
-    return ++k->looks < SPIN_LOOKS_MAX && proc_now_ns() - k->begin_ns < k->window_ns;
+    uint64_t now = proc_now_ns();
+    k->preempted = k->preempted || now - k->last_ns > SPIN_PREEMPTED_NS;
+    k->last_ns = now;
+    return ++k->looks < SPIN_LOOKS_MAX && now - k->begin_ns < k->window_ns;
+}
+
+/* What a spin_begin that was true has led to. */
+static inline void spin_found(struct spin_look *k, struct spin *s, bool found)
+{
+    if (k->preempted || proc_now_ns() - k->last_ns > SPIN_PREEMPTED_NS)
+        spin_preempted(s);
+    else
+        spin_looked(s, found);
 }
 
 /* It has slept, without a look before. */

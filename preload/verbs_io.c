@@ -267,7 +267,7 @@ ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
         do
             come = verbs_rx(c, fd) > 0;
         while (!come && spin_go_on(&k));
-        spin_looked(&c->rx_spin, come);
+        spin_found(&k, &c->rx_spin, come);
         if (come)
             return 0;
     }

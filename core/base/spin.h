@@ -5,6 +5,8 @@
  *   waits that ended within the window, SPIN_NEED in a row -> the next ones look before they sleep
  *   looked in vain -> as at the beginning, and twice as many are wanted the next time (at most SPIN_NEED << SPIN_LEVELS)
  *   SPIN_HITS successes -> half as many
+ *   looked, and lost the processor to another while at it -> SPIN_NEED << SPIN_LEVELS at once: processors are scarce, and who
+ *     uses his share up by looking waits for the next one
  *
  * A peer that has to share its processor, or computes for long, is thus looked for in vain once in a thousand waits.
  * Sans-IO: the caller knows the time. Not synchronised: a torn value costs a wrong guess.
@@ -51,6 +53,14 @@ static inline void spin_looked(struct spin *s, bool found)
         s->hits = 0;
         s->level -= s->level > 0;
     }
+}
+
+/* It lost the processor to another in the middle of a look. */
+static inline void spin_preempted(struct spin *s)
+{
+    s->quick = 0;
+    s->hits = 0;
+    s->level = SPIN_LEVELS;
 }
 
 #endif

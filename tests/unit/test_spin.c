@@ -70,3 +70,14 @@ Test(spin, very_many_quick_waits_are_counted_to_an_end)
     sleep_quickly(&s, 200000);
     cr_assert(spin_worth(&s));
 }
+
+Test(spin, losing_the_processor_while_looking_ends_it_for_long)
+{
+    struct spin s = { 0 };
+    sleep_quickly(&s, SPIN_NEED);
+    spin_preempted(&s);
+    sleep_quickly(&s, (SPIN_NEED << SPIN_LEVELS) - 1);
+    cr_assert(!spin_worth(&s));
+    sleep_quickly(&s, 1);
+    cr_assert(spin_worth(&s));
+}
