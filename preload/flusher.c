@@ -28,8 +28,8 @@
 #define TLS_BELOW 16384u
 #define TLS_LEN 24576u
 
-#define IDLE_NS 20000u       /* when nothing is gathered it looks again after this, and twice that, */
-#define AWAKE_NS 1000000u    /* up to this; then it parks, */
+#define IDLE_NS 500000u      /* when nothing is gathered it looks again after this, at most, */
+#define AWAKE_NS 1000000u    /* for so long; then it parks, */
 #define PARKED_NS 200000000u /* and ends when it is parked for so long */
 #define ADDING_NS 2000000u   /* for so long it leaves alone what somebody adds to */
 #define SLACK_NS 2000u       /* it is not woken for so little */
@@ -47,6 +47,7 @@ static struct {
     _Atomic bool noted;         /* something new is gathered */
     uint8_t *mem;
     uint64_t rest_ns;
+    uint64_t idle_ns;           /* what is gathered in the next moment is not due before */
 } fl;
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t val, uint64_t timeout_ns)
@@ -124,10 +125,15 @@ static uint64_t look(uint32_t me)
     uint64_t next = 0, now = proc_now_ns();
     bool rest = false;
     unsigned n = atomic_load(&gather_slots_n);
+    fl.idle_ns = IDLE_NS;
     for (unsigned i = 0; i < n; i++) {
         struct gather *g = &gather_slots[i];
         bool holds = (uint32_t)atomic_load(&g->word) != 0;
-        if (!atomic_load(&g->used) || (!holds && !atomic_load(&g->rest)))
+        if (!atomic_load(&g->used))
+            continue;
+        uint64_t patience = gather_patience(g);
+        fl.idle_ns = patience < fl.idle_ns ? patience : fl.idle_ns;
+        if (!holds && !atomic_load(&g->rest))
             continue;
         uint64_t due = atomic_load(&g->rest) ? now : gather_due(g);
         if (due <= now) {
@@ -227,7 +233,7 @@ static int run(void *unused)
 {
     (void)unused;
     uint32_t me = (uint32_t)rawsys_gettid();
-    uint64_t idle_ns = 0;
+    uint64_t idle_since = 0;
     rawsys6(__NR_prctl, PR_SET_TIMERSLACK, 1, 0, 0, 0, 0);
     rawsys6(__NR_prctl, PR_SET_NAME, (long)"sockwarp-flush", 0, 0, 0, 0);
     if (!confine() && rawsys4(__NR_geteuid, 0, 0, 0, 0) == 0)
@@ -237,16 +243,16 @@ static int run(void *unused)
         uint64_t next = look(me), now = proc_now_ns();
         bool ends = atomic_load(&fl.stop) || atomic_load(&fl.cannot);
         if (next != 0) {
-            idle_ns = 0;
-        } else if (ends || idle_ns >= AWAKE_NS) {
+            idle_since = 0;
+        } else if (ends || (idle_since != 0 && now - idle_since >= AWAKE_NS)) {
             let_go(me);
             if (!park())
                 return 0;
-            idle_ns = 0;
+            idle_since = 0;
             continue;
         } else {
-            idle_ns = idle_ns == 0 ? IDLE_NS : 2 * idle_ns;
-            next = now + idle_ns;
+            idle_since = idle_since != 0 ? idle_since : now;
+            next = now + fl.idle_ns;
         }
         atomic_store(&fl.wakes_ns, next);
         if (!atomic_exchange(&fl.noted, false) && next > now)

@@ -70,19 +70,30 @@ bool gather_holds(const struct conn *c)
     return g != NULL && (uint32_t)atomic_load(&g->word) != 0;
 }
 
-uint64_t gather_due(const struct gather *g)
+/* Does the flusher look only after SOCKWARP_COALESCE_US, and that is longer? */
+static inline bool is_steady(const struct gather *g)
 {
-    uint64_t ns = atomic_load(&g->deadline_ns);
-    if (atomic_load(&g->by_itself) >= GATHER_STEADY && ns < proc.set.coalesce_us * UINT64_C(1000))
-        ns = proc.set.coalesce_us * UINT64_C(1000);
-    return atomic_load(&g->since_ns) + ns;
+    return atomic_load_explicit(&g->by_itself, memory_order_relaxed) >= GATHER_STEADY &&
+           atomic_load_explicit(&g->deadline_ns, memory_order_relaxed) < proc.set.coalesce_us * UINT64_C(1000);
 }
 
-/* So that a call of the program's comes before the flusher. */
+uint64_t gather_patience(const struct gather *g)
+{
+    return is_steady(g) ? proc.set.coalesce_us * UINT64_C(1000) : atomic_load(&g->deadline_ns);
+}
+
+uint64_t gather_due(const struct gather *g)
+{
+    return atomic_load(&g->since_ns) + gather_patience(g);
+}
+
+/* A call of the program's comes before the flusher. */
 static bool is_late(const struct gather *g, uint64_t now)
 {
     uint64_t limit = atomic_load_explicit(&g->deadline_ns, memory_order_relaxed);
-    return now - atomic_load_explicit(&g->since_ns, memory_order_relaxed) >= limit - limit / 4;
+    if (!is_steady(g))
+        limit -= limit / 4;
+    return now - atomic_load_explicit(&g->since_ns, memory_order_relaxed) >= limit;
 }
 
 /* ---- buffers ---- */

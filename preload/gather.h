@@ -119,7 +119,8 @@ void gather_leave(struct conn *c);
 /* For the flusher, whose `busy` keeps it: the same. */
 void gather_leave_busy(struct gather *g);
 
-/* When what is gathered has to go out. Any thread. */
+/* How long the flusher lets it stay; when what is gathered has to go out. Any thread. */
+uint64_t gather_patience(const struct gather *g);
 uint64_t gather_due(const struct gather *g);
 
 /* Are writes of this kind gathered at all? */
