@@ -108,7 +108,7 @@ struct conn {
     pid_t gather_pid;
     bool gather_posted;       /* what is queued lies there */
     uint32_t row_n, row_min;  /* small writes in a row; and how many there have to be */
-    unsigned row_waits;       /* gather_waits and the time of the last one */
+    unsigned row_waits;       /* gather_waits and the time of the last one; 0: it was not looked at */
     uint64_t row_ns;
     uint64_t coalesced;       /* writes that did not go by themselves */
 

@@ -455,6 +455,13 @@ static void follow_emss(struct conn *c, int fd)
  */
 static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
+    if (c->gather == NULL && c->row_waits != gather_waits) {
+        /* The first one since the program waited: whoever asks and answers does not even need the clock. */
+        c->row_waits = gather_waits;
+        c->row_n = gather_is_small(len, flags);
+        c->row_ns = 0;
+        return 0;
+    }
     bool small = gather_is_small(len, flags) && proc.set.coalesce_us > 0 && probe_iter_read(it, len) == len;
     uint64_t now = small ? proc_now_ns() : 0;
     if (small && gather_add(c, it, len, flags, now))

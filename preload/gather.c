@@ -299,7 +299,7 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
         c->row_n = 0;
         return false;
     }
-    bool in_row = c->row_n > 0 && c->row_waits == gather_waits && now - c->row_ns < ROW_NS;
+    bool in_row = c->row_n > 0 && c->row_waits == gather_waits && (c->row_ns == 0 || now - c->row_ns < ROW_NS);
     uint32_t min = c->row_min < ROW_MIN ? ROW_MIN : c->row_min;
     c->row_n = in_row ? c->row_n + 1 : 1;
     c->row_ns = now;

@@ -292,8 +292,10 @@ __attribute__((constructor)) static void start(void)
 void proc_finish(void)
 {
     static _Atomic bool finished;
-    if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true))
+    if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
+        gather_stop(); /* what is written from here on nobody would send later */
         conn_settle_all();
+    }
 }
 
 __attribute__((destructor)) static void finish(void)
