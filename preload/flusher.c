@@ -11,7 +11,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -273,8 +272,8 @@ static bool start(void)
         fl.mem = p;
     }
     uint8_t *tls = fl.mem + STACK_LEN + TLS_BELOW;
-    memcpy(tls, &tls, sizeof(tls)); /* x86-64: the thread control block, and at 16 again, points to itself */
-    memcpy(tls + 2 * sizeof(tls), &tls, sizeof(tls));
+    uintptr_t *tcb = (uintptr_t *)(void *)tls;
+    tcb[0] = tcb[2] = (uintptr_t)tls; /* x86-64: the thread control block points to itself, twice */
     rawsys4(__NR_rt_sigprocmask, 2 /* SIG_SETMASK, also for libc's own */, (long)&all, (long)&before, sizeof(all));
     atomic_store(&fl.alive, 1);
     int r = clone(run, fl.mem + STACK_LEN, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
