@@ -309,7 +309,9 @@ static ssize_t in_pieces(const struct plain *p, size_t len)
     uint64_t deadline = drive_call_deadline(p->out, SO_SNDTIMEO);
     size_t done = 0;
     while (done < len) {
+        struct cancel hold = cancel_hold(NULL, NULL); /* it has others' descriptors in its hands meanwhile */
         int ready = drive_wait(p->out, POLLOUT, deadline, NULL);
+        cancel_restore(hold);
         if (ready <= 0)
             return done > 0 ? (ssize_t)done : result(ready < 0 ? ready : -EAGAIN);
         ssize_t n = p->call(p, len - done < WITH_ROOM_LEN ? len - done : WITH_ROOM_LEN, done == 0);

@@ -25,6 +25,7 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/arena.h"
+#include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
@@ -243,6 +244,7 @@ void inherit_begin(struct inherit *in, bool can)
     in->handed = NULL;
     in->n = in->fd_n = 0;
     in->maker = in->spawn ? HOLDERS_FORK + (int32_t)rawsys_gettid() : 0;
+    struct cancel hold = cancel_never(); /* exec is no point of cancellation, what is waited for here would be */
     if (proc_is_borrowed())
         sock_each(find_std, &w);
     sock_each(leave_one, &w);
@@ -250,6 +252,7 @@ void inherit_begin(struct inherit *in, bool can)
         sock_each(finish_one, in);
         conn_tx_finished(proc.set.linger_ms); /* those that were closed before: the ring ends with this program */
     }
+    cancel_restore(hold);
 }
 
 struct search {
