@@ -329,8 +329,19 @@ static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k, size_t
     return r;
 }
 
+/*
+ * The call is about to wait. From then on it is in the kernel, as far as a close of the descriptor is concerned, to its end: also
+ * while it looks at what came, and was no octet of the program's.
+ */
+static void begins_to_wait(struct sock *s, bool *waits)
+{
+    if (!*waits)
+        sock_sleep(s);
+    *waits = true;
+}
+
 /* Waits in the kernel for more, as long as the program's own recv would, and stages `most` of it. 0: look again. */
-static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most)
+static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
 {
     if (conn_on_verbs(c))
         return verbs_wait_more(s, c, fd);
@@ -350,7 +361,7 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most)
             atomic_store(&c->so_error, (int)-r); /* the kernel tells it but once */
         turn_give(&c->tx);
     }
-    sock_sleep(s);
+    begins_to_wait(s, waits);
     fd = sock_fd_now(s, fd);
     if (events != POLLIN || drive_others(s) || conn_ring_busy()) {
         uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
@@ -364,11 +375,10 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most)
         struct spin_look k;
         r = look_for_more(c, fd, &k, most);
         if (r == -EAGAIN) {
-            r = fill(c, fd, 0, most);
+            r = fill(c, sock_fd_now(s, fd), 0, most);
             spin_end(&k, &c->rx_spin);
         }
     }
-    sock_wake(s);
     return r < 0 ? r : 0;
 }
 
@@ -395,7 +405,7 @@ static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len,
     return skip > 0 ? 0 : whole;
 }
 
-static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     size_t lowat = atomic_load(&c->user_lowat);
@@ -453,7 +463,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         ssize_t r = fill_directly(c, fd, it, len - done, &ahead, &placed, &directly);
         done += placed;
         if (r == -EOPNOTSUPP || (r == -EAGAIN && wait))
-            r = wait ? wait_more(s, c, fd, ahead) : fill(c, fd, MSG_DONTWAIT, ahead);
+            r = wait ? wait_more(s, c, fd, ahead, waits) : fill(c, fd, MSG_DONTWAIT, ahead);
         fd = sock_fd_now(s, fd);
         if (SW_UNLIKELY(c->urgent_told) && conn_urgent_interrupts(c, fd) && r >= 0 && done == 0)
             return -EINTR;
@@ -488,7 +498,7 @@ static __attribute__((noinline)) int await_first(int fd)
 }
 
 /* While the negotiation runs there is nothing to read: drive it. 0: it is over; -ESHUTDOWN: for the program it is the end. */
-static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags)
+static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, bool *waits)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
@@ -502,13 +512,12 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
             return -ESHUTDOWN;
         if (!wait || late || r == -EDEADLK)
             return -EAGAIN;
-        sock_sleep(s);
+        begins_to_wait(s, waits);
         fd = sock_fd_now(s, fd);
         if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s) && !conn_ring_busy())
             r = await_first(fd);
         else
             r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
-        sock_wake(s);
         fd = sock_fd_now(s, fd);
         if (r < 0)
             return r;
@@ -516,7 +525,8 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
     }
 }
 
-static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+/* *waits: see begins_to_wait. */
+static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
@@ -532,7 +542,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         const struct conn *before = drive_watch(c);
-        ssize_t r = recv_negotiating(s, c, fd, flags);
+        ssize_t r = recv_negotiating(s, c, fd, flags, waits);
         drive_unwatch(before);
         if (r < 0)
             return r == -ESHUTDOWN ? 0 : r;
@@ -544,14 +554,13 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (r < 0) {
         deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
         uint64_t now = deadline ? proc_now_ns() : 0;
-        sock_sleep(s);
+        begins_to_wait(s, waits);
         r = wait ? turn_take(&c->rx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx);
-        sock_wake(s);
         fd = sock_fd_now(s, fd);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
     }
-    ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags);
+    ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags, waits);
     if (conn_on_verbs(c))
         verbs_after_recv(s, c, sock_fd_now(s, fd));
     bool more = conn_may_be_staged(c);
@@ -575,7 +584,10 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
     struct cancel hold = cancel_hold(conn_left, s);
-    ssize_t n = recv_active(s, fd, it, len, flags);
+    bool waits = false;
+    ssize_t n = recv_active(s, fd, it, len, flags, &waits);
+    if (waits)
+        sock_wake(s);
     cancel_restore(hold);
     return n;
 }

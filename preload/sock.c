@@ -35,6 +35,8 @@ typedef _Atomic(struct sock *) fd_slot; /* an atomic pointer type needs a name t
 #define REPLACED ((uintptr_t)2)
 #define MARKS (LEAVING | REPLACED)
 
+#define KEPT_UNDECIDED (-2) /* sock.kept: a close is about to look whether there are calls that go on */
+
 _Atomic unsigned sock_leaving_n;
 static __thread int my_leaving = -1; /* the number that this thread is about to replace */
 
@@ -348,21 +350,20 @@ int sock_fd_now(struct sock *s, int fd)
     if ((slot != NULL && atomic_load(slot) == s) || atomic_load(&s->unseen))
         return fd;
     /* (A close that has seen no sleeper keeps nothing: whoever is about to sleep sees that it came.) */
-    int kept = atomic_load(&s->kept);
+    int kept;
+    while ((kept = atomic_load(&s->kept)) == KEPT_UNDECIDED)
+        sched_yield();
     return kept >= 0 ? kept : atomic_load(&s->names) > 0 ? atomic_load(&s->fd) : -1;
 }
 
 /* The last descriptor goes while calls wait: one that only they know. */
 static bool keep(struct sock *s, int fd)
 {
-    if (!others_sleep(s))
-        return false;
-    int own = hidden_dup(fd);
-    if (own < 0)
-        return false;
-    atomic_store(&s->fd, own);
-    atomic_store(&s->kept, own);
-    return true;
+    int own = others_sleep(s) ? hidden_dup(fd) : -1;
+    if (own >= 0)
+        atomic_store(&s->fd, own);
+    atomic_store(&s->kept, own >= 0 ? own : -1);
+    return own >= 0;
 }
 
 /*
@@ -401,8 +402,10 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
         s = NULL;
     }
     if (s != NULL) {
-        atomic_store(slot, mark != 0 ? marked(s, mark) : NULL);
         *last = --s->names == 0;
+        if (*last && mark != 0)
+            atomic_store(&s->kept, KEPT_UNDECIDED); /* until keep() has seen who waits */
+        atomic_store(slot, mark != 0 ? marked(s, mark) : NULL);
         /* (The last one stays known until its close has been seen to: to those who have a turn, and are waited for.) */
         if (atomic_load(&s->fd) == fd && !(*last && mark != 0))
             atomic_store(&s->fd, *last ? -1 : other_fd(s));
@@ -434,11 +437,12 @@ static struct sock *leave(int fd, uintptr_t mark)
             atomic_fetch_sub(&sock_leaving_n, 1);
         return NULL;
     }
+    bool kept = last && mark != 0 && keep(s, fd);
     epoll_forget_fd(s, fd, last);
     if (last) {
         drive_leave(s);
         local_names_close(s);
-        if (mark != 0 && keep(s, fd))
+        if (kept)
             ; /* sock_put sees to the rest */
         else if (s->conn != NULL)
             conn_last_close(s, mark != 0 ? fd : -1);
