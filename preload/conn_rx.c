@@ -38,6 +38,8 @@ static void send_ctrl(struct conn *c, int fd)
     int r = conn_tx_flush(c, fd);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
+    else if (r == -ECONNRESET)
+        atomic_store(&c->so_error, ECONNRESET); /* the kernel tells it but once */
     turn_give(&c->tx);
 }
 
