@@ -188,7 +188,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
             *ask &= ~POLLOUT; /* it went */
     }
     if (atomic_load(&c->so_error) != 0)
-        got |= POLLERR;
+        got |= (short)(POLLERR | (want & OUT_BITS)); /* a send would fail at once */
     return got;
 }
 
