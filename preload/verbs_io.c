@@ -89,9 +89,14 @@ static void answer(struct conn *c, int fd)
 
 static void after_read(struct conn *c, int fd)
 {
-    /* (A sender at work tells it by what he sends, or before he waits.) */
-    if (!verbs_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)) || turn_try(&c->tx) < 0)
+    if (!verbs_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)))
         return;
+    /* A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits for us. */
+    if (turn_try(&c->tx) < 0) {
+        turn_event_signal(&c->rx_left);
+        drive_tell(c);
+        return;
+    }
     answer(c, fd);
     turn_give(&c->tx);
 }
@@ -343,11 +348,11 @@ bool verbs_goes_on(struct sock *s, int fd)
     return owed;
 }
 
-/* Waits until there may be room. 0: try again; -errno. tx held. */
-static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
+/* tx held; seen: before anything was looked at. Who tells of anything by drive_tell or rx_left is heard. */
+static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t deadline, uint32_t seen)
 {
-    uint32_t seen = turn_event_seen(&c->rx_left);
     atomic_store(&c->tx_wanted, true);
+    answer(c, fd);
     rnic_arm(c, false);
     bool reader = turn_try(&c->rx) < 0;
     if (!reader) {
@@ -369,12 +374,20 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
         r = turn_event_wait(&c->rx_left, seen, deadline > now ? deadline - now : 0);
         r = r == -ETIMEDOUT ? -EAGAIN : r;
     } else {
-        const struct conn *before = drive_watch(c);
         r = sleep_on(s, c, fd, deadline, false);
-        drive_unwatch(before);
     }
     turn_wake(&c->tx);
     return c->tx_shut ? -EPIPE : r;
+}
+
+/* Waits until there may be room. 0: try again; -errno. tx held. */
+static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
+{
+    uint32_t seen = turn_event_seen(&c->rx_left);
+    const struct conn *before = drive_watch(c);
+    int r = await_room_seen(s, c, fd, deadline, seen);
+    drive_unwatch(before);
+    return r;
 }
 
 #define PART_LEN (1024u * 1024u) /* looked at before it is sent: see probe.h */
