@@ -158,7 +158,10 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
                 atomic_store(&listener->asked, 0);
             return;
         }
-        r = drive_wait(fd, st == CONN_FULL ? POLLIN : (short)c->kernel_wants, end, s);
+        if (st == CONN_FULL && conn_on_verbs(c))
+            r = verbs_await(s, c, fd, end);
+        else
+            r = drive_wait(fd, st == CONN_FULL ? POLLIN : (short)c->kernel_wants, end, s);
         if (r < 0 && r != -EINTR) /* the signal is not this wait's, which is ours */
             return;
     }
