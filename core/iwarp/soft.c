@@ -62,7 +62,8 @@ int soft_init(struct soft_ep *ep, const struct soft_cfg *cfg)
     ep->cfg = *cfg;
     ep->bufs = bufs;
     ep->queue = queue;
-    ep->free = cfg->local.bufs == 64 ? UINT64_MAX : (UINT64_C(1) << cfg->local.bufs) - 1;
+    for (unsigned i = cfg->local.bufs; i-- > 0;)
+        ep->free[ep->free_n++] = (uint8_t)i;
     ep->dry = true;
     /* Its STag was told before this endpoint was. The peer reads it for its own fence. */
     ep->iw.stags.region[0] = (struct ddp_region){
@@ -100,14 +101,12 @@ static int ep_poll(struct endpoint *e, struct endpoint_event *ev)
         return r;
     }
     /* RFC 5041 7.1: "a buffer was not available"; a peer that keeps to its credits does not come here. */
-    if (ep->free == 0 || ev->len > ep->cfg.local.msg_max) {
+    if (ep->free_n == 0 || ev->len > ep->cfg.local.msg_max) {
         iwarp_fail(&ep->iw, (struct term_code){ TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
-                                                ep->free == 0 ? TERM_DDP_U_NO_BUFFER : TERM_DDP_U_TOO_LONG });
+                                                ep->free_n == 0 ? TERM_DDP_U_NO_BUFFER : TERM_DDP_U_TOO_LONG });
         return -EPROTO;
     }
-    unsigned i = (unsigned)__builtin_ctzll(ep->free);
-    uint8_t *buf = ep->bufs + stride(&ep->cfg) * i;
-    ep->free &= ep->free - 1;
+    uint8_t *buf = ep->bufs + stride(&ep->cfg) * ep->free[--ep->free_n];
     memcpy(buf, ev->data, ev->len);
     iwarp_release(&ep->iw.base, ev->data + ev->len);
     ev->data = buf;
@@ -118,7 +117,8 @@ static int ep_poll(struct endpoint *e, struct endpoint_event *ev)
 static void ep_release(struct endpoint *e, const uint8_t *upto)
 {
     struct soft_ep *ep = soft_of(e);
-    ep->free |= UINT64_C(1) << (size_t)(upto - 1 - ep->bufs) / stride(&ep->cfg);
+    SW_CHECK(ep->free_n < ep->cfg.local.bufs, "%u buffers free of %u", ep->free_n, ep->cfg.local.bufs);
+    ep->free[ep->free_n++] = (uint8_t)((size_t)(upto - 1 - ep->bufs) / stride(&ep->cfg));
 }
 
 /* ---- send side ---- */

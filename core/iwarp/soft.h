@@ -16,7 +16,7 @@
 
 #include "core/iwarp/iwarp.h"
 
-#define SOFT_BUFS_MAX 64u
+#define SOFT_BUFS_MAX 256u
 #define SOFT_IN_CAP(msg_max) (2u * MPA_FPDU_MARKED_MAX + (msg_max))
 #define SOFT_OUT_CAP (MPA_FPDU_MARKED_MAX + 4096u)
 
@@ -46,7 +46,8 @@ struct soft_ep {
     struct soft_cfg cfg;
     struct iwarp_ep iw;
     uint8_t *bufs, *queue;
-    uint64_t free;        /* receive side: a bit for each buffer */
+    uint8_t free[SOFT_BUFS_MAX]; /* receive side: the buffers that are, */
+    unsigned free_n;      /* so many */
     bool dry;             /* receive side: nothing whole is left of what came in */
     uint64_t head, tail;  /* send side: octets queued, and gone out; never wrap */
     bool fenced;          /* send side */

@@ -15,7 +15,7 @@
 
 #define RING_LEN 65536u
 #define EAGER 4096u
-#define BUFS 8u
+#define BUFS 130u
 
 struct end {
     struct soft_ep ep;
