@@ -84,8 +84,10 @@ preload_tests += tests/interop/segments.test
 preload_tests += tests/interop/tshark.test
 long_tests += tests/interop/vm/vm.test
 long_tests += tests/interop/vm/verbs.test
+long_tests += tests/interop/vm/mixed.test
 long_tests += tests/interop/vm/sockets.test
-EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py mixed.sh sockets.sh verbs.sh)
+EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py mixed.sh \
+    programs.py programs.sh sockets.sh verbs.sh)
 
 # Captures made by the protocol code, judged by tshark.
 script_tests += tests/interop/mpa_matrix.test

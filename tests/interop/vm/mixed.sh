@@ -1,4 +1,7 @@
-# One end on siw, the other one without a device, sourced by verbs.sh: in the namespace far, or by SOCKWARP_DEVICE.
+# The tests of mixed.test, sourced by init.sh in the virtual machine: one end on siw, the other one without a device, in the namespace
+# far or by SOCKWARP_DEVICE. And devices that go.
+
+. /programs.sh
 
 in_far="/usr/bin/ip netns exec far"
 far=10.9.0.2
@@ -44,7 +47,7 @@ done
 # The client has no device of that name; segments of 64 kB, over lo.
 near_is=mixed far_is=verbs
 client_in="env SOCKWARP_DEVICE=none0"
-check "mixed on one host: iperf3" iperf $siw 2 -n 8M
+check "mixed on one host: iperf3" iperf $siw 2
 near_is='' far_is=
 check "software does not try a RoCE device's port" one_stream iwarp device-none -c $rxe
 check "what that end says of it" grep -q '"device":"device-kind"' /tmp/far
@@ -127,3 +130,6 @@ check "it is back once more: by the device" one_stream verbs siw0 -c $siw
 client_in=$in_far
 check "the device goes, and the peer is software: both ends end" device_goes $siw
 client_in=
+
+sed 's/^/# iperf3: /' /tmp/figures
+cat /tmp/notes

@@ -1,0 +1,198 @@
+# Programs over devices: what verbs.sh and mixed.sh share.
+
+siw=10.9.0.1
+# shellcheck disable=SC2034  # who sources it
+rxe=10.9.1.1
+
+export SOCKWARP_HELLO_TIMEOUT_MS=5000 # there is no hurry
+sockwarp=/opt/sockwarp/sockwarp
+by_device="any * auto transport=verbs hello=always" # (this kernel has no inet_diag to look listeners up by)
+
+# under STATS COMMAND...: under sockwarp, with the rules in $rules.
+under()
+{
+    under_stats=$1
+    shift
+    $sockwarp --stats "$under_stats" -p "${rules:-$by_device}" -- "$@"
+}
+
+# serves PORT: waits until somebody listens there.
+serves()
+{
+    for serves_try in $(seq 100); do
+        $server_in netstat -ltn | grep -q ":$1 " && return 0
+        usleep 25000
+    done
+    echo "nobody listens on $1"
+    netstat -ltn
+    cat /tmp/iperf.server
+    return 1
+}
+
+# Where the two programs run, and their transports where they differ: set by mixed.sh.
+server_in='' client_in='' near_is='' far_is=''
+
+# ends TRANSPORT COUNT: so many connections, both ends by this transport.
+ends()
+{
+    ends_good=1
+    for ends_of in /tmp/near /tmp/far; do
+        [ $ends_of = /tmp/near ] && ends_is=${near_is:-$1} || ends_is=${far_is:-$1}
+        ends_all=$(wc -l <$ends_of) ends_right=$(grep -c "\"transport\":\"$ends_is\",\"reason\":\"upgraded\"" $ends_of)
+        if [ "$ends_right" -ne "$2" ] || [ "$ends_all" -ne "$2" ]; then
+            echo "$ends_of: $ends_right of $ends_all lines say $ends_is, wanted: $2"
+            cat $ends_of
+            ends_good=0
+        fi
+    done
+    [ $ends_good -eq 1 ]
+}
+
+# iperf ADDRESS CONNECTIONS OPTION...: iperf3 by the device, and what it measured.
+iperf()
+{
+    iperf_address=$1 iperf_count=$2
+    shift 2
+    rm -f /tmp/near /tmp/far
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -B "$iperf_address" -p 5201 >/tmp/iperf.server 2>&1 &
+    iperf_server=$!
+    serves 5201 || return 1
+    timeout 40 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -c "$iperf_address" -p 5201 \
+        -t "${iperf_time:-2}" -f m "$@" \
+        >/tmp/iperf.client
+    iperf_status=$?
+    cat /tmp/iperf.client
+    grep -h "receiver" /tmp/iperf.client | tail -n 1 >>/tmp/figures
+    [ $iperf_status -eq 0 ] || kill $iperf_server 2>/dev/null
+    wait $iperf_server
+    iperf_other=$?
+    cat /tmp/iperf.server
+    echo "client $iperf_status, server $iperf_other"
+    [ $iperf_status -eq 0 ] && [ $iperf_other -eq 0 ] && ends "${transport:-verbs}" "$iperf_count"
+}
+
+# redis ADDRESS: 8 connections (siw makes no more than 11 endpoints in a process), requests of 3 octets and of 20 kB, one at a time and 16 in a pipeline.
+redis()
+{
+    rm -f /tmp/near /tmp/far
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- redis-server --bind "$1" --port 6379 --save "" --appendonly no \
+        --protected-mode no >/tmp/redis.server 2>&1 &
+    redis_server=$!
+    serves 6379 || return 1
+    redis_good=1
+    for redis_options in "-P 1 -d 3" "-P 16 -d 3" "-P 1 -d 20000"; do
+        # shellcheck disable=SC2086  # words
+        timeout 60 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- redis-benchmark -h "$1" -c 8 -n 2000 -t set,get -q $redis_options \
+            >/tmp/redis.client 2>&1 || redis_good=0
+        tr '\r' '\n' </tmp/redis.client | grep "requests per second" || redis_good=0
+    done
+    kill $redis_server # it ends as programs should on SIGTERM
+    wait $redis_server
+    redis_status=$?
+    echo "server $redis_status"
+    # siw now and then refuses a completion queue (EINVAL): such a connection goes by software, and says so.
+    redis_by='"transport":"\(verbs\|mixed\)","reason":"upgraded"'
+    redis_verbs=$(cat /tmp/near /tmp/far | grep -c "$redis_by")
+    redis_all=$(cat /tmp/near /tmp/far | wc -l)
+    if cat /tmp/near /tmp/far | grep -v "$redis_by" | grep -v '"transport":"iwarp","reason":"upgraded".*"device":"device-'; then
+        redis_good=0
+    fi
+    echo "# redis-benchmark, $1: $redis_verbs of $redis_all ends by the device" >>/tmp/notes
+    [ "$redis_verbs" -ge $((redis_all * 3 / 4)) ] || { echo "$redis_verbs of $redis_all ends by the device" && redis_good=0; }
+    [ $redis_good -eq 1 ] && [ $redis_status -eq 0 ]
+}
+
+# download ADDRESS: 200 MB from nginx by curl.
+download()
+{
+    rm -f /tmp/near /tmp/far
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- nginx -e /tmp/nginx.log -c /etc/nginx.conf -g "daemon off; pid /tmp/nginx.pid;" &
+    download_server=$!
+    serves 8080 || { cat /tmp/nginx.log && return 1; }
+    download_sum=$(timeout 200 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- curl -sS "http://$1:8080/big" | sha256sum)
+    kill -QUIT $download_server
+    wait $download_server
+    download_status=$?
+    echo "server $download_status, $download_sum, wanted $(cat /tmp/www/sum)"
+    [ "$download_sum" = "$(cat /tmp/www/sum)" ] && [ $download_status -eq 0 ] && ends verbs 1 && return 0
+    cat /tmp/near /tmp/far
+    return 1
+}
+
+# one_stream TRANSPORT DEVICE ARGUMENT...: iperf3 once, whatever way its stream goes; then what the client's lines say.
+one_stream()
+{
+    one_want=$1 one_device=$2
+    shift 2
+    rm -f /tmp/near /tmp/far
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    one_server=$!
+    serves 5201 || return 1
+    timeout 40 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -n 2M -p 5201 "$@"
+    one_status=$?
+    [ $one_status -eq 0 ] || kill $one_server 2>/dev/null
+    wait $one_server
+    [ $one_status -eq 0 ] && ends "$one_want" 2 && [ "$(grep -c "\"device\":\"$one_device\"" /tmp/near)" -eq 2 ] && return 0
+    cat /tmp/near
+    return 1
+}
+
+# A peer that is killed, while it sends: the other end sees the end of the stream, as with TCP, and goes.
+killed_client()
+{
+    rm -f /tmp/near /tmp/far /tmp/iperf.client
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    killed_server=$!
+    serves 5201 || return 1
+    $client_in $sockwarp -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
+    killed_client=$!
+    for killed_try in $(seq 200); do
+        grep -q "1.0. *sec" /tmp/iperf.client 2>/dev/null && break
+        usleep 50000
+    done
+    kill -9 $killed_client
+    for killed_try in $(seq 200); do
+        kill -0 $killed_server 2>/dev/null || break
+        usleep 50000
+    done
+    kill -9 $killed_server 2>/dev/null && echo "the server has not noticed" && cat /tmp/iperf.client && return 1
+    wait $killed_server
+    cat /tmp/iperf.server
+    grep -q "\"transport\":\"${far_is:-verbs}\"" /tmp/far && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+}
+
+# The same, of the server, which is written to.
+killed_server()
+{
+    rm -f /tmp/near /tmp/far /tmp/iperf.client
+    $server_in $sockwarp -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
+    killed_server=$!
+    serves 5201 || return 1
+    $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
+    killed_client=$!
+    for killed_try in $(seq 200); do
+        grep -q "1.0. *sec" /tmp/iperf.client 2>/dev/null && break
+        usleep 50000
+    done
+    kill -9 $killed_server
+    for killed_try in $(seq 200); do
+        kill -0 $killed_client 2>/dev/null || break
+        usleep 50000
+    done
+    kill -9 $killed_client 2>/dev/null && echo "the client has not noticed" && cat /tmp/iperf.client && return 1
+    wait $killed_client
+    cat /tmp/iperf.client
+    grep -q "\"transport\":\"${near_is:-verbs}\"" /tmp/near && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+}
+
+mkdir -p /tmp/www
+head -c 20000000 /dev/urandom >/tmp/www/part
+for part in 1 2 3 4 5 6 7 8 9 10; do
+    cat /tmp/www/part
+    echo $part
+done >/tmp/www/big
+rm /tmp/www/part
+sha256sum </tmp/www/big >/tmp/www/sum
+
+ulimit -l unlimited # 0.9 MB for each connection
+: >/tmp/figures >/tmp/notes
