@@ -58,7 +58,7 @@ preload_tests += tests/preload/symbols.test
 preload_tests += tests/preload/hardening.test
 
 # Programs under sockwarp: tests/lib/ starts them, tests/preload/*.c are programs of our own.
-preload_tests += tests/preload/semantics.test
+long_tests += tests/preload/semantics.test
 preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/last_words.test
@@ -81,7 +81,7 @@ preload_tests += tests/preload/iperf3.test
 preload_tests += tests/preload/redis.test
 preload_tests += tests/interop/netns.test
 preload_tests += tests/interop/segments.test
-preload_tests += tests/interop/tshark.test
+long_tests += tests/interop/tshark.test
 long_tests += tests/interop/vm/vm.test
 long_tests += tests/interop/vm/verbs.test
 long_tests += tests/interop/vm/mixed.test
