@@ -29,7 +29,8 @@
 struct entry {
     struct sock *sock; /* with a reference; NULL: the kernel's answer stands */
     struct poller *poller;
-    nfds_t k;          /* its place among the kernel's; behind it, with a sock, that of its device's channel */
+    nfds_t k;          /* its place among the kernel's */
+    bool chan;         /* behind it stands its device's channel */
     bool moved;        /* the number is another file's by now: likewise */
 };
 
@@ -79,11 +80,12 @@ static int look(struct polling *p, bool asked)
         } else if (e->sock == NULL || !is_still(e, fd->fd) || !atomic_load(&e->sock->active)) {
             fd->revents = look_plain(fd, k, kernel);
         } else {
-            if (asked && k[1].revents != 0)
+            if (asked && e->chan && k[1].revents != 0)
                 kernel |= POLLIN;
             fd->revents = ready_now(e->sock, fd->fd, fd->events, kernel, &k->events);
             ready_arrived(e->sock);
-            k[1].fd = conn_on_verbs(e->sock->conn) ? verbs_chan(e->sock->conn) : -1;
+            if (e->chan)
+                k[1].fd = conn_on_verbs(e->sock->conn) ? verbs_chan(e->sock->conn) : -1;
         }
         ready += fd->revents != 0;
     }
@@ -213,7 +215,10 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
             epoll_nest(fds[i].fd);
             continue;
         }
-        p.kfds[p.kn++] = (struct pollfd){ .fd = -1, .events = POLLIN };
+        /* (Only where there may be one: the kernel counts entries, too, and a program may allow itself one.) */
+        p.ents[i].chan = p.ents[i].sock->conn->opts.transports & HELLO_TRANSPORT_VERBS;
+        if (p.ents[i].chan)
+            p.kfds[p.kn++] = (struct pollfd){ .fd = -1, .events = POLLIN };
         p.ents[i].poller = ready_wait_begin(p.ents[i].sock, p.kick_fd);
         if (p.ents[i].poller == NULL) {
             sock_put(p.ents[i].sock);

@@ -397,9 +397,12 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
  * What is sent to a peer that has closed is lost, which TCP learns from the answer: the next call fails. The device knows it
  * before. True: this is the call that is lost.
  */
-static bool lost(struct sock *s, struct conn *c)
+static bool lost(struct sock *s, struct conn *c, int fd)
 {
-    if (!rnic_ended(c) || c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+    if (c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+        return false;
+    /* (rdma_rxe does not say that the peer's queue pair is gone. TCP's end is the last close's.) */
+    if (!rnic_ended(c) && !(c->st.rx.end == STREAM_EOF && drive_peer_closed(fd)))
         return false;
     atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
     c->verbs_reset = true;
@@ -417,7 +420,7 @@ ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, 
     size_t done = 0;
     if (SW_UNLIKELY(r < 0))
         return r;
-    if (SW_UNLIKELY(lost(s, c)))
+    if (SW_UNLIKELY(lost(s, c, fd)))
         return (ssize_t)probe_iter_read(it, len);
     uint64_t deadline = 0;
     while (done < len) {

@@ -177,6 +177,22 @@ static void poll_limit(int s)
     say_result("beyond", poll(p, 101, 20));
 }
 
+/* A program that lets itself have no more descriptors but the one it waits for (sshd, before its user is known). */
+static void poll_one_allowed(int s)
+{
+    struct rlimit lim, before;
+    must("getrlimit", getrlimit(RLIMIT_NOFILE, &before));
+    lim = before;
+    lim.rlim_cur = 1;
+    must("setrlimit", setrlimit(RLIMIT_NOFILE, &lim));
+    say(" out=%s", poll_names(poll_one(s, POLLIN | POLLOUT, 1000)));
+    far_begin(FAR_SEND, 3, 20);
+    say(" in=%s", poll_names(poll_one(s, POLLIN, 1000)));
+    far_end();
+    say(" recv=%zu", recv_next(s, 3));
+    must("setrlimit", setrlimit(RLIMIT_NOFILE, &before));
+}
+
 static void poll_many_entries(int s)
 {
     struct pollfd p[200];
@@ -734,6 +750,7 @@ const struct scenario sem_poll[] = {
     { "poll_norm_band", poll_norm_band },
     { "poll_timeouts", poll_timeouts },
     { "poll_limit", poll_limit },
+    { "poll_one_allowed", poll_one_allowed },
     { "poll_many_entries", poll_many_entries },
     { "poll_far_closes_first", poll_far_closes_first },
     { "poll_near_closes_first", poll_near_closes_first },

@@ -15,8 +15,8 @@ differs()
     waiting_tiny | mmsg_2000 | linger_short) ;;
     # Urgent data, SIGIO, the kernel's states of the TCP connection beside it.
     oob_* | urgent_* | sigio | option_tcp_info | names_by_stage) ;;
-    # An edge may wake more than one thread.
-    epoll_threads_edge) ;;
+    # An edge may wake more than one thread, or be told again; what a reset finds half closed is ECONNRESET, not EPIPE.
+    epoll_threads_edge | epoll_reset | epoll_sent_to_closed | poll_reset_half_closed) ;;
     # Linux 6.1 without RWF_NOWAIT for sockets; without inet_diag, by which listeners of this host are looked up.
     preadv2 | rw_flags | nowait_full | before_accept_polled | busy_server | jump_connect) ;;
     *) return 1 ;;
