@@ -294,12 +294,12 @@ enum verbs_kind verbs_kind_at(const struct sockaddr *local)
     struct sockaddr_storage at;
     struct rdma_cm_id *id;
     enum verbs_kind kind = VERBS_KIND_NONE;
-    pthread_mutex_lock(&lock);
+    enter();
     if (host.channel != NULL && address_of(local, &at) && bind_at(&at, &id) == 0) {
         kind = kind_of(id);
         host.lib->rdma_destroy_id(id);
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     return kind;
 }
 
