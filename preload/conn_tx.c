@@ -464,7 +464,7 @@ static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, s
     }
     bool small = gather_is_small(len, flags) && proc.set.coalesce_us > 0 && probe_iter_read(it, len) == len;
     uint64_t now = small ? proc_now_ns() : 0;
-    if (small && gather_add(c, it, len, flags, now))
+    if (small && gather_add(c, it, len, now))
         return 1;
     if (gather_holds(c)) {
         int r = flush(NULL, c, fd);
@@ -476,7 +476,7 @@ static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, s
         c->row_n = 0;
         return 0;
     }
-    return !c->tx_rest && !c->job_runs && gather_begin(s, c, it, len, flags, now);
+    return !c->tx_rest && !c->job_runs && gather_begin(s, c, it, len, now);
 }
 
 /*

@@ -30,6 +30,7 @@
 #define WORTH_WRITES 8u     /* so many at a time are worth it */
 #define NODELAY_US 20u      /* with TCP_NODELAY nothing waits longer */
 #define LOOK_EVERY 8u       /* writes between two looks at the clock */
+#define HEAD_LEN ((GATHER_SLOTS * sizeof(struct gather) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
 #define ADDING_SPINS 200u   /* another thread is adding: that takes some 20 ns, unless it is not running */
 
 struct gather *gather_slots;
@@ -38,13 +39,10 @@ __thread unsigned gather_waits;
 __thread bool gather_mine;
 
 static _Atomic unsigned stopped;
-static __thread uint32_t my_tid __attribute__((tls_model("initial-exec")));
 
 static inline uint32_t tid(void)
 {
-    if (SW_UNLIKELY(my_tid == 0))
-        my_tid = (uint32_t)rawsys_gettid();
-    return my_tid;
+    return (uint32_t)proc_tid();
 }
 
 static inline uint64_t word_of(uint32_t who, uint32_t len)
@@ -107,13 +105,12 @@ static bool slots_make(void)
         return true;
     if (!atomic_compare_exchange_strong(&making, &no, true))
         return false; /* another thread is at it, or it did not work */
-    size_t head = (GATHER_SLOTS * sizeof(struct gather) + 4095) & ~(size_t)4095;
-    uint8_t *p = mmap(NULL, head + GATHER_SLOTS * (size_t)GATHER_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                      -1, 0);
+    const size_t len = HEAD_LEN + GATHER_SLOTS * (size_t)GATHER_LEN;
+    uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return false;
-    if (madvise(p, head + GATHER_SLOTS * (size_t)GATHER_LEN, MADV_WIPEONFORK) < 0) {
-        munmap(p, head + GATHER_SLOTS * (size_t)GATHER_LEN);
+    if (madvise(p, len, MADV_WIPEONFORK) < 0) {
+        munmap(p, len);
         return false;
     }
     __atomic_store_n(&gather_slots, (struct gather *)(void *)p, __ATOMIC_RELEASE);
@@ -122,7 +119,6 @@ static bool slots_make(void)
 
 static struct gather *slot_claim(void)
 {
-    size_t head = (GATHER_SLOTS * sizeof(struct gather) + 4095) & ~(size_t)4095;
     for (unsigned i = 0; i < GATHER_SLOTS; i++) {
         struct gather *g = &gather_slots[i];
         bool no = false;
@@ -139,7 +135,7 @@ static struct gather *slot_claim(void)
         atomic_store(&g->rest, false);
         g->writes = g->writes_last = 0;
         atomic_store(&g->by_itself, 0);
-        g->buf = (uint8_t *)gather_slots + head + i * (size_t)GATHER_LEN;
+        g->buf = (uint8_t *)gather_slots + HEAD_LEN + i * (size_t)GATHER_LEN;
         for (unsigned n = atomic_load(&gather_slots_n); n <= i;)
             if (atomic_compare_exchange_strong(&gather_slots_n, &n, i + 1))
                 break;
@@ -235,7 +231,7 @@ void gather_leave(struct conn *c)
 
 /* ---- adding ---- */
 
-static void note_late(struct sock *s, struct gather *g);
+static void send_held(struct sock *s, struct gather *g, bool goes_on);
 
 size_t gather_put(int fd, const void *buf, size_t len, int flags)
 {
@@ -268,7 +264,7 @@ size_t gather_put(int fd, const void *buf, size_t len, int flags)
         return 0;
     }
     if (SW_UNLIKELY(late))
-        note_late(s, g);
+        send_held(s, g, true);
     return len;
 }
 
@@ -281,24 +277,20 @@ static void add(struct gather *g, struct iov_iter *it, size_t len, uint32_t at)
     reopen(g, at + (uint32_t)len);
 }
 
-bool gather_add(struct conn *c, struct iov_iter *it, size_t len, int flags, uint64_t now)
+bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
     struct gather *g = gather_of(c);
     uint32_t at = g != NULL ? shut(g) : 0;
     if (at == 0)
         return false;
-    if (!gather_is_small(len, flags) || at + len > g->cap || is_late(g, now) || g->taken_over || atomic_load(&stopped) != 0)
+    if (at + len > g->cap || is_late(g, now) || g->taken_over || atomic_load(&stopped) != 0)
         return false;
     add(g, it, len, at);
     return true;
 }
 
-bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, int flags, uint64_t now)
+bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
-    if (!gather_is_small(len, flags)) {
-        c->row_n = 0;
-        return false;
-    }
     bool in_row = c->row_n > 0 && c->row_waits == gather_waits && (c->row_ns == 0 || now - c->row_ns < ROW_NS);
     uint32_t min = c->row_min < ROW_MIN ? ROW_MIN : c->row_min;
     c->row_n = in_row ? c->row_n + 1 : 1;
@@ -418,11 +410,6 @@ static void send_held(struct sock *s, struct gather *g, bool goes_on)
     sock_put(now);
 }
 
-static void note_late(struct sock *s, struct gather *g)
-{
-    send_held(s, g, true);
-}
-
 static void send_those(uint32_t of, bool nested)
 {
     unsigned n = atomic_load(&gather_slots_n);
@@ -465,7 +452,6 @@ void gather_go_on(void)
 
 void gather_after_fork(void)
 {
-    my_tid = 0;
     gather_mine = false;
     atomic_store(&stopped, 0);
     atomic_store(&gather_slots_n, 0);

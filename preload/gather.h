@@ -63,8 +63,8 @@ extern struct gather *gather_slots; /* GATHER_SLOTS, once there are any */
 extern _Atomic unsigned gather_slots_n; /* none behind these was ever used */
 
 /* Calls of this thread that may have waited; has it gathered anything since the last one? */
-extern __thread unsigned gather_waits __attribute__((tls_model("initial-exec")));
-extern __thread bool gather_mine __attribute__((tls_model("initial-exec")));
+extern __thread unsigned gather_waits;
+extern __thread bool gather_mine;
 
 /*
  * write(2) and send(2) come here first: adds the octets to those that are gathered for fd. Returns len, or 0: the call has to go the
@@ -104,12 +104,12 @@ void gather_after_fork(void);
 /* Is anything gathered? */
 bool gather_holds(const struct conn *c);
 /*
- * A write that goes the long way. The caller has looked that it can be read. True: it was added to what is there; false: if
+ * A small write that goes the long way. The caller has looked that it can be read. True: it was added to what is there; false: if
  * anything is there, it has to be sent before.
  */
-bool gather_add(struct conn *c, struct iov_iter *it, size_t len, int flags, uint64_t now) SW_MUST;
+bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* Likewise, when nothing is gathered or queued: true: the write is the first to be gathered. */
-bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, int flags, uint64_t now) SW_MUST;
+bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* Posts what is gathered as a Send, from the buffer: 1, and conn.gather_posted is set; 0: nothing was there; -EAGAIN. */
 int gather_post(struct conn *c) SW_MUST;
 /* The same, for what is left of it in the queue: the buffer is free. */

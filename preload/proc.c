@@ -48,6 +48,7 @@ struct proc proc;
 static pthread_mutex_t transport_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the choice of the transport */
 _Atomic int proc_ready;
 
+__thread pid_t proc_my_tid;
 __thread bool proc_making_ring;
 
 /* ---- small services ---- */
@@ -210,7 +211,7 @@ static bool in_our_call(void)
 static void after_fork_child(void)
 {
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
-    turn_after_fork();
+    proc_my_tid = 0;
     gather_after_fork();
     exec_am_child();
     segv_after_fork();

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "core/base/must.h"
+#include "core/base/rawsys.h"
 #include "core/policy/policy.h"
 #include "core/policy/settings.h"
 
@@ -29,6 +30,16 @@ struct proc {
 
 extern struct proc proc;
 extern _Atomic int proc_ready; /* 2: initialised */
+
+extern __thread pid_t proc_my_tid; /* 0: not asked for yet */
+
+/* gettid(2), asked once. */
+static inline pid_t proc_tid(void)
+{
+    if (SW_UNLIKELY(proc_my_tid == 0))
+        proc_my_tid = rawsys_gettid();
+    return proc_my_tid;
+}
 
 extern __thread bool proc_making_ring; /* this thread is inside our transport: an io_uring that is made is ours */
 

@@ -307,20 +307,11 @@ static int other_fd(const struct sock *s)
     return -1;
 }
 
-static __thread int32_t my_tid;
-
-static int32_t tid(void)
-{
-    if (SW_UNLIKELY(my_tid == 0))
-        my_tid = rawsys_gettid();
-    return my_tid;
-}
-
 void sock_sleep(struct sock *s)
 {
     for (int i = 0; i < SOCK_SLEEPERS; i++) {
         int32_t none = 0;
-        if (atomic_compare_exchange_strong(&s->sleepers[i], &none, tid()))
+        if (atomic_compare_exchange_strong(&s->sleepers[i], &none, proc_tid()))
             return;
     }
 }
@@ -328,7 +319,7 @@ void sock_sleep(struct sock *s)
 void sock_wake(struct sock *s)
 {
     for (int i = 0; i < SOCK_SLEEPERS; i++) {
-        int32_t mine = tid();
+        int32_t mine = proc_tid();
         if (atomic_compare_exchange_strong(&s->sleepers[i], &mine, 0))
             return;
     }
@@ -338,7 +329,7 @@ static bool others_sleep(struct sock *s)
 {
     for (int i = 0; i < SOCK_SLEEPERS; i++) {
         int32_t t = atomic_load(&s->sleepers[i]);
-        if (t != 0 && t != tid() && rawsys4(__NR_tgkill, getpid(), t, 0, 0) == 0)
+        if (t != 0 && t != proc_tid() && rawsys4(__NR_tgkill, getpid(), t, 0, 0) == 0)
             return true;
     }
     return false;
@@ -522,10 +513,8 @@ void sock_before_fork(void)
 
 void sock_after_fork(bool child)
 {
-    if (child) {
-        my_tid = 0;
+    if (child)
         atomic_store(&sock_leaving_n, 0);
-    }
     pthread_mutex_unlock(&lock);
     int limit = child ? atomic_load(&fd_limit) : 0;
     for (int fd = 0; fd < limit; fd++) {

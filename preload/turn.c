@@ -18,20 +18,6 @@
 /* Whoever waits briefly looks at least so often whether the holder was killed: the kernel wakes the others only. */
 #define BRIEF_NS 50000000
 
-static __thread uint32_t my_tid;
-
-static uint32_t tid(void)
-{
-    if (SW_UNLIKELY(my_tid == 0))
-        my_tid = (uint32_t)rawsys4(__NR_gettid, 0, 0, 0, 0);
-    return my_tid;
-}
-
-void turn_after_fork(void)
-{
-    my_tid = 0;
-}
-
 /* Shared between processes, so not FUTEX_PRIVATE. */
 static long futex(void *word, int op, uint32_t val, const struct timespec *timeout)
 {
@@ -109,7 +95,7 @@ static bool taken(struct turn *t, uintptr_t frame)
 
 bool turn_is_mine(struct turn *t)
 {
-    return (atomic_load_explicit(word_of(t), memory_order_relaxed) & FUTEX_TID_MASK) == tid();
+    return (atomic_load_explicit(word_of(t), memory_order_relaxed) & FUTEX_TID_MASK) == (uint32_t)proc_tid();
 }
 
 /*

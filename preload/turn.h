@@ -87,7 +87,4 @@ void turn_give_bare(struct turn *t);
 /* Does this thread have it, in a call under way or in one that was left? */
 bool turn_is_mine(struct turn *t);
 
-/* In the child of a fork. */
-void turn_after_fork(void);
-
 #endif
