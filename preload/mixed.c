@@ -353,29 +353,11 @@ int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len)
     return r;
 }
 
-/* Its port is left to the kernel, and is the first thing behind the family in both. */
-static socklen_t without_port(const struct sockaddr *local, socklen_t len, struct sockaddr_storage *at)
-{
-    memset(at, 0, sizeof(*at));
-    memcpy(at, local, len < sizeof(*at) ? len : sizeof(*at));
-    struct sockaddr_in6 in6;
-    memcpy(&in6, at, sizeof(in6));
-    if (at->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) { /* as the device will */
-        struct sockaddr_in in = { .sin_family = AF_INET };
-        memcpy(&in.sin_addr, &in6.sin6_addr.s6_addr[12], sizeof(in.sin_addr));
-        memset(at, 0, sizeof(*at));
-        memcpy(at, &in, sizeof(in));
-        return sizeof(in);
-    }
-    memset((uint8_t *)at + offsetof(struct sockaddr_in, sin_port), 0, sizeof(in_port_t));
-    return len;
-}
-
-int mixed_expect(struct mixed *m, const struct sockaddr *local, socklen_t len, struct sockaddr_storage *at)
+int mixed_expect(struct mixed *m, const struct sockaddr *local, struct sockaddr_storage *at)
 {
     pthread_mutex_lock(&lock);
-    len = without_port(local, len, at);
-    int r = new_socket(at->ss_family, &m->listen_fd);
+    socklen_t len = verbs_address(local, at); /* (the port is left to the kernel) */
+    int r = len == 0 ? -EAFNOSUPPORT : new_socket(at->ss_family, &m->listen_fd);
     if (r == 0 && (REAL(bind)(m->listen_fd, (struct sockaddr *)at, len) < 0 || REAL(listen)(m->listen_fd, BACKLOG) < 0))
         r = -errno;
     socklen_t at_len = sizeof(*at);

@@ -28,7 +28,7 @@ void mixed_free(struct mixed *m);
 /* 0 or -errno. */
 int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len) SW_MUST;
 /* An initiator with cfg.token may connect to *at from now on: that address, and a port of its own. */
-int mixed_expect(struct mixed *m, const struct sockaddr *local, socklen_t len, struct sockaddr_storage *at) SW_MUST;
+int mixed_expect(struct mixed *m, const struct sockaddr *local, struct sockaddr_storage *at) SW_MUST;
 
 /* Readable when mixed_dispatch, or verbs_cm_dispatch, has something to do; -1: there is nothing to wait for. */
 int mixed_setup_fd(void);

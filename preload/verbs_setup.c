@@ -158,11 +158,11 @@ static unsigned expect_by_device(struct sock *s, struct conn *c, const struct so
 }
 
 /* Or to us without one. */
-static bool expect_in_software(struct sock *s, struct conn *c, const struct sockaddr *local, socklen_t len, struct negotiate_offer *o,
+static bool expect_in_software(struct sock *s, struct conn *c, const struct sockaddr *local, struct negotiate_offer *o,
                                struct sockaddr_storage *at)
 {
     o->kind = NEGOTIATE_KIND_SOFT;
-    return make_endpoint(c, o->token, true) && pending_add(s) && mixed_expect(c->mixed, local, len, at) == 0;
+    return make_endpoint(c, o->token, true) && pending_add(s) && mixed_expect(c->mixed, local, at) == 0;
 }
 
 /* An endpoint that waits for c's initiator, and where. False: there is none. */
@@ -179,7 +179,7 @@ static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *
         /* The initiator's device, if it has one: does it go with software? */
         if ((~c->neg.asked & (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)) != 0)
             return false;
-        if (!expect_in_software(s, c, (struct sockaddr *)&local, len, o, &at)) {
+        if (!expect_in_software(s, c, (struct sockaddr *)&local, o, &at)) {
             not_by_device(c, why);
             return false;
         }

@@ -62,6 +62,12 @@ enum verbs_kind { VERBS_KIND_NONE, VERBS_KIND_IWARP, VERBS_KIND_IB };
 /* The device that has this address (its port is left out), of those that are wanted. Loads nothing: after verbs_setup. */
 enum verbs_kind verbs_kind_at(const struct sockaddr *local);
 
+/*
+ * The address alone of local, as a device has it: without port, and IPv4 in IPv6 clothes is IPv4. Its length; 0: it is neither IPv4
+ * nor IPv6.
+ */
+socklen_t verbs_address(const struct sockaddr *local, struct sockaddr_storage *out);
+
 enum verbs_state {
     VERBS_IDLE,
     VERBS_EXPECTING,

@@ -233,30 +233,27 @@ int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, unsigned tim
 
 /* ---- listening ---- */
 
-/* IPv4 in IPv6 clothes is IPv4. The port is left out. */
-static bool address_of(const struct sockaddr *local, struct sockaddr_storage *out)
+socklen_t verbs_address(const struct sockaddr *local, struct sockaddr_storage *out)
 {
+    struct sockaddr_in in = { .sin_family = AF_INET };
+    struct sockaddr_in6 in6 = { .sin6_family = AF_UNSPEC };
     memset(out, 0, sizeof(*out));
-    if (local->sa_family == AF_INET) {
-        struct sockaddr_in in = { .sin_family = AF_INET };
+    if (local->sa_family == AF_INET)
         memcpy(&in.sin_addr, (const uint8_t *)local + offsetof(struct sockaddr_in, sin_addr), sizeof(in.sin_addr));
-        memcpy(out, &in, sizeof(in));
-        return true;
+    else if (local->sa_family == AF_INET6)
+        memcpy(&in6, local, sizeof(in6));
+    else
+        return 0;
+    if (in6.sin6_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+        in6.sin6_port = 0;
+        in6.sin6_flowinfo = 0;
+        memcpy(out, &in6, sizeof(in6));
+        return sizeof(in6);
     }
-    if (local->sa_family != AF_INET6)
-        return false;
-    struct sockaddr_in6 in6;
-    memcpy(&in6, local, sizeof(in6));
-    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
-        struct sockaddr_in in = { .sin_family = AF_INET };
+    if (in6.sin6_family == AF_INET6)
         memcpy(&in.sin_addr, &in6.sin6_addr.s6_addr[12], sizeof(in.sin_addr));
-        memcpy(out, &in, sizeof(in));
-        return true;
-    }
-    in6.sin6_port = 0;
-    in6.sin6_flowinfo = 0;
-    memcpy(out, &in6, sizeof(in6));
-    return true;
+    memcpy(out, &in, sizeof(in));
+    return sizeof(in);
 }
 
 /* The port, which IPv4 and IPv6 have in the same place. */
@@ -295,7 +292,7 @@ enum verbs_kind verbs_kind_at(const struct sockaddr *local)
     struct rdma_cm_id *id;
     enum verbs_kind kind = VERBS_KIND_NONE;
     enter();
-    if (host.channel != NULL && address_of(local, &at) && bind_at(&at, &id) == 0) {
+    if (host.channel != NULL && verbs_address(local, &at) != 0 && bind_at(&at, &id) == 0) {
         kind = kind_of(id);
         host.lib->rdma_destroy_id(id);
     }
@@ -345,7 +342,7 @@ static int listen_at(struct sockaddr_storage *at, enum verbs_kind *kind)
 int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct sockaddr_storage *at, enum verbs_kind *kind)
 {
     enter();
-    int r = host.channel == NULL ? -ENODEV : address_of(local, at) ? listen_at(at, kind) : -EAFNOSUPPORT;
+    int r = host.channel == NULL ? -ENODEV : verbs_address(local, at) != 0 ? listen_at(at, kind) : -EAFNOSUPPORT;
     if (r == 0)
         move(ep, VERBS_EXPECTING, "the peer has not connected");
     else
