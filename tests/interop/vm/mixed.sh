@@ -98,27 +98,18 @@ check "it is back: by the device" one_stream verbs siw0 -c $siw
 # Both programs see an end, as if the other one had died, and nothing of them holds the device.
 device_goes()
 {
-    rm -f /tmp/near /tmp/far /tmp/iperf.client
-    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
-    goes_server=$!
-    serves 5201 || return 1
-    $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -t 60 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
-    goes_client=$!
-    for goes_try in $(seq 200); do
-        grep -q "1.0. *sec" /tmp/iperf.client 2>/dev/null && break
-        usleep 50000
-    done
+    streaming "$1" 60 || return 1
     timeout 20 rdma link delete siw0
     goes_status=$?
     for goes_try in $(seq 300); do
-        kill -0 $goes_server 2>/dev/null || kill -0 $goes_client 2>/dev/null || break
+        kill -0 $streaming_server 2>/dev/null || kill -0 $streaming_client 2>/dev/null || break
         usleep 50000
     done
-    kill -9 $goes_client 2>/dev/null && echo "the client has not noticed" && goes_status=1
-    kill -9 $goes_server 2>/dev/null && echo "the server has not noticed" && goes_status=1
-    wait $goes_client
+    kill -9 $streaming_client 2>/dev/null && echo "the client has not noticed" && goes_status=1
+    kill -9 $streaming_server 2>/dev/null && echo "the server has not noticed" && goes_status=1
+    wait $streaming_client
     echo "client $?"
-    wait $goes_server
+    wait $streaming_server
     echo "server $?, rdma link delete $goes_status"
     cat /tmp/iperf.client /tmp/iperf.server /tmp/near /tmp/far
     rdma link show | grep -q siw0 || rdma link add siw0 type siw netdev sw0 || return 1

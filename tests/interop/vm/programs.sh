@@ -137,52 +137,53 @@ one_stream()
     return 1
 }
 
-# A peer that is killed, while it sends: the other end sees the end of the stream, as with TCP, and goes.
-killed_client()
+# streaming ADDRESS SECONDS: iperf3, whose stream has gone on for a second: $streaming_server, $streaming_client.
+streaming()
 {
     rm -f /tmp/near /tmp/far /tmp/iperf.client
     $server_in $sockwarp --stats /tmp/far -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
-    killed_server=$!
+    streaming_server=$!
     serves 5201 || return 1
-    $client_in $sockwarp -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
-    killed_client=$!
-    for killed_try in $(seq 200); do
+    $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -t "$2" -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
+    streaming_client=$!
+    for streaming_try in $(seq 200); do
         grep -q "1.0. *sec" /tmp/iperf.client 2>/dev/null && break
         usleep 50000
     done
-    kill -9 $killed_client
-    for killed_try in $(seq 200); do
-        kill -0 $killed_server 2>/dev/null || break
+}
+
+# notices PID WHO: it ends by itself, within 10 s.
+notices()
+{
+    for notices_try in $(seq 200); do
+        kill -0 "$1" 2>/dev/null || break
         usleep 50000
     done
-    kill -9 $killed_server 2>/dev/null && echo "the server has not noticed" && cat /tmp/iperf.client && return 1
-    wait $killed_server
-    cat /tmp/iperf.server
-    grep -q "\"transport\":\"${far_is:-verbs}\"" /tmp/far && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+    kill -9 "$1" 2>/dev/null && echo "the $2 has not noticed" && cat /tmp/iperf.client && return 1
+    wait "$1"
+    cat "/tmp/iperf.$2"
+}
+
+# survived STATISTICS TRANSPORT: it was that one's connection, and nothing is left of it.
+survived()
+{
+    grep -q "\"transport\":\"$2\"" "$1" && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+}
+
+# A peer that is killed, while it sends: the other end sees the end of the stream, as with TCP, and goes.
+killed_client()
+{
+    streaming "$1" 30 || return 1
+    kill -9 $streaming_client
+    notices $streaming_server server && survived /tmp/far "${far_is:-verbs}"
 }
 
 # The same, of the server, which is written to.
 killed_server()
 {
-    rm -f /tmp/near /tmp/far /tmp/iperf.client
-    $server_in $sockwarp -p "$by_device" -- iperf3 -s -1 -p 5201 >/tmp/iperf.server 2>&1 &
-    killed_server=$!
-    serves 5201 || return 1
-    $client_in $sockwarp --stats /tmp/near -p "$by_device" -- iperf3 --forceflush -t 30 -p 5201 -c "$1" >/tmp/iperf.client 2>&1 &
-    killed_client=$!
-    for killed_try in $(seq 200); do
-        grep -q "1.0. *sec" /tmp/iperf.client 2>/dev/null && break
-        usleep 50000
-    done
-    kill -9 $killed_server
-    for killed_try in $(seq 200); do
-        kill -0 $killed_client 2>/dev/null || break
-        usleep 50000
-    done
-    kill -9 $killed_client 2>/dev/null && echo "the client has not noticed" && cat /tmp/iperf.client && return 1
-    wait $killed_client
-    cat /tmp/iperf.client
-    grep -q "\"transport\":\"${near_is:-verbs}\"" /tmp/near && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
+    streaming "$1" 30 || return 1
+    kill -9 $streaming_server
+    notices $streaming_client client && survived /tmp/near "${near_is:-verbs}"
 }
 
 mkdir -p /tmp/www
