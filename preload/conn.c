@@ -391,7 +391,7 @@ static void send_last(struct sock *s, struct conn *c, int fd)
 {
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    if (conn_tx_flush(c, fd) == -EAGAIN)
+    if (!conn_only_answers(c) && conn_tx_flush(c, fd) == -EAGAIN)
         conn_tx_finish(s, fd, proc.set.linger_ms);
     turn_give(&c->tx);
 }
@@ -418,7 +418,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     reset_if_unread(c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    int linger = linger_s(fd), r = conn_tx_flush(c, fd);
+    int linger = linger_s(fd), r = conn_only_answers(c) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN && linger > 0) {
         conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
         r = conn_tx_flush(c, fd);

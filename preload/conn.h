@@ -79,6 +79,7 @@ struct conn {
     size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in `pre` */
     size_t pre_cap;
     uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
+    _Atomic bool rtr_came;    /* any: the responder may send from now on, and who waits for that was not told */
     _Atomic bool rx_arrived;  /* any: octets or the end came in since somebody looked: an edge */
     bool rx_more;             /* the last receive filled all there was room for */
     struct spin rx_spin;      /* whether a recv that waits looks before it sleeps */
@@ -288,6 +289,11 @@ ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int f
 int conn_rx_progress(struct conn *c, int fd, bool fill);
 /* The same, until the kernel has nothing or staging is full. rx held. */
 void conn_rx_all(struct conn *c, int fd);
+/*
+ * After either, without a turn: has the RTR come in it? Whoever waits to send (a set in which only writability is asked for, another
+ * thread's poll) waits for input until he is told.
+ */
+void conn_rtr_told(struct sock *s);
 /* Octets that are there, an urgent one among them; rx held. */
 size_t conn_rx_avail(const struct conn *c);
 /* Sets SO_RCVLOWAT so that half a frame wakes nobody; 1 between frames. rx held. */
@@ -363,6 +369,15 @@ void conn_shut_now(struct sock *s, int fd);
 static inline bool conn_shuts_later(const struct conn *c, int how)
 {
     return SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && (atomic_load(&c->shut_later) >> how & 1);
+}
+/*
+ * All that is to be sent is the answer to a Read that was the RTR. The peer's library does not wait for it, and a peer that has
+ * closed, or has shut down both ways, would answer it by a reset, which destroys what it has still under way to us: so it goes
+ * with the program's first octets, if any.
+ */
+static inline bool conn_only_answers(const struct conn *c)
+{
+    return iwarp_answers_rtr(&c->ep); /* (not so of a device's connection: it has no such endpoint) */
 }
 /*
  * The program closes or exits: what is queued goes out without it, at once where the transport can (it then owns a

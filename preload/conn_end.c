@@ -233,8 +233,8 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
 static int shut_wr(struct conn *c, int fd)
 {
     c->tx_shut = true;
-    if (!conn_on_verbs(c) && !iwarp_can_send(&c->ep)) {
-        /* The RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
+    if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c))) {
+        /* Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
         c->fin_owed = false;
         return REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
     }

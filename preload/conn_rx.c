@@ -33,7 +33,7 @@ size_t conn_rx_avail(const struct conn *c)
 /* What the receive side wants sent: a Terminate, a Read Response. If a sender is at work it takes them along. */
 static void send_ctrl(struct conn *c, int fd)
 {
-    if (!iwarp_ctrl_pending(&c->ep) || turn_try(&c->tx) < 0)
+    if (!iwarp_ctrl_pending(&c->ep) || conn_only_answers(c) || turn_try(&c->tx) < 0)
         return;
     int r = conn_tx_flush(c, fd);
     if (r == -EAGAIN)
@@ -77,11 +77,16 @@ static void decode(struct conn *c, int fd)
         return;
     turn_event_signal(&c->rx_left);
     drive_tell(c);
-    if (c->neg.mpa.res.rtr == MPA_RTR_READ) {
-        /* Answering the RTR has put the kernel back into its request-and-response mode (see conn_go_full). */
-        int quick = 1;
-        sandbox_setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
-    }
+    atomic_store(&c->rtr_came, true);
+}
+
+void conn_rtr_told(struct sock *s)
+{
+    if (SW_LIKELY(!atomic_load_explicit(&s->conn->rtr_came, memory_order_relaxed)) ||
+        !atomic_exchange(&s->conn->rtr_came, false))
+        return;
+    epoll_conn_changed(s);
+    ready_told(s);
 }
 
 /* The program's own recv waits here. */
@@ -574,6 +579,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     turn_give(&c->rx);
     if (full && !conn_can_send(c))
         turn_event_signal(&c->rx_left);
+    conn_rtr_told(s);
     if (plain)
         atomic_store(&s->active, false);
     else if (more || ended(c))

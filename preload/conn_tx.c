@@ -378,6 +378,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
             conn_rx_progress(c, fd, true);
             bool over = c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
             turn_give(&c->rx);
+            conn_rtr_told(s);
             if (conn_can_send(c))
                 break;
             if (over)

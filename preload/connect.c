@@ -30,8 +30,6 @@
  * it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
  */
 #define BACKLOG_NS 40000000u
-/* How long a blocking connect waits for the answer to an RTR by Read. */
-#define READ_RTR_NS 20000000u
 
 static struct verdicts verdicts;
 static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER; /* protects verdicts; innermost */
@@ -209,17 +207,6 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
         if (r < 0 && r != -EINTR)
             return r;
         drive_step(s);
-    }
-    /*
-     * An RTR by Read is answered; until the answer is taken in, the kernel shows a readable socket. But the responder's
-     * program may not look at its connection for long.
-     */
-    uint64_t end = proc_now_ns() + READ_RTR_NS;
-    while (conn_state(c) == CONN_FULL && !conn_on_verbs(c) && c->neg.mpa.res.rtr == MPA_RTR_READ &&
-           iwarp_reads_done(&c->ep) == 0 && !conn_rx_progress(c, fd, true) && proc_now_ns() < end) {
-        int r = drive_wait(fd, POLLIN, end, s);
-        if (r < 0 && r != -EINTR)
-            break;
     }
     return told_by_connect(c);
 }

@@ -262,9 +262,7 @@ static bool is_starting(const struct watch *w)
     const struct conn *c = w->sock->conn;
     if (conn_state(c) != CONN_FULL)
         return conn_state(c) == CONN_CONNECTING || conn_state(c) == CONN_NEGOTIATING;
-    bool answer_comes = !c->responder && c->neg.mpa.res.rtr == MPA_RTR_READ;
-    return !conn_on_verbs(c) &&
-           (!iwarp_can_send(&c->ep) || (answer_comes && iwarp_reads_done(&c->ep) == 0));
+    return !conn_on_verbs(c) && !iwarp_can_send(&c->ep);
 }
 
 #define STARTING_MAX 64u

@@ -110,6 +110,8 @@ static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
         return true;
     }
     if (!iwarp_can_send(&c->ep)) {
+        if (c->st.rx.end != STREAM_OPEN)
+            return true; /* the RTR will not come: a send fails at once */
         /* The RTR comes first, and it comes in. */
         *ask |= POLLIN;
         return false;
@@ -180,6 +182,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
             got |= want & IN_BITS;
         else
             *ask |= in_ask;
+        conn_rtr_told(s);
     }
     if ((want & OUT_BITS) || conn_tail_is_ours(c)) {
         if (writable(s, c, kernel, ask))
@@ -424,6 +427,7 @@ void ready_told(struct sock *s)
 
 void ready_left_over(struct sock *s)
 {
+    conn_rtr_told(s);
     if (s->watches != NULL)
         epoll_left_over(s, atomic_exchange(&s->conn->rx_arrived, false));
     wake_pollers(s);

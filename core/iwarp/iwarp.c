@@ -91,6 +91,13 @@ void iwarp_end_sending(struct iwarp_ep *ep)
     atomic_store_explicit(&ep->tx_ended, true, memory_order_relaxed);
 }
 
+bool iwarp_answers_rtr(const struct iwarp_ep *ep)
+{
+    return iwarp_state_load(ep) == IWARP_FULL && !ep->cfg.initiator && ep->cfg.rtr == MPA_RTR_READ &&
+           atomic_load_explicit(&ep->ctrl.tail, memory_order_relaxed) == 0 &&
+           atomic_load_explicit(&ep->ctrl.head, memory_order_acquire) == 1;
+}
+
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep)
 {
     switch (iwarp_state_load(ep)) {

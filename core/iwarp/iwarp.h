@@ -221,6 +221,12 @@ void iwarp_end_sending(struct iwarp_ep *ep);
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
 
 /*
+ * Of all that is to be sent the first, and up to now the only, is the answer to a Read that was the RTR (RFC 6581 section 9.2).
+ * Nobody's ULP waits for it: it may be left to go with the first message, in whose batch it comes first. Any thread.
+ */
+bool iwarp_answers_rtr(const struct iwarp_ep *ep);
+
+/*
  * The batch to send now; the iovecs refer to the posted memory and to the endpoint's own, and stay
  * valid until out_sent, out_detach or the next post. Returns how many iovecs; 0: nothing to send.
  * *len is their sum. Control frames come on a message boundary: a Terminate behind what is posted,

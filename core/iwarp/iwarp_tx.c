@@ -74,6 +74,17 @@ static int may_post(const struct iwarp_ep *ep)
     }
 }
 
+/* The same; the answer to an RTR, that was left for this, comes first in the batch. */
+static int begin_post(struct iwarp_ep *ep)
+{
+    int err = may_post(ep);
+
+    if (SW_LIKELY(err == 0) || !iwarp_answers_rtr(ep))
+        return err;
+    iwarp_tx_read_responses(ep);
+    return may_post(ep);
+}
+
 /*
  * Pieces the next len octets of src lie in, at most IWARP_PIECES_MAX + 1 counted; -EINVAL if there
  * are fewer octets.
@@ -113,7 +124,7 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
     size_t frames = left ? (left + room - 1) / room : 1; /* RFC 5041 5.2/9: one if there is nothing */
     struct iov_iter it = *src, gathered, *from = &it;
     struct iovec copy;
-    int err = may_post(ep), pieces;
+    int err = begin_post(ep), pieces;
     bool gather, marked;
 
     if (err)
@@ -287,7 +298,7 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
     uint64_t done = atomic_load_explicit(&ep->reads.done, memory_order_acquire);
     struct ddp_region *region;
     bool rights;
-    int err = may_post(ep);
+    int err = begin_post(ep);
 
     if (err)
         return err;

@@ -144,19 +144,18 @@ static void rtr_case(uint8_t rtr, int who)
     }
     cr_assert(iwarp_can_send(&p.b.ep));
     cr_expect_eq(iwarp_state_now(&p.b.ep), IWARP_FULL);
-    if (rtr == MPA_RTR_READ) {
-        cr_expect(iwarp_ctrl_pending(&p.b.ep));
-        cr_expect_eq(side_send(&p.b, "too soon", 8, data, 1), -EAGAIN,
-                     "the Read Response goes first");
-        cr_expect(side_push(&p.b, &p.ba));
-    }
-    cr_expect(!iwarp_ctrl_pending(&p.b.ep));
+    cr_expect_eq(iwarp_ctrl_pending(&p.b.ep), rtr == MPA_RTR_READ);
+    cr_expect_eq(iwarp_answers_rtr(&p.b.ep), rtr == MPA_RTR_READ);
+    if (rtr == MPA_RTR_READ && who == INITIATOR_FIRST)
+        cr_expect(side_push(&p.b, &p.ba), "the Read Response by itself");
     if (who & RESPONDER_FIRST) {
         cr_assert_eq(side_send(&p.b, "welcome", 7, data, 50), 0);
         expect_send(&p.a, &p.b, &p.ba, "welcome", data, 50);
     } else {
         cr_assert_eq(next_at(&p.a, &p.b, &p.ba, &ev), 0);
     }
+    cr_expect(!iwarp_ctrl_pending(&p.b.ep));
+    cr_expect(!iwarp_answers_rtr(&p.b.ep));
     cr_expect_eq(iwarp_reads_done(&p.a.ep), 0, "the RTR is nobody's Read");
     cr_expect_eq(p.a.ep.stats.rx_fpdus, fpdus + (who & RESPONDER_FIRST ? 1 : 0));
     cr_expect_eq(p.b.ep.stats.rx_sends, who & INITIATOR_FIRST ? 1 : 0);
@@ -178,6 +177,49 @@ Test(iwarp, rtr_of_each_kind_opens_the_responder_whoever_speaks_first)
     for (size_t k = 0; k < sizeof(kinds); k++)
         for (int who = INITIATOR_FIRST; who <= BOTH_FIRST; who++)
             rtr_case(kinds[k], who);
+}
+
+/* The order of answers and posts stays RFC 5040 section 5.5: the answer is to what came before. */
+Test(iwarp, answer_to_a_read_as_rtr_that_was_left_comes_first_in_the_batch_of_the_first_message)
+{
+    struct endpoint_event ev;
+    const struct iovec *iov;
+    size_t len, first;
+
+    setup(MPA_RTR_READ);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 0);
+    cr_assert_eq(side_send(&p.b, "one", 3, data, 100), 0);
+    cr_assert_eq(side_send(&p.b, "two", 3, data, 100), 0);
+    cr_assert_gt(iwarp_out(&p.b.ep, &iov, &len), 0u);
+    first = 2 + fb_get(iov[0].iov_base, 2);
+    cr_expect_eq(((uint8_t *)iov[0].iov_base)[3] & 0xf, RDMAP_READ_RESPONSE);
+    cr_expect_gt(len, first + 200);
+    /* What is taken back is the program's messages; the answer stays. */
+    cr_expect_eq(iwarp_out_detach(&p.b.ep).frames, 2u);
+    cr_assert_eq(iwarp_out(&p.b.ep, &iov, &len), 1u);
+    cr_expect_lt(len, first + 8);
+    cr_assert_eq(side_send(&p.b, "one", 3, data, 100), 0);
+    expect_send(&p.a, &p.b, &p.ba, "one", data, 100);
+    cr_expect_eq(p.a.ep.stats.rx_fpdus, 2);
+    pair_fini(&p);
+}
+
+/* A peer that asks for more than the RTR waits for its answers. */
+Test(iwarp, further_reads_are_not_left_with_the_answer_to_the_rtr)
+{
+    struct endpoint_event ev;
+
+    setup(MPA_RTR_READ);
+    side_push(&p.a, &p.ab);
+    cr_assert_eq(iwarp_post_read(&p.a.ep, &(struct rdmap_read){ 0 }), 0);
+    cr_assert_eq(next_at(&p.b, &p.a, &p.ab, &ev), 0);
+    cr_expect(!iwarp_answers_rtr(&p.b.ep));
+    cr_expect(iwarp_ctrl_pending(&p.b.ep));
+    cr_expect_eq(side_send(&p.b, "too soon", 8, data, 1), -EAGAIN);
+    cr_expect(side_push(&p.b, &p.ba));
+    cr_assert_eq(next_at(&p.a, &p.b, &p.ba, &ev), 0);
+    cr_expect_eq(iwarp_reads_done(&p.a.ep), 1);
+    pair_fini(&p);
 }
 
 /* What the initiator's first FPDU looks like. */
