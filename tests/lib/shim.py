@@ -208,8 +208,9 @@ def fds(pid):
 # ---- statistics ----
 
 def stats(where):
+    """Its whole lines."""
     with open(where, encoding="utf-8") as f:
-        return [json.loads(line) for line in f]
+        return [json.loads(line) for line in f if line.endswith("\n")]
 
 
 def await_stats(where, count, timeout=5):
