@@ -23,6 +23,7 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/spin.h"
 #include "preload/verbs.h"
 
 /*
@@ -187,6 +188,8 @@ static int told_by_connect(struct conn *c)
     return c->peer_closed || atomic_load(&c->so_error) == ECONNRESET ? 0 : -atomic_exchange(&c->so_error, 0);
 }
 
+static struct spin startup_spin; /* do the answers to startups come soon? */
+
 /* Blocking: until it is decided. Both turns held. */
 static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
@@ -198,12 +201,18 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
             c->in_backlog = true;
             break;
         }
+        struct spin_look k;
+        if (spin_for(&k, &startup_spin, SPIN_STARTUP, fd, (short)c->kernel_wants)) {
+            drive_step(s);
+            continue;
+        }
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
         bool device = c->vep != NULL || c->mixed != NULL;
         const struct conn *before = device ? drive_watch(c) : NULL; /* another thread may see its device's events */
         int r = drive_wait(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
         if (device)
             drive_unwatch(before);
+        spin_end(&k, &startup_spin);
         if (r < 0 && r != -EINTR)
             return r;
         drive_step(s);

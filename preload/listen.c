@@ -18,6 +18,7 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/spin.h"
 #include "preload/stdio.h"
 #include "preload/verbs.h"
 
@@ -128,6 +129,8 @@ static bool awaits_hello(const struct conn *c)
     return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_PEEK;
 }
 
+static struct spin startup_spin; /* do the clients' answers come soon? */
+
 static void await_startup(struct sock *listener, struct sock *s, struct conn *c, int fd)
 {
     uint64_t start = proc_now_ns();
@@ -158,10 +161,13 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
                 atomic_store(&listener->asked, 0);
             return;
         }
+        struct spin_look k = { 0 };
+        short events = st == CONN_FULL ? POLLIN : (short)c->kernel_wants;
         if (st == CONN_FULL && conn_on_verbs(c))
             r = verbs_await(s, c, fd, end);
         else
-            r = drive_wait(fd, st == CONN_FULL ? POLLIN : (short)c->kernel_wants, end, s);
+            r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : drive_wait(fd, events, end, s);
+        spin_end(&k, &startup_spin);
         if (r < 0 && r != -EINTR) /* the signal is not this wait's, which is ours */
             return;
     }

@@ -13,10 +13,14 @@
 #ifndef SW_PRELOAD_SPIN_H
 #define SW_PRELOAD_SPIN_H
 
+#include <poll.h>
+
 #include "core/base/spin.h"
 #include "preload/proc.h"
+#include "preload/real.h"
 
 #define SPIN_LOOKS_MAX 20000u    /* a clock may stand still (libfaketime) */
+#define SPIN_STARTUP 4u          /* windows a startup's answer is looked for: the other end is mostly woken by accept() first */
 #define SPIN_PREEMPTED_NS 50000u /* two looks that are so far apart: another had the processor */
 
 struct spin_look {
@@ -26,9 +30,10 @@ struct spin_look {
     bool preempted;
 };
 
-static inline bool spin_begin(struct spin_look *k, const struct spin *s)
+/* windows: so many times the usual one. */
+static inline bool spin_begin_long(struct spin_look *k, const struct spin *s, unsigned windows)
 {
-    k->window_ns = proc.spin_ns;
+    k->window_ns = windows * proc.spin_ns;
     k->looks = 0;
     if (k->window_ns == 0)
         return false;
@@ -36,6 +41,11 @@ static inline bool spin_begin(struct spin_look *k, const struct spin *s)
     k->preempted = false;
     k->looks = spin_worth(s);
     return k->looks > 0;
+}
+
+static inline bool spin_begin(struct spin_look *k, const struct spin *s)
+{
+    return spin_begin_long(k, s, 1);
 }
 
 static inline void spin_relax(void)
@@ -64,6 +74,20 @@ static inline void spin_found(struct spin_look *k, struct spin *s, bool found)
         spin_preempted(s);
     else
         spin_looked(s, found);
+}
+
+/* Looks so long whether the kernel reports any of the events. */
+static inline bool spin_for(struct spin_look *k, struct spin *s, unsigned windows, int fd, short events)
+{
+    struct pollfd p = { .fd = fd, .events = events };
+    bool found = false;
+    if (!spin_begin_long(k, s, windows))
+        return false;
+    do
+        found = REAL(poll)(&p, 1, 0) > 0;
+    while (!found && spin_go_on(k));
+    spin_found(k, s, found);
+    return found;
 }
 
 /* It has slept, without a look before. */

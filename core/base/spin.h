@@ -2,7 +2,8 @@
  * Looking for a while before sleeping: worth it where what is waited for mostly comes sooner than a sleeper is woken, and
  * costs a processor where it does not. So it is learned, for each place that waits:
  *
- *   waits that ended within the window, SPIN_NEED in a row -> the next ones look before they sleep
+ *   waits that ended within SPIN_SLEPT windows, SPIN_NEED in a row -> the next ones look before they sleep (what a sleeper
+ *     measures has his own wake-up in it, and often that of a peer who would look, too)
  *   looked in vain -> as at the beginning, and twice as many are wanted the next time (at most SPIN_NEED << SPIN_LEVELS)
  *   SPIN_HITS successes -> half as many
  *   looked, and lost the processor to another while at it -> SPIN_NEED << SPIN_LEVELS at once: processors are scarce, and who
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #define SPIN_NEED 4u
+#define SPIN_SLEPT 2u
 #define SPIN_LEVELS 8u
 #define SPIN_HITS 64u
 
@@ -36,7 +38,7 @@ static inline bool spin_worth(const struct spin *s)
 /* A wait without a look has taken slept_ns. */
 static inline void spin_slept(struct spin *s, uint64_t slept_ns, uint64_t window_ns)
 {
-    if (slept_ns > window_ns)
+    if (slept_ns > SPIN_SLEPT * window_ns)
         s->quick = 0;
     else if (s->quick < UINT16_MAX)
         s->quick++;

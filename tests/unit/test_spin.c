@@ -8,7 +8,7 @@
 static void sleep_quickly(struct spin *s, unsigned n)
 {
     while (n-- > 0)
-        spin_slept(s, WINDOW, WINDOW);
+        spin_slept(s, SPIN_SLEPT * WINDOW, WINDOW);
 }
 
 Test(spin, begins_without_a_look)
@@ -22,7 +22,7 @@ Test(spin, quick_waits_in_a_row_make_it_look)
     struct spin s = { 0 };
     sleep_quickly(&s, SPIN_NEED - 1);
     cr_assert(!spin_worth(&s));
-    spin_slept(&s, WINDOW + 1, WINDOW); /* a long one: from the beginning */
+    spin_slept(&s, SPIN_SLEPT * WINDOW + 1, WINDOW); /* a long one: from the beginning */
     sleep_quickly(&s, SPIN_NEED - 1);
     cr_assert(!spin_worth(&s));
     sleep_quickly(&s, 1);
