@@ -180,6 +180,14 @@ void arena_discard(void *p, size_t len)
     pthread_mutex_unlock(&lock);
 }
 
+bool arena_is_own(const void *p)
+{
+    pthread_mutex_lock(&lock);
+    bool yes = own && (uintptr_t)p - arenas[0].head->base < ARENA_LEN;
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
+
 int arena_fd(const void *p)
 {
     pthread_mutex_lock(&lock);

@@ -25,6 +25,8 @@ void arena_unmap(void *p, size_t len, bool all);
 /* Gives back what another process's pieces hold: nobody uses them any more. */
 void arena_discard(void *p, size_t len);
 
+/* Is it from where this process takes its new pieces? */
+bool arena_is_own(const void *p);
 /* The descriptor by which p's memory can be mapped by another program, or -1. It stays the arena's. */
 int arena_fd(const void *p);
 /*

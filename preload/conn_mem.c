@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/rawsys.h"
 #include "preload/arena.h"
 #include "preload/conn.h"
 #include "preload/gather.h"
+#include "preload/proc.h"
 #include "preload/verbs.h"
 
 /* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
@@ -25,6 +27,39 @@ static struct {
     bool given; /* by another program: nothing new is put there */
 } blocks[BLOCKS_MAX];
 static unsigned blocks_n;
+
+/*
+ * Buffers of connections that have ended, for the next ones: mapping them, the first touch of each page and giving them back cost
+ * more than the rest of a short connection's memory. Of one that has carried little only a few pages were touched. They are
+ * this process' alone: its children forget them (a child that was made past fork() is told by its number).
+ */
+#define SPARES 4u
+#define SPARE_OCTETS 16384u
+static uint8_t *spares[SPARES];
+static unsigned spares_n;
+
+static uint8_t *buffers_map(void)
+{
+    if (spares_n > 0 && rawsys_getpid() == proc.pid)
+        return spares[--spares_n];
+    return arena_map(CONN_MEM_LEN);
+}
+
+/* octets: so many it has carried. */
+static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
+{
+    bool kept = false;
+    if (all && octets <= SPARE_OCTETS && arena_is_own(mem)) {
+        pthread_mutex_lock(&lock);
+        if (spares_n < SPARES && rawsys_getpid() == proc.pid) {
+            spares[spares_n++] = mem;
+            kept = true;
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    if (!kept)
+        arena_unmap(mem, CONN_MEM_LEN, all);
+}
 
 /* Held by processes that were all killed: their buffers are not mapped here, or not any more. */
 static bool reclaim(struct conn *c)
@@ -98,7 +133,7 @@ int conn_buffers(struct conn *c)
     if (c->mem != NULL)
         return 0;
     pthread_mutex_lock(&lock);
-    uint8_t *mem = c->mem == NULL ? arena_map(CONN_MEM_LEN) : NULL;
+    uint8_t *mem = c->mem == NULL ? buffers_map() : NULL;
     if (mem != NULL) {
         c->in = mem;
         c->out = mem + CONN_IN_LEN;
@@ -148,11 +183,12 @@ void conn_release(struct conn *c, struct sock *s)
         if (held)
             turn_give(&c->tx);
     }
+    uint64_t octets = c->kernel_rx + c->kernel_tx;
     bool all = conn_leave(c, s);
     if (big != NULL)
         arena_unmap(big, CONN_PRE_BIG_LEN, all);
     if (mem != NULL)
-        arena_unmap(mem, CONN_MEM_LEN, all);
+        buffers_unmap(mem, all, octets);
 }
 
 bool conn_place(const struct conn *c, struct conn_place *at)
@@ -216,8 +252,11 @@ void conn_mem_before_fork(void)
 void conn_mem_after_fork(bool child)
 {
     arena_after_fork(child);
-    if (child)
-        pthread_mutex_init(&lock, NULL);
-    else
+    if (!child) {
         pthread_mutex_unlock(&lock);
+        return;
+    }
+    pthread_mutex_init(&lock, NULL);
+    while (spares_n > 0)
+        arena_unmap(spares[--spares_n], CONN_MEM_LEN, false);
 }
