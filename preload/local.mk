@@ -114,7 +114,8 @@ libunfortified_la_SOURCES = $(preload_unfortified_sources)
 # (In CFLAGS, to come after a -D of the user's CPPFLAGS.)
 libunfortified_la_CFLAGS = $(AM_CFLAGS) -U_FORTIFY_SOURCE
 libsockwarp_la_SOURCES = $(preload_sources)
-libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -no-undefined $(preload_defs) \
+libsockwarp_la_CFLAGS = $(AM_CFLAGS) $(SW_LTO_CFLAGS)
+libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) $(SW_LTO_LDFLAGS) -module -avoid-version -shared -no-undefined $(preload_defs) \
     -Wl,--version-script=$(preload_map)
 libsockwarp_la_LIBADD = libunfortified.la libshared.la libcore.la
 EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map)
