@@ -1,5 +1,5 @@
 /*
- * Epoll sets, their registrations and ready lists.
+ * Epoll sets and their registrations.
  */
 #include "preload/epoll_set.h"
 
@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 
 #include "preload/conn.h"
@@ -554,129 +553,6 @@ static void refresh(struct watch *w, bool force)
     else
         w->turn -= edge;
     share_save(w, false);
-}
-
-/* ---- the ready list ---- */
-
-void epset_kick(struct epset *set)
-{
-    int fd = atomic_load(&set->kick_fd);
-    uint64_t one = 1;
-    if (set->share != NULL && fd >= 0 && !hidden_is(fd))
-        return; /* a child has closed all it found open */
-    if (fd >= 0 && REAL(write)(fd, &one, sizeof(one)) < 0)
-        return; /* full: it is awake anyway */
-}
-
-void epset_kick_make(struct epset *set)
-{
-    if (atomic_load(&set->kick_fd) >= 0)
-        return;
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (fd < 0)
-        return;
-    fd = hidden_move(fd);
-    struct epoll_event ev = { .events = EPOLLIN, .data.u64 = EPOLL_KICK_TOKEN };
-    int none = -1;
-    if (!atomic_compare_exchange_strong(&set->kick_fd, &none, fd))
-        hidden_close(fd);
-    else if (REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_ADD, fd, &ev) < 0) {
-        atomic_store(&set->kick_fd, -1);
-        hidden_close(fd);
-    }
-}
-
-/* ready_lock is held. */
-static void append(struct epset *set, struct watch *w)
-{
-    w->rnext = NULL;
-    w->rpprev = set->ready_end;
-    *set->ready_end = w;
-    set->ready_end = &w->rnext;
-}
-
-static void take_out(struct epset *set, struct watch *w)
-{
-    *w->rpprev = w->rnext;
-    if (w->rnext != NULL)
-        w->rnext->rpprev = w->rpprev;
-    else
-        set->ready_end = w->rpprev;
-}
-
-void watch_queue(struct watch *w)
-{
-    struct epset *set = w->set;
-    pthread_mutex_lock(&set->ready_lock);
-    if (!w->queued) {
-        w->queued = true;
-        append(set, w);
-        if (atomic_fetch_add(&set->ready_n, 1) == 0 && atomic_load(&set->nested))
-            epset_kick(set);
-    }
-    pthread_mutex_unlock(&set->ready_lock);
-}
-
-void watch_unqueue(struct watch *w)
-{
-    struct epset *set = w->set;
-    pthread_mutex_lock(&set->ready_lock);
-    if (w->queued) {
-        w->queued = false;
-        take_out(set, w);
-        if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
-            ready_kick_drain(atomic_load(&set->kick_fd));
-    }
-    pthread_mutex_unlock(&set->ready_lock);
-}
-
-bool epset_rotate(struct epset *set, uint64_t *token)
-{
-    pthread_mutex_lock(&set->ready_lock);
-    struct watch *w = set->ready_first;
-    if (w != NULL) {
-        *token = watch_token(w);
-        take_out(set, w);
-        append(set, w);
-    }
-    pthread_mutex_unlock(&set->ready_lock);
-    return w != NULL;
-}
-
-bool epset_list_hold(struct epset *set)
-{
-    pthread_mutex_lock(&set->ready_lock);
-    bool held = atomic_load(&set->ready_n) > 0;
-    if (held)
-        atomic_fetch_add(&set->ready_n, 1);
-    pthread_mutex_unlock(&set->ready_lock);
-    return held;
-}
-
-void epset_list_release(struct epset *set)
-{
-    pthread_mutex_lock(&set->ready_lock);
-    if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
-        ready_kick_drain(atomic_load(&set->kick_fd));
-    pthread_mutex_unlock(&set->ready_lock);
-}
-
-void epoll_nest(int fd)
-{
-    struct epset *set = epset_hold(fd);
-    if (set == NULL)
-        return;
-    if (!atomic_load(&set->nested)) {
-        epset_kick_make(set);
-        pthread_mutex_lock(&set->ready_lock);
-        atomic_store(&set->nested, true);
-        if (atomic_load(&set->ready_n) > 0)
-            epset_kick(set);
-        else
-            ready_kick_drain(atomic_load(&set->kick_fd));
-        pthread_mutex_unlock(&set->ready_lock);
-    }
-    epset_put(set);
 }
 
 /* ---- fork ---- */

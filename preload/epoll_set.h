@@ -143,6 +143,11 @@ uint32_t watch_kernel_events(const struct watch *w);
 void watch_queue(struct watch *w);
 void watch_unqueue(struct watch *w);
 /*
+ * Takes off the list, before a wait, whom only the kernel can have news of: a level-triggered registration for input, told
+ * already, whose octets the program has taken since. Who takes in more than he is asked for tells it anew. No lock held.
+ */
+void epset_drop_read(struct epset *set);
+/*
  * The first one's token, which goes to the end: everybody has its turn. False: the list is empty.
  */
 bool epset_rotate(struct epset *set, uint64_t *token);

@@ -170,6 +170,11 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
         return;
     }
     struct sock *s = w->sock;
+    /* By the kernel's event it was looked at as a whole in this call. (A device's channel and its socket are two.) */
+    if (kernel == 0 && w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_verbs(s->conn)) {
+        epset_unlock(set);
+        return;
+    }
     if (kernel != 0 && s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active)) {
         /* Just found to stay plain by another thread, who may not have come to this yet. */
         pthread_mutex_lock(&s->watch_lock);
@@ -438,6 +443,8 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
     wt->n = 0;
     wt->later = false;
     epset_shared_look(set);
+    if (sleep && atomic_load(&set->ready_n) > 0)
+        epset_drop_read(set);
     if (sleep && atomic_load(&set->ready_n) == 0) {
         r = kernel_wait(set, kev, wt->max < BATCH ? wt->max : BATCH, until_ns, mask);
         if (r < 0)

@@ -22,6 +22,7 @@ preload_sources = \
     preload/drive.h \
     preload/epoll.c \
     preload/epoll.h \
+    preload/epoll_ready.c \
     preload/epoll_set.c \
     preload/epoll_set.h \
     preload/epoll_share.c \
