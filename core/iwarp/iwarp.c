@@ -34,7 +34,7 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
         cfg->rtr != MPA_RTR_READ)
         return -EINVAL;
 
-    memset(ep, 0, sizeof(*ep));
+    memset(ep, 0, offsetof(struct iwarp_ep, tx.frame));
     endpoint_init(&ep->base, &iwarp_endpoint_ops);
     ep->cfg = *cfg;
     if (ep->cfg.ird > IWARP_IRD_MAX)

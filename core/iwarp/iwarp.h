@@ -349,22 +349,6 @@ struct iwarp_ep {
         uint8_t placed_n, placed_at; /* whole ones that poll has still to look at */
     } direct;
 
-    struct { /* send side */
-        struct iovec iov[IWARP_OUT_IOV];
-        struct iwarp_out_frame frame[IWARP_OUT_FRAMES];
-        /* Headers and trailers in a row, so that a trailer and the next header are one iovec. */
-        uint8_t scratch[IWARP_OUT_FRAMES * (IWARP_HDR_MAX + 16) + 32];
-        uint32_t scratch_used;
-        uint32_t iov_n, iov_first, frame_n, frame_first;
-        uint32_t sent, queued;      /* octets of the batch */
-        uint64_t pos;               /* where the batch starts in the octets of this direction */
-        uint32_t msn[RDMAP_QN_MAX]; /* next to use, per queue */
-        size_t out_used;            /* octets of out_buf in use, ... */
-        uint32_t out_end;           /* ... by frames up to this octet of the batch */
-        bool mid_message;           /* frame_first continues a message whose start has been sent */
-        uint32_t read_off;          /* progress in the Read Response under way */
-    } tx;
-
     struct { /* receive side to send side */
         struct iwarp_ctrl slot[IWARP_IRD_MAX];
         _Atomic uint32_t head, tail; /* produced, consumed */
@@ -375,6 +359,23 @@ struct iwarp_ep {
         _Atomic uint64_t posted, done;
         uint64_t rtr; /* 1: the first is the RTR */
     } reads;
+
+    struct { /* send side */
+        uint32_t scratch_used;
+        uint32_t iov_n, iov_first, frame_n, frame_first;
+        uint32_t sent, queued;      /* octets of the batch */
+        uint64_t pos;               /* where the batch starts in the octets of this direction */
+        uint32_t msn[RDMAP_QN_MAX]; /* next to use, per queue */
+        size_t out_used;            /* octets of out_buf in use, ... */
+        uint32_t out_end;           /* ... by frames up to this octet of the batch */
+        bool mid_message;           /* frame_first continues a message whose start has been sent */
+        uint32_t read_off;          /* progress in the Read Response under way */
+        /* The batch. Last, and not set up: of a connection that is idle these pages are not touched. */
+        struct iwarp_out_frame frame[IWARP_OUT_FRAMES];
+        /* Headers and trailers in a row, so that a trailer and the next header are one iovec. */
+        uint8_t scratch[IWARP_OUT_FRAMES * (IWARP_HDR_MAX + 16) + 32];
+        struct iovec iov[IWARP_OUT_IOV];
+    } tx;
 };
 
 #endif

@@ -14,7 +14,7 @@ static bool params_ok(const struct stream_params *p, bool llp)
 
 int stream_init(struct stream *st, const struct stream_cfg *cfg)
 {
-    memset(st, 0, sizeof(*st));
+    memset(st, 0, offsetof(struct stream, rx.slice));
     st->cfg = *cfg;
     /* One side that needs credits is enough: the other one can always count. */
     st->llp = (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_LLP) != 0;

@@ -105,25 +105,6 @@ struct stream {
      */
     bool immediate;
 
-    struct { /* receive side */
-        struct stream_slice slice[STREAM_SLICES];
-        uint32_t first, n;      /* slices in use, from first */
-        uint64_t off;           /* stream octets received (placed or sliced), LLP: of both kinds */
-        uint64_t ring_to;       /* ring octets received (LLP) or announced by notify (credits) */
-        uint64_t ring_used;     /* credits: ring octets the program consumed */
-        uint64_t avail;         /* octets ready to be read */
-        uint64_t total;         /* octets the program read */
-        uint64_t placed;        /* of these, what the endpoint put where it belongs */
-        uint32_t bufs_used;     /* credits: receive buffers that came to be used, but by CREDITs */
-        uint32_t bufs_back;     /* credits: receive buffers returned (CREDITs' are not counted) */
-        uint8_t end;            /* enum stream_rx_end, once the slices are used up */
-        _Atomic uint8_t urgent; /* enum stream_urgent; read by any as a hint */
-        uint8_t urgent_octet;
-        _Atomic bool urgent_inline; /* the owner's: it is read in its place like any other */
-        uint64_t urgent_at;     /* its place among the octets read (total) */
-        uint64_t urgent_taken;  /* the owner's: the place behind an urgent octet it has read before it was polled, 0 */
-    } rx;
-
     struct { /* send side */
         uint64_t off;           /* stream octets posted */
         uint64_t ring_to;       /* ring octets posted */
@@ -152,6 +133,25 @@ struct stream {
      * the send side
      */
     _Atomic uint32_t told_bufs, told_ring, told_credits, sent_credits;
+
+    struct { /* receive side */
+        uint32_t first, n;      /* slices in use, from first */
+        uint64_t off;           /* stream octets received (placed or sliced), LLP: of both kinds */
+        uint64_t ring_to;       /* ring octets received (LLP) or announced by notify (credits) */
+        uint64_t ring_used;     /* credits: ring octets the program consumed */
+        uint64_t avail;         /* octets ready to be read */
+        uint64_t total;         /* octets the program read */
+        uint64_t placed;        /* of these, what the endpoint put where it belongs */
+        uint32_t bufs_used;     /* credits: receive buffers that came to be used, but by CREDITs */
+        uint32_t bufs_back;     /* credits: receive buffers returned (CREDITs' are not counted) */
+        uint8_t end;            /* enum stream_rx_end, once the slices are used up */
+        _Atomic uint8_t urgent; /* enum stream_urgent; read by any as a hint */
+        uint8_t urgent_octet;
+        _Atomic bool urgent_inline; /* the owner's: it is read in its place like any other */
+        uint64_t urgent_at;     /* its place among the octets read (total) */
+        uint64_t urgent_taken;  /* the owner's: the place behind an urgent octet it has read before it was polled, 0 */
+        struct stream_slice slice[STREAM_SLICES]; /* last, and not set up, as iwarp_ep's batch */
+    } rx;
 };
 
 /*
