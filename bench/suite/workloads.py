@@ -223,7 +223,7 @@ def round_trips():
         yield Bench("pingpong-%s" % size, "request and answer, %s" % octets(size), latencies(bars.get(size)),
                     ["pingpong", "-l", size], places=(LO, LO_FREE, *PINNED_PLACES[1:]) if size in bars else (LO,))
     yield Bench("pingpong-64-spin", "request and answer, 64 B, spinning allowed", latencies(at_most(0.6)),
-                ["pingpong", "-l", "64"], places=(LO, LO_FREE), env={"SOCKWARP_SPIN_US": "100"})
+                ["pingpong", "-l", "64"], places=(LO, LO_FREE), env={"SOCKWARP_SPIN_US": "200"})
     yield Busy("pingpong-64-busy", "request and answer, 64 B, beside 4 busy processes", latencies(p99=at_most(1.2)),
                ["pingpong", "-l", "64"], places=(LO_FREE,))
 
