@@ -340,8 +340,10 @@ void verbs_setup_dispatch(void)
     }
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < n; i++) {
-        if (now[i]->conn != NULL && drive_sock(now[i], true) < 0)
-            drive_tell(now[i]->conn); /* whoever is at it looks again */
+        struct conn *c = now[i]->conn;
+        /* (One that this thread is connecting, with the turns, it steps itself when its wait has ended.) */
+        if (c != NULL && !turn_is_mine(&c->rx) && drive_sock(now[i], true) < 0)
+            drive_tell(c); /* whoever is at it looks again */
         sock_put(now[i]);
     }
 }
