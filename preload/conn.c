@@ -462,6 +462,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
 {
     if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->found && conn_undecided(c)))
         return;
+    c->no_device = true;
     if (conn_undecided(c))
         last_words(s, c, fd);
     int r = drive_sock(s, false); /* a Hello that waits; another thread may just be at it */

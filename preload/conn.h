@@ -60,6 +60,9 @@ struct conn {
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
     bool found;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
+    _Atomic pid_t user;       /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
+    _Atomic bool see_through; /* any: its client has asked and waits: the first call on it sees the startup through */
+    bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
     _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
     bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,

@@ -15,6 +15,7 @@
 #include "core/base/trace.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
+#include "preload/connect.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/probe.h"
@@ -548,6 +549,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        listen_see_through(s);
         const struct conn *before = drive_watch(c);
         ssize_t r = recv_negotiating(s, c, fd, flags, waits);
         drive_unwatch(before);

@@ -15,6 +15,7 @@
 #include "core/base/reason.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
+#include "preload/connect.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
@@ -751,6 +752,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         turn_give(&c->rx);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        listen_see_through(s);
         const struct conn *before = drive_watch(c);
         ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
         drive_unwatch(before);

@@ -24,6 +24,11 @@ static inline bool connect_told(const struct conn *c)
 {
     return c->in_backlog || atomic_load(&c->shut_later) != 0 || c->neg.late || conn_speaks_plain(c);
 }
+/*
+ * listen.c: the program makes a call on a connection that accept() has left unused. What accept() would have seen through is seen
+ * through now, by the process that uses it. No turn held.
+ */
+void listen_see_through(struct sock *s);
 /* In the child of a fork. */
 void connect_after_fork(void);
 

@@ -295,6 +295,11 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used == 0 && verbs_offer(s, c))
         used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
+    if (used == 0 && drive_held(c)) {
+        lowat_back(c, fd, 1);
+        c->kernel_wants = POLLIN;
+        return false;
+    }
     if (used > 0) {
         lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
         n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
@@ -474,6 +479,17 @@ static void settle(struct sock *s, struct conn *c, int fd)
     }
 }
 
+void drive_use(struct conn *c)
+{
+    if (SW_UNLIKELY(atomic_load_explicit(&c->user, memory_order_relaxed) != proc.pid))
+        atomic_store(&c->user, proc.pid);
+}
+
+bool drive_held(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user) != proc.pid;
+}
+
 void drive_step(struct sock *s)
 {
     struct conn *c = s->conn;
@@ -536,7 +552,7 @@ int drive_hurry(struct sock *s)
     return r;
 }
 
-int drive_sock(struct sock *s, bool brief)
+static int step_in_turn(struct sock *s, bool brief)
 {
     struct conn *c = s->conn;
     int r = brief ? turn_try(&c->rx) : turn_take_brief(&c->rx);
@@ -551,6 +567,17 @@ int drive_sock(struct sock *s, bool brief)
     return r;
 }
 
+int drive_sock(struct sock *s, bool brief)
+{
+    drive_use(s->conn);
+    return step_in_turn(s, brief);
+}
+
+int drive_unused(struct sock *s)
+{
+    return step_in_turn(s, false);
+}
+
 /*
  * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what we would take.
  * (Here, only calls on it drive it.)
@@ -558,6 +585,25 @@ int drive_sock(struct sock *s, bool brief)
 bool drive_is_parents(struct sock *s)
 {
     return s->neg_inherited && atomic_load(&s->conn->holders.n) > 1;
+}
+
+/*
+ * So long after accept() a connection is held that no child has. Then this process drives it though the program made no call on it,
+ * which may be long in coming while the client's connect() waits; a fork would have come sooner.
+ */
+#define HELD_NS 50000000u
+
+/* Not to be driven here before a call is made on it: what a device's startup needs is, or may come to be, another process'. */
+static bool is_anothers(struct sock *s)
+{
+    const struct conn *c = s->conn;
+    return drive_is_parents(s) || ((verbs_is_anothers(c) || drive_held(c)) && atomic_load(&c->holders.n) > 1);
+}
+
+/* When it is to be stepped, whatever comes; 0: no such time. */
+static uint64_t due_at(const struct sock *s)
+{
+    return drive_held(s->conn) ? s->conn->born_ns + HELD_NS : s->conn->neg.deadline_ns;
 }
 
 unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
@@ -588,9 +634,10 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
             unlist(s);
             continue;
         }
-        if (s == self || fd < 0 || drive_is_parents(s) || atomic_load(&s->waiters) > 0 || epoll_awaits(s))
+        bool held = drive_held(s->conn); /* whoever waits for it has not looked yet */
+        if (s == self || fd < 0 || is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || epoll_awaits(s))))
             continue;
-        if (conn_undecided(s->conn) && s->conn->neg.deadline_ns == 0 &&
+        if (!held && conn_undecided(s->conn) && s->conn->neg.deadline_ns == 0 &&
             now - s->conn->born_ns > YOUNG_NS) {
             unlist(s);
             continue;
@@ -600,6 +647,8 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
         socks[n] = s;
         fds[n].fd = fd;
         fds[n].events = conn_state(s->conn) == CONN_FULL ? POLLOUT : (short)s->conn->kernel_wants;
+        if (held) /* what comes is not waited for, only its time */
+            fds[n].fd = -1;
         if (conn_on_verbs(s->conn)) {
             fds[n].fd = verbs_chan(s->conn);
             fds[n].events = POLLIN;
@@ -632,6 +681,18 @@ static void drive_tail(struct sock *s)
 }
 
 /*
+ * Both turns held. Another process may have begun with it since it was looked up: what comes on the socket wakes all that have it.
+ */
+static void step_as_other(struct sock *s)
+{
+    if (is_anothers(s))
+        return;
+    if (drive_held(s->conn) && due_at(s) <= proc_now_ns())
+        drive_use(s->conn);
+    drive_step(s);
+}
+
+/*
  * Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself in before he
  * looks, we look at the count with the turns held.
  */
@@ -645,8 +706,8 @@ static void drive_other(struct sock *s)
     if (turn_try(&c->rx) < 0)
         return;
     if (turn_try(&c->tx) == 0) {
-        if (atomic_load(&s->waiters) == 0 && !epoll_awaits(s)) {
-            drive_step(s);
+        if (drive_held(c) || (atomic_load(&s->waiters) == 0 && !epoll_awaits(s))) {
+            step_as_other(s);
             /* Something is reported, and yet the handshake goes on: an error for the program to fetch. */
             if (conn_state(c) == CONN_CONNECTING)
                 drive_remove(s);
@@ -711,7 +772,7 @@ void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n)
                 ready_kick_drain(fds[i].fd);
             continue;
         }
-        uint64_t due = socks[i]->conn->neg.deadline_ns;
+        uint64_t due = due_at(socks[i]);
         if (fds[i].revents != 0 || (due != 0 && due <= now))
             drive_other(socks[i]);
         sock_put(socks[i]);
@@ -725,16 +786,22 @@ void drive_due(void)
     uint64_t now = proc_now_ns();
     pthread_mutex_lock(&lock);
     for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->neg_next) {
-        uint64_t at = s->conn->neg.deadline_ns;
-        if (at != 0 && at <= now && !drive_is_parents(s)) {
+        uint64_t at = due_at(s);
+        if (at != 0 && at <= now && !is_anothers(s)) {
             atomic_fetch_add(&s->refs, 1);
             due[n++] = s;
         }
     }
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < n; i++) {
-        int r = drive_sock(due[i], true);
-        (void)r; /* somebody else is at it */
+        struct conn *c = due[i]->conn;
+        if (turn_try(&c->rx) == 0) { /* (else somebody is at it) */
+            if (turn_try(&c->tx) == 0) {
+                step_as_other(due[i]);
+                turn_give(&c->tx);
+            }
+            turn_give(&c->rx);
+        }
         sock_put(due[i]);
     }
 }
@@ -746,8 +813,8 @@ uint64_t drive_deadline(void)
     uint64_t min = 0;
     pthread_mutex_lock(&lock);
     for (struct sock *s = list; s != NULL; s = s->neg_next) {
-        uint64_t due = s->conn->neg.deadline_ns;
-        if (due != 0 && (min == 0 || due < min) && !drive_is_parents(s))
+        uint64_t due = due_at(s);
+        if (due != 0 && (min == 0 || due < min) && !is_anothers(s))
             min = due;
     }
     pthread_mutex_unlock(&lock);
@@ -781,6 +848,12 @@ bool drive_restarts(void)
     return any;
 }
 
+static uint64_t own_deadline(const struct sock *s)
+{
+    enum conn_state st = s != NULL && s->conn != NULL ? conn_state(s->conn) : CONN_FREE;
+    return st == CONN_NEGOTIATING || st == CONN_CONNECTING ? s->conn->neg.deadline_ns : 0;
+}
+
 /* fd2: another descriptor whose input ends the wait, or -1. */
 static int wait_for(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self)
 {
@@ -789,7 +862,9 @@ static int wait_for(int fd, short events, int fd2, uint64_t deadline_ns, struct 
     gather_before_sleep();
     for (;;) {
         unsigned n = drive_fill(fds + 2, socks, WAIT_MAX, self);
-        uint64_t until = n > 0 ? drive_deadline() : self && self->conn ? self->conn->neg.deadline_ns : 0;
+        uint64_t until = n > 0 ? drive_deadline() : 0, own = own_deadline(self);
+        if (own != 0 && (until == 0 || own < until)) /* (in a child it is not among those of drive_deadline) */
+            until = own;
         if (deadline_ns != 0 && (until == 0 || deadline_ns < until))
             until = deadline_ns;
         uint64_t now = until ? proc_now_ns() : 0;
@@ -808,9 +883,8 @@ static int wait_for(int fd, short events, int fd2, uint64_t deadline_ns, struct 
             return fds[0].revents | fds[1].revents;
         if (self != NULL && self->conn != NULL) {
             /* Its time has come, or another thread has changed it meanwhile. */
-            uint64_t due = self->conn->neg.deadline_ns;
-            enum conn_state st = conn_state(self->conn);
-            if ((st == CONN_NEGOTIATING || st == CONN_CONNECTING) && due != 0 && due <= proc_now_ns())
+            uint64_t due = own_deadline(self);
+            if (due != 0 && due <= proc_now_ns())
                 return 0;
             if ((me.kicked && atomic_load(&me.conn) == self->conn) || me.device)
                 return 0; /* (it may have been this one's device, and its startup is over) */

@@ -29,8 +29,16 @@ void drive_step(struct sock *s);
  * thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
  */
 int drive_sock(struct sock *s, bool brief);
+/* As drive_sock, not brief; but this is no call of the program's on s. */
+int drive_unused(struct sock *s);
 /*
- * The same, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
+ * The program makes a call on c (drive_sock says so, too): a device that its Hello asks for is this process' to offer. Else that is
+ * held: the endpoint would be this process', and accept() may have been for a child. Without the turns a hint.
+ */
+void drive_use(struct conn *c);
+bool drive_held(const struct conn *c);
+/*
+ * drive_sock, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
  * accepted it yet, TCP would take its octets; so the Hello is withdrawn.
  */
 int drive_hurry(struct sock *s);

@@ -66,6 +66,23 @@ static bool has_state(const struct conn *c)
     return st == CONN_FULL || (st == CONN_PLAIN && c->pre_len > c->pre_off);
 }
 
+/*
+ * One that accept() has left to the process that uses it. As a standard stream the next program would decline it, so it gets it in
+ * software; one that does not load us would find the Hello.
+ */
+static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
+{
+    if (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || !conn_undecided(c) || c->found || (can && fd > 2))
+        return;
+    c->no_device = true;
+    if (!can && turn_take(&c->rx, 0, false) == 0) {
+        negotiate_decline(&c->neg, REASON_EXEC);
+        turn_give(&c->rx);
+    }
+    int r = drive_sock(s, false);
+    (void)r; /* how far it came is looked at next */
+}
+
 /* A startup that has begun comes to its end here: the answer to a Hello is a matter of one round trip. */
 static void decide(struct sock *s, struct conn *c, int fd)
 {
@@ -191,8 +208,10 @@ static void leave_one(int fd, struct sock *s, void *arg)
         return;
     if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && inherit_is_dup2ed(fd)))
         return;
-    if (!in->spawn)
+    if (!in->spawn) {
+        decide_held(s, c, fd, w->h->can);
         decide(s, c, fd);
+    }
     if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
         atomic_store(&c->recorded, true); /* the next program's */
     if (conn_undecided(c))

@@ -118,7 +118,7 @@ static bool abandoned(struct conn *c, int fd)
     /* (One that is accelerated already may have been closed again, with its octets waiting to be read.) */
     if (conn_state(c) == CONN_DEAD && atomic_load(&c->reason) == REASON_MPA_FAILED)
         return true;
-    if (conn_state(c) != CONN_NEGOTIATING || conn_undecided(c))
+    if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !drive_held(c)))
         return false;
     int state = drive_tcp_state(fd);
     return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
@@ -126,26 +126,31 @@ static bool abandoned(struct conn *c, int fd)
 
 static bool awaits_hello(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_PEEK;
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_PEEK && !negotiate_wants_offer(&c->neg);
 }
 
 static struct spin startup_spin; /* do the clients' answers come soon? */
 
+/* listener: NULL if who asked by its name was counted by accept(). */
 static void await_startup(struct sock *listener, struct sock *s, struct conn *c, int fd)
 {
     uint64_t start = proc_now_ns();
     bool was_undecided = awaits_hello(c);
     for (;;) {
-        int r = drive_sock(s, false);
-        (void)r; /* nobody else knows it yet */
+        int r = drive_unused(s);
+        (void)r; /* nobody else knows it yet, or will be done soon */
         enum conn_state st = conn_state(c);
         bool undecided = awaits_hello(c);
         if (was_undecided && !undecided) {
             was_undecided = false;
-            uint32_t asked = atomic_load(&listener->asked);
+            uint32_t asked = listener != NULL ? atomic_load(&listener->asked) : 0;
             while (asked > 0 && st != CONN_PLAIN &&
                    !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
                 ;
+        }
+        if (drive_held(c)) {
+            atomic_store(&c->see_through, true);
+            return;
         }
         if (st == CONN_FULL && turn_take_brief(&c->rx) == 0) {
             r = conn_rx_progress(c, fd, true); /* the RTR */
@@ -157,7 +162,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
             return;
         uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
         if (proc_now_ns() >= end) {
-            if (undecided) /* the one who asked is somewhere else */
+            if (undecided && listener != NULL) /* the one who asked is somewhere else */
                 atomic_store(&listener->asked, 0);
             return;
         }
@@ -171,6 +176,17 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
         if (r < 0 && r != -EINTR) /* the signal is not this wait's, which is ours */
             return;
     }
+}
+
+void listen_see_through(struct sock *s)
+{
+    struct conn *c = s->conn;
+    drive_use(c);
+    if (!atomic_load_explicit(&c->see_through, memory_order_relaxed) || !atomic_exchange(&c->see_through, false))
+        return;
+    struct cancel hold = cancel_never();
+    await_startup(NULL, s, c, atomic_load(&s->fd));
+    cancel_restore(hold);
 }
 
 /* Would accept() on this listener return at once? */
@@ -219,7 +235,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     if (atomic_load(&listener->asked) > 0 && local_same_host(&local, peer)) {
         await_startup(listener, s, c, fd);
     } else {
-        int r = drive_sock(s, false);
+        int r = drive_unused(s);
         (void)r; /* nobody else knows it yet */
     }
     /* A program that saw the listener readable must not be kept waiting for the next one. */

@@ -12,6 +12,7 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
+#include "preload/connect.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/hidden.h"
@@ -139,6 +140,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     }
     *ask = 0;
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        listen_see_through(s);
         short r = negotiating(s, c, want, kernel, ask);
         if (r >= 0)
             return r;

@@ -88,6 +88,11 @@ int sandbox_getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 
 static void decide(struct sock *s, struct conn *c, int fd)
 {
+    if (conn_undecided(c)) { /* its Hello may be there, and be held: drive_held */
+        c->no_device = true;
+        int r = drive_sock(s, false);
+        (void)r; /* how far it came is looked at next */
+    }
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))
         if (drive_sock(s, false) < 0 || drive_wait(fd, (short)c->kernel_wants, 0, s) < 0)
             break;

@@ -32,12 +32,17 @@ static inline bool conn_on_verbs(const struct conn *c)
  * known; HELLO_TRANSPORT_MIXED if it can face an end of the other kind. An initiator's address is in c->local.
  */
 uint8_t verbs_transport(struct conn *c);
-/* The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it does not. */
+/*
+ * The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it does not, or
+ * that is left to the process that uses the connection (drive_held).
+ */
 bool verbs_offer(struct sock *s, struct conn *c);
 /* A step of the negotiation by the device, both turns held. True: it went on. */
 bool verbs_step(struct sock *s, struct conn *c);
 /* The negotiation is over, and the device is not used, or the connection is. Both turns held, or nobody has it any more. */
 void verbs_drop(struct conn *c);
+/* Its endpoint, be it still set up, is another process' than this one's. */
+bool verbs_is_anothers(const struct conn *c);
 /* The negotiation has agreed on the device: the stream begins. 0 or -errno. Both turns held. */
 int verbs_begin(struct conn *c) SW_MUST;
 /* What has to be waited for while endpoints are set up: readable, then verbs_setup_dispatch. -1: none are. */
@@ -119,6 +124,11 @@ static inline bool verbs_step(struct sock *s, struct conn *c)
 static inline void verbs_drop(struct conn *c)
 {
     (void)c;
+}
+static inline bool verbs_is_anothers(const struct conn *c)
+{
+    (void)c;
+    return false;
 }
 static inline int verbs_setup_fd(void)
 {

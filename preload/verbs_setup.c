@@ -127,9 +127,9 @@ static bool make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN], 
         .ring_len = ring, .msg_max = STREAM_HDR_LEN + EAGER_LEN, .bufs = BUFS, .tx_len = TX_LEN, .write_max = WRITE_LEN,
     };
     memcpy(cfg.token, token, sizeof(cfg.token));
+    c->vep_pid = proc.pid;
     c->vep = software ? NULL : verbs_new(&cfg);
     c->mixed = software ? mixed_new(&cfg, c->opts.crc, c->opts.fpdu_len) : NULL;
-    c->vep_pid = proc.pid;
     return rnic_there(c);
 }
 
@@ -198,9 +198,9 @@ static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *
 bool verbs_offer(struct sock *s, struct conn *c)
 {
     struct negotiate_offer offer = { 0 };
-    if (!negotiate_wants_offer(&c->neg))
+    if (!negotiate_wants_offer(&c->neg) || (drive_held(c) && !c->no_device))
         return false;
-    negotiate_offer(&c->neg, expect_peer(s, c, &offer) ? &offer : NULL);
+    negotiate_offer(&c->neg, !c->no_device && expect_peer(s, c, &offer) ? &offer : NULL);
     return true;
 }
 
@@ -346,6 +346,11 @@ void verbs_setup_dispatch(void)
             drive_tell(c); /* whoever is at it looks again */
         sock_put(now[i]);
     }
+}
+
+bool verbs_is_anothers(const struct conn *c)
+{
+    return rnic_there(c) && c->vep_pid != proc.pid;
 }
 
 /* In the child of a fork: what was being set up is the parent's. */

@@ -69,6 +69,7 @@ preload_tests += tests/preload/p2p.test
 preload_tests += tests/preload/mpa.test
 preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test
+preload_tests += tests/preload/forks.test
 preload_tests += tests/preload/hostile.test
 preload_tests += tests/preload/kill.test
 preload_tests += tests/preload/devices.test
@@ -111,6 +112,12 @@ tests_preload_filtered_SOURCES = tests/preload/filtered.c
 tests_preload_filtered_CFLAGS = $(preload_program_cflags)
 tests_preload_filtered_LDFLAGS = $(program_ldflags)
 tests_preload_filtered_LDADD =
+
+preload_programs += tests/preload/forks
+tests_preload_forks_SOURCES = tests/preload/forks.c
+tests_preload_forks_CFLAGS = $(preload_program_cflags)
+tests_preload_forks_LDFLAGS = $(program_ldflags)
+tests_preload_forks_LDADD =
 
 preload_programs += tests/preload/gather
 tests_preload_gather_SOURCES = tests/preload/gather.c

@@ -244,6 +244,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
     n->asked = (uint8_t)h.arg;
     if (n->reason == REASON_NONE && device && !n->offer_made) {
         n->device = NEGOTIATE_DEVICE_WANTED; /* left where it is until the owner has answered */
+        n->deadline_ns = 0; /* (it is whole, though it may have come in pieces) */
         return 0;
     }
     if (n->reason != REASON_NONE) /* negotiate_decline */

@@ -180,7 +180,10 @@ static inline bool negotiate_peer_known(const struct negotiate *n)
  */
 void negotiate_mute(struct negotiate *n);
 
-/* Responder: the two sides' transports, with asked, make a device possible at one end at least; the owner calls negotiate_offer, then negotiate_in again. */
+/*
+ * Responder: the two sides' transports, with asked, make a device possible at one end at least; the owner calls negotiate_offer, then
+ * negotiate_in again. He may take his time: there is no deadline.
+ */
 static inline bool negotiate_wants_offer(const struct negotiate *n)
 {
     return n->device == NEGOTIATE_DEVICE_WANTED;

@@ -1304,6 +1304,25 @@ Test(negotiate, a_device_that_is_up_at_both_ends_takes_the_stream)
     }
 }
 
+/* The owner leaves it to a process that is still to be forked, say. Whether the HELO came whole does not matter. */
+Test(negotiate, an_offer_may_be_long_in_coming)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        struct negotiate_cfg ca = config(false), cb = config(true);
+        ca.transports = cb.transports = HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS;
+        both(&ca, &cb);
+        run(cuts[c]);
+        cr_assert(negotiate_wants_offer(&b.n));
+        cr_expect_eq(b.n.deadline_ns, 0u);
+        negotiate_tick(&b.n, now + 100 * NEGOTIATE_PREFIX_NS);
+        cr_assert_eq(b.n.state, NEGOTIATE_PEEK);
+        negotiate_offer(&b.n, &v4);
+        run(cuts[c]);
+        cr_assert_eq(a.n.state, NEGOTIATE_DEVICE);
+        cr_expect(same_offer(&a.n.offer, &v4));
+    }
+}
+
 /* Without a device at either end, for whatever reason, the stream goes on here. */
 static void expect_here(void)
 {

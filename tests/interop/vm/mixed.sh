@@ -37,6 +37,9 @@ for way in client server; do
     mixed "$name: iperf3, four streams, the other direction" $way iperf "$address" 5 -P 4 -R
     iperf_time=
     mixed "$name: redis-benchmark" $way redis "$address"
+    [ $way = client ] && child_is=verbs || child_is=mixed
+    mixed "$name: forks, a child for each connection" $way forking "$address" ccc 3 $child_is 3
+    mixed "$name: forks, socat" $way socats "$address"
     segments 9000
     mixed "$name: 200 MB by curl from nginx, checksum" $way download "$address"
     segments 1500

@@ -6,7 +6,7 @@ import shutil
 import machine
 import shim
 
-PROGRAMS = ["iperf3", "redis-server", "redis-benchmark", "nginx", "curl", "rstream"]
+PROGRAMS = ["iperf3", "redis-server", "redis-benchmark", "nginx", "curl", "rstream", "socat"]
 NGINX = b"""
 user root;
 master_process off;
@@ -25,6 +25,7 @@ def add(a):
     a.program("opt/sockwarp/sockwarp", shim.LAUNCHER)
     a.program("usr/bin/sockwarp-bench", os.environ.get("SW_BENCH", os.path.join(shim.BUILD, "sockwarp-bench")))
     a.program("opt/sockwarp/.libs/libsockwarp.so", shim.LIBRARY)
+    a.program("usr/bin/forks", shim.program("forks"))
     for name in PROGRAMS:
         a.program("usr/bin/" + name, shutil.which(name))
     a.copy("programs.sh", os.path.join(machine.HERE, "programs.sh"))

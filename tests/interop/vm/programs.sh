@@ -170,6 +170,57 @@ survived()
     grep -q "\"transport\":\"$2\"" "$1" && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
 }
 
+# forking ADDRESS PLAN PROCESSES TRANSPORT COUNT [TRANSPORT COUNT]: a server that forks for each connection (tests/preload/forks.c
+# has the letters); which way its ends went, and of how many processes they were.
+forking()
+{
+    forking_plan=$2 forking_pids=$3
+    rm -f /tmp/near /tmp/far
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- forks serve "$1" 7001 "$2" 2>&1 &
+    forking_server=$!
+    serves 7001 || return 1
+    timeout 60 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- forks connect "$1" 7001 "$2" 400000
+    forking_status=$?
+    [ $forking_status -eq 0 ] || kill $forking_server 2>/dev/null
+    wait $forking_server
+    forking_other=$?
+    echo "client $forking_status, server $forking_other"
+    cat /tmp/near /tmp/far
+    [ $forking_status -eq 0 ] && [ $forking_other -eq 0 ] || return 1
+    [ "$(grep -o '"pid":[0-9]*' /tmp/far | sort -u | wc -l)" -eq "$forking_pids" ] || { echo "not $forking_pids processes" && return 1; }
+    shift 3
+    forking_all=0
+    while [ $# -gt 0 ]; do
+        forking_all=$((forking_all + $2))
+        [ "$(grep -c "\"transport\":\"$1\",\"reason\":\"upgraded\"" /tmp/far)" -eq "$2" ] ||
+            { echo "not $2 of the server's by $1" && return 1; }
+        shift 2
+    done
+    # (A child that is killed writes none; one of a static program is plain.)
+    [ "$(grep -c '"reason":"upgraded"' /tmp/far)" -eq "$forking_all" ] && [ "$(wc -l </tmp/near)" -eq ${#forking_plan} ] || return 1
+    forking_static=$(printf %s "$forking_plan" | tr -d -c s | wc -c)
+    [ "$(grep -c '"reason":"upgraded"' /tmp/near)" -eq $((${#forking_plan} - forking_static)) ]
+}
+
+# socats ADDRESS: socat's own way of forking; three clients, 3 MB there and back each.
+socats()
+{
+    rm -f /tmp/near /tmp/far
+    $server_in $sockwarp --stats /tmp/far -p "$by_device" -- socat "TCP-LISTEN:7002,bind=$1,reuseaddr,fork" EXEC:cat &
+    socats_server=$!
+    serves 7002 || return 1
+    head -c 3000000 /tmp/www/big >/tmp/socats.sent
+    socats_good=1
+    for socats_try in 1 2 3; do
+        timeout 60 $client_in $sockwarp --stats /tmp/near -p "$by_device" -- socat -t 30 - "TCP:$1:7002" </tmp/socats.sent >/tmp/socats.got ||
+            socats_good=0
+        cmp /tmp/socats.sent /tmp/socats.got || socats_good=0
+    done
+    kill $socats_server
+    wait $socats_server
+    [ $socats_good -eq 1 ] && ends verbs 3 && [ "$(grep -o '"pid":[0-9]*' /tmp/far | sort -u | wc -l)" -eq 3 ]
+}
+
 # A peer that is killed, while it sends: the other end sees the end of the stream, as with TCP, and goes.
 killed_client()
 {

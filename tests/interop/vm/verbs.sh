@@ -72,6 +72,25 @@ for device in siw rxe; do
     check "$device: 200 MB by curl from nginx, checksum" download "$address"
     check "$device: a killed client ends the connection" killed_client "$address"
 done
+
+# ---- a server that forks: the connection is on a device of the child's ----
+
+for device in siw rxe; do
+    eval "address=\$$device"
+    # A process that was forked from one with a device goes without: in software that faces the peer's, if that is an iWARP device.
+    [ $device = siw ] && child_is=mixed || child_is=iwarp
+    check "$device: forks, a child for each connection" forking "$address" cccc 4 verbs 4
+    check "$device: forks, the parent closes late" forking "$address" wcw 3 verbs 3
+    check "$device: forks, and the parent has one of its own afterwards" forking "$address" ccp 3 verbs 3
+    check "$device: forks, when the parent has used a device" forking "$address" pcc 3 verbs 1 $child_is 2
+    check "$device: forks, when a client has waited long for the parent" forking "$address" uc 2 verbs 1 $child_is 1
+    check "$device: forks, a child is killed, the others go on" forking "$address" ckp 2 verbs 2
+    check "$device: forks, a child becomes another program" forking "$address" iic 3 verbs 3
+    check "$device: forks, a child becomes another program, by standard input" forking "$address" xc 2 verbs 1 iwarp 1
+    check "$device: forks, a child becomes a static program" forking "$address" sc 2 verbs 1
+    check "$device: forks, socat" socats "$address"
+done
+
 # The device that leads to an address, as sockwarp check tells.
 checked()
 {
