@@ -77,6 +77,10 @@ static int look(struct polling *p, bool asked)
         short kernel = asked && fd->fd >= 0 ? k->revents : 0;
         if (fd->fd < 0) {
             fd->revents = 0;
+        } else if (e->chan && e->sock != NULL && atomic_load(&e->sock->fd) < 0) {
+            /* Closed in the middle of the wait: poll(2) holds its file, and goes on. (Its channel has woken us.) See closed. */
+            k[0].fd = k[1].fd = -1;
+            fd->revents = 0;
         } else if (e->sock == NULL || !is_still(e, fd->fd) || !atomic_load(&e->sock->active)) {
             fd->revents = look_plain(fd, k, kernel);
         } else {
@@ -90,6 +94,18 @@ static int look(struct polling *p, bool asked)
         ready += fd->revents != 0;
     }
     return ready;
+}
+
+/* At the end of its wait poll(2) looks all numbers up once more. Returns how many are none now. */
+static int closed(struct polling *p)
+{
+    int n = 0;
+    for (nfds_t i = 0; i < p->n; i++)
+        if (p->fds[i].fd >= 0 && p->ents[i].chan && p->kfds[p->ents[i].k].fd < 0 && p->fds[i].revents == 0) {
+            p->fds[i].revents = POLLNVAL;
+            n++;
+        }
+    return n;
 }
 
 static struct timespec left_until(uint64_t until)
@@ -152,7 +168,7 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         bool waited = !now;
         ready = look(p, true);
         if (ready > 0 || timeout_ns == 0 || (waited && deadline != 0 && proc_now_ns() >= deadline))
-            return ready;
+            return ready + closed(p);
     }
 }
 
