@@ -35,7 +35,7 @@ enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_
 
 #define CONN_IN_LEN (256u * 1024u)               /* staging for received octets */
 #define CONN_OUT_LEN (MPA_FPDU_MAX + 1024u)      /* the tail of a cut frame */
-#define CONN_PRE_LEN 2048u                       /* octets that come before the answer to the Hello, */
+#define CONN_PRE_LEN (256u * 1024u)              /* octets that come before the answer to the Hello, */
 #define CONN_PRE_BIG_LEN (NEGOTIATE_STREAMED_MAX + 65536u) /* and a talkative server's */
 #define CONN_EAGER_MAX 64512u                     /* largest payload of a Send we take */
 #define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */

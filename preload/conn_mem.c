@@ -12,7 +12,7 @@
 #include "preload/proc.h"
 #include "preload/verbs.h"
 
-/* Untouched pages cost nothing: `out` is seldom used. */
+/* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
 #define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN)
 
 /* Blocks are never unmapped: a child may hold a slot that the parent gave back. */
@@ -135,9 +135,9 @@ int conn_buffers(struct conn *c)
     pthread_mutex_lock(&lock);
     uint8_t *mem = c->mem == NULL ? buffers_map() : NULL;
     if (mem != NULL) {
-        c->pre = mem; /* (on one page with the first frames: a connection that is idle has touched no more) */
-        c->in = mem + CONN_PRE_LEN;
-        c->out = c->in + CONN_IN_LEN;
+        c->in = mem;
+        c->out = mem + CONN_IN_LEN;
+        c->pre = c->out + CONN_OUT_LEN;
         c->pre_cap = CONN_PRE_LEN;
         c->mem = mem;
     }
