@@ -395,7 +395,11 @@ static void changed(struct sock *s)
     drive_tell(s->conn);
 }
 
-/* Octets that came beside the negotiation are the program's. */
+/*
+ * Octets that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in what it read
+ * into pre.
+ */
+_Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");
 static void keep_octets(struct conn *c)
 {
     if (c->in_len > 0) {
