@@ -183,7 +183,7 @@ void arena_discard(void *p, size_t len)
 bool arena_is_own(const void *p)
 {
     pthread_mutex_lock(&lock);
-    bool yes = own && (uintptr_t)p - arenas[0].head->base < ARENA_LEN;
+    bool yes = own && arena_of(p) == &arenas[0];
     pthread_mutex_unlock(&lock);
     return yes;
 }

@@ -59,6 +59,15 @@ static void take_out(struct epset *set, struct watch *w)
         set->ready_end = w->rpprev;
 }
 
+/* Likewise; it was queued. */
+static void leave_list(struct epset *set, struct watch *w)
+{
+    w->queued = false;
+    take_out(set, w);
+    if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
+        ready_kick_drain(atomic_load(&set->kick_fd));
+}
+
 void watch_queue(struct watch *w)
 {
     struct epset *set = w->set;
@@ -76,12 +85,8 @@ void watch_unqueue(struct watch *w)
 {
     struct epset *set = w->set;
     pthread_mutex_lock(&set->ready_lock);
-    if (w->queued) {
-        w->queued = false;
-        take_out(set, w);
-        if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
-            ready_kick_drain(atomic_load(&set->kick_fd));
-    }
+    if (w->queued)
+        leave_list(set, w);
     pthread_mutex_unlock(&set->ready_lock);
 }
 
@@ -101,12 +106,8 @@ void epset_drop_read(struct epset *set)
     pthread_mutex_lock(&set->ready_lock);
     for (struct watch *w = set->ready_first, *next; w != NULL; w = next) {
         next = w->rnext;
-        if (!is_read(w))
-            continue;
-        w->queued = false;
-        take_out(set, w);
-        if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
-            ready_kick_drain(atomic_load(&set->kick_fd));
+        if (is_read(w))
+            leave_list(set, w);
     }
     pthread_mutex_unlock(&set->ready_lock);
     epset_unlock(set);
