@@ -240,7 +240,7 @@ static bool connect_offered(struct sock *s, struct conn *c)
         not_by_device(c, REASON_NO_MEMORY);
         return false;
     }
-    int r = device ? verbs_connect(c->vep, (struct sockaddr *)&peer, proc.set.hello_timeout_ms)
+    int r = device ? verbs_connect(c->vep, (struct sockaddr *)&peer, len, proc.set.hello_timeout_ms)
                    : mixed_connect(c->mixed, (struct sockaddr *)&peer, len);
     if (r < 0)
         not_by_device(c, device ? REASON_DEVICE_ADDRESS : REASON_DEVICE_FAILED);
@@ -252,7 +252,9 @@ bool verbs_step(struct sock *s, struct conn *c)
     if (!rnic_there(c) && !negotiate_wants_device(&c->neg))
         return false;
     if (rnic_there(c) && c->vep_pid == proc.pid && c->neg.device == NEGOTIATE_DEVICE_NONE) {
-        not_by_device(c, REASON_DEVICE_TIMEOUT); /* the negotiation did not wait any longer */
+        /* The initiator says that it cannot; or the negotiation did not wait any longer. */
+        bool told = c->responder && (c->neg.peer.flags & STREAM_FLAG_DEVICE) == 0;
+        not_by_device(c, told ? REASON_DEVICE_FAILED : REASON_DEVICE_TIMEOUT);
         return true;
     }
     if (!negotiate_wants_device(&c->neg))

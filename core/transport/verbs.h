@@ -111,10 +111,10 @@ struct verbs_ep *verbs_new(const struct verbs_cfg *cfg);
 void verbs_free(struct verbs_ep *ep);
 
 /*
- * Initiator: begins to connect to peer, an address and port that its verbs_expect told; the route chooses the device. 0, or
- * -errno.
+ * Initiator: begins to connect to peer, an address and port of len octets that its verbs_expect told; the route chooses the
+ * device. A local port that turns out to be taken is replaced by another one. 0, or -errno.
  */
-int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, unsigned timeout_ms) SW_MUST;
+int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, socklen_t len, unsigned timeout_ms) SW_MUST;
 /*
  * Responder: an initiator that shows cfg.token may connect to *at from now on: the device that has the address local, of this
  * kind, and a port of ours there. 0; -ENODEV: no device has that address; other -errno.

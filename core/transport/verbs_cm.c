@@ -17,7 +17,7 @@
 #include "core/transport/verbs_private.h"
 
 #define LISTENERS_MAX 16u
-#define LISTEN_TRIES 8u /* siw's port is one of TCP's, and may be taken there */
+#define PORT_TRIES 8u /* siw's port is one of TCP's, and may be taken there */
 #define BACKLOG 128
 #define CONTEXTS_MAX 16u
 
@@ -25,7 +25,7 @@ static const struct sm_state states[] = {
     [VERBS_IDLE] = { "idle", SM_TO(VERBS_RESOLVING) | SM_TO(VERBS_EXPECTING) | SM_TO(VERBS_DOWN) },
     [VERBS_EXPECTING] = { "expecting", SM_TO(VERBS_ACCEPTING) | SM_TO(VERBS_DOWN) },
     [VERBS_RESOLVING] = { "resolving", SM_TO(VERBS_ROUTING) | SM_TO(VERBS_DOWN) },
-    [VERBS_ROUTING] = { "routing", SM_TO(VERBS_CONNECTING) | SM_TO(VERBS_DOWN) },
+    [VERBS_ROUTING] = { "routing", SM_TO(VERBS_CONNECTING) | SM_TO(VERBS_RESOLVING) | SM_TO(VERBS_DOWN) },
     [VERBS_CONNECTING] = { "connecting", SM_TO(VERBS_UP) | SM_TO(VERBS_DOWN) },
     [VERBS_ACCEPTING] = { "accepting", SM_TO(VERBS_UP) | SM_TO(VERBS_DOWN) },
     [VERBS_UP] = { "up", SM_TO(VERBS_DOWN) },
@@ -213,16 +213,21 @@ static struct rdma_conn_param conn_param(const uint8_t *priv)
     };
 }
 
-int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, unsigned timeout_ms)
+/* A new id, and the first step to the peer. 0 or -errno. */
+static int resolve(struct verbs_ep *ep)
+{
+    if (host.lib->rdma_create_id(host.channel, &ep->id, ep, RDMA_PS_TCP) < 0 ||
+        host.lib->rdma_resolve_addr(ep->id, NULL, (struct sockaddr *)&ep->to, (int)ep->timeout_ms) < 0)
+        return errno != 0 ? -errno : -EIO;
+    return 0;
+}
+
+int verbs_connect(struct verbs_ep *ep, const struct sockaddr *peer, socklen_t len, unsigned timeout_ms)
 {
     enter();
-    int r = 0;
     ep->timeout_ms = timeout_ms;
-    if (host.channel == NULL)
-        r = -ENODEV;
-    else if (host.lib->rdma_create_id(host.channel, &ep->id, ep, RDMA_PS_TCP) < 0 ||
-             host.lib->rdma_resolve_addr(ep->id, NULL, (struct sockaddr *)(uintptr_t)peer, (int)timeout_ms) < 0)
-        r = errno != 0 ? -errno : -EIO;
+    memcpy(&ep->to, peer, len < sizeof(ep->to) ? len : sizeof(ep->to));
+    int r = host.channel != NULL ? resolve(ep) : -ENODEV;
     if (r == 0)
         move(ep, VERBS_RESOLVING, "the address is looked up");
     else
@@ -329,7 +334,7 @@ static int listen_at(struct sockaddr_storage *at, enum verbs_kind *kind)
     if (host.listeners == LISTENERS_MAX)
         return -ENOSPC;
     int r = -EADDRINUSE;
-    for (unsigned tries = 0; r == -EADDRINUSE && tries < LISTEN_TRIES; tries++)
+    for (unsigned tries = 0; r == -EADDRINUSE && tries < PORT_TRIES; tries++)
         r = listen_once(at, &host.listener[host.listeners].id);
     if (r < 0)
         return r;
@@ -364,20 +369,42 @@ static void address_known(struct verbs_ep *ep)
         move(ep, VERBS_ROUTING, "the route is looked up");
 }
 
-static void route_known(struct verbs_ep *ep)
+/*
+ * The connection manager chose a port that siw, whose ports are TCP's, finds taken there: again, with an id that has another
+ * one. The former id is the caller's, who is to destroy it.
+ */
+static void other_port(struct verbs_ep *ep)
+{
+    trace_info("verbs %p: the port is taken", (void *)ep);
+    verbs_unprepare(ep, host.lib, &host.env);
+    ep->id = NULL;
+    if (resolve(ep) < 0)
+        down(ep, "no device leads to that address");
+    else
+        move(ep, VERBS_RESOLVING, "the address is looked up again");
+}
+
+/* True: the event's id is to be destroyed. */
+static bool route_known(struct verbs_ep *ep)
 {
     const char *why;
     uint8_t priv[VERBS_PRIVATE_LEN];
     if (verbs_prepare(ep, host.lib, &host.env, &why) < 0) {
         down(ep, why);
-        return;
+        return false;
     }
     put_private(ep, true, priv);
     struct rdma_conn_param param = conn_param(priv);
-    if (host.lib->rdma_connect(ep->id, &param) < 0)
-        down(ep, "rdma_connect");
-    else
+    if (host.lib->rdma_connect(ep->id, &param) == 0) {
         move(ep, VERBS_CONNECTING, "the peer's device has not answered");
+        return false;
+    }
+    bool again = errno == EADDRINUSE && ++ep->ports < PORT_TRIES;
+    if (again)
+        other_port(ep);
+    else
+        down(ep, "rdma_connect");
+    return again;
 }
 
 static void established(struct verbs_ep *ep, const struct rdma_conn_param *param)
@@ -458,8 +485,7 @@ static bool take_event(const struct rdma_cm_event *ev)
         address_known(ep);
         break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-        route_known(ep);
-        break;
+        return route_known(ep);
     case RDMA_CM_EVENT_ESTABLISHED:
         established(ep, &ev->param.conn);
         break;

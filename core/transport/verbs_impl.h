@@ -35,6 +35,8 @@ struct verbs_ep {
     struct verbs_ep *next, **pprev;
     struct rdma_cm_id *id;
     unsigned timeout_ms;
+    unsigned ports;             /* found taken */
+    struct sockaddr_storage to; /* initiator: the peer's */
 
     /* constant from before UP */
     uint8_t *mem, *ring, *bufs, *tx_mem;

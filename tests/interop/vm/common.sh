@@ -3,8 +3,11 @@
 
 only=$(cat /only)
 
-# check NAME COMMAND...: one test point; what the command and the kernel say is shown if it fails. What it writes to descriptor 3
-# is always shown.
+# What sockwarp's library logs.
+export SOCKWARP_LOG=info,/tmp/log
+
+# check NAME COMMAND...: one test point; what the command, the library and the kernel say is shown if it fails. What it writes to
+# descriptor 3 is always shown.
 check()
 {
     check_name=$1
@@ -14,11 +17,13 @@ check()
     *) return ;;
     esac
     dmesg -c >/dev/null
+    rm -f /tmp/log
     if "$@" 3>&1 >/tmp/out 2>&1; then
         echo "ok - $check_name"
     else
         echo "not ok - $check_name"
         sed "s/^/# /" /tmp/out
+        [ ! -e /tmp/log ] || tail -n 40 /tmp/log | sed "s/^/# log: /"
         dmesg | tail -n 12 | sed "s/^/# kernel: /"
     fi
 }

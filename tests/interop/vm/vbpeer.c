@@ -137,7 +137,7 @@ static struct verbs_ep *endpoint_up(const char *address, int control)
     must(ep != NULL && verbs_setup(&env, &why) == 0, why);
     if (initiator) {
         must(read(control, &at, sizeof(at)) == (ssize_t)sizeof(at), "where to connect");
-        must(verbs_connect(ep, (struct sockaddr *)&at, TIME_MS) == 0, "verbs_connect");
+        must(verbs_connect(ep, (struct sockaddr *)&at, sizeof(at), TIME_MS) == 0, "verbs_connect");
     } else {
         struct sockaddr_in local = { .sin_family = AF_INET };
         enum verbs_kind kind;
@@ -406,7 +406,7 @@ static void no_token(const char *address, int control)
     struct verbs_ep *ep = verbs_new(&cfg);
     must(ep != NULL && verbs_setup(&env, &why) == 0, why);
     must(read(control, &at, sizeof(at)) == (ssize_t)sizeof(at), "where to connect");
-    must(verbs_connect(ep, (struct sockaddr *)&at, TIME_MS) == 0, "verbs_connect");
+    must(verbs_connect(ep, (struct sockaddr *)&at, sizeof(at), TIME_MS) == 0, "verbs_connect");
     while (verbs_state(ep) != VERBS_DOWN) {
         struct pollfd p = { .fd = verbs_cm_fd(), .events = POLLIN };
         must(poll(&p, 1, TIME_MS) == 1, "the connection manager is silent");

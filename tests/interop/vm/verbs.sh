@@ -73,6 +73,29 @@ for device in siw rxe; do
     check "$device: a killed client ends the connection" killed_client "$address"
 done
 
+# The connection manager chooses a connection's port without knowing which ones TCP has, whose ports siw's are: of those to be had
+# each fourth is taken.
+ports_taken()
+{
+    taken_range=$(cat /proc/sys/net/ipv4/ip_local_port_range)
+    taken_pids=
+    for taken_port in $(seq 40000 4 40095); do
+        forks serve "$1" "$taken_port" c >/dev/null &
+        taken_pids="$taken_pids $!"
+        serves "$taken_port" || return 1
+    done
+    echo 40000 40095 >/proc/sys/net/ipv4/ip_local_port_range
+    taken_status=0
+    for taken_try in 1 2 3; do
+        iperf "$1" 5 -P 4 || taken_status=1
+    done
+    echo "$taken_range" >/proc/sys/net/ipv4/ip_local_port_range
+    # shellcheck disable=SC2086  # pids
+    kill $taken_pids && wait $taken_pids 2>/dev/null
+    return $taken_status
+}
+check "siw: a connection whose port TCP has taken gets another one" ports_taken $siw
+
 # ---- a server that forks: the connection is on a device of the child's ----
 
 for device in siw rxe; do
