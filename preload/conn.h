@@ -39,8 +39,7 @@ enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_
 #define CONN_PRE_BIG_LEN (NEGOTIATE_STREAMED_MAX + 65536u) /* and a talkative server's */
 #define CONN_EAGER_MAX 64512u                     /* largest payload of a Send we take */
 #define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */
-#define CONN_BATCH_LEN (128u * 1024u)            /* program octets framed at a time, blocking: what the cache holds until the kernel copies it */
-#define CONN_BATCH_NONBLOCK_LEN (256u * 1024u)   /* and not blocking: what does not go is framed again later */
+#define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, at most: conn_batch.c */
 
 struct conn {
     struct holders holders;   /* any: processes that have it; none: the slot is free */
@@ -92,6 +91,7 @@ struct conn {
     uint64_t plain_rx;
 
     /* tx */
+    _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; read by any as a hint */
     size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
     bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
@@ -320,6 +320,16 @@ size_t conn_rx_count(const struct conn *c);
 size_t conn_rx_target(const struct conn *c);
 /* A handler asked for the urgent octet meanwhile (urgent_told): does the call it has interrupted end by EINTR? */
 bool conn_urgent_interrupts(struct conn *c, int fd);
+
+/* ---- conn_batch.c ---- */
+
+void conn_batch_init(struct conn *c);
+/* So many octets of the program's are framed at a time, at most, for a call that waits or does not. */
+size_t conn_batch_len(const struct conn *c, bool waits);
+/* Of len octets that were framed for a call that does not wait so many went. tx held. */
+void conn_batch_went(struct conn *c, size_t len, size_t went);
+/* Is it worth while to frame more for fd? If not, the kernel is to tell when it is (edges, too). A system call. */
+bool conn_has_room(int fd);
 
 /* ---- conn_tx.c ---- */
 

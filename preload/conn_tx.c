@@ -523,12 +523,16 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
                 break;
         }
         size_t part = len - done;
-        size_t most = wait ? CONN_BATCH_LEN : CONN_BATCH_NONBLOCK_LEN;
+        size_t most = conn_batch_len(c, wait && !shared);
         bool urgent = (flags & MSG_OOB) && part == 1;
         if ((flags & MSG_OOB) && part > 1)
             part--; /* the last one is urgent, and goes alone */
         if (part > most)
             part = most;
+        if (!wait && done > 0 && !conn_has_room(fd)) {
+            r = -EAGAIN;
+            break;
+        }
         /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
         size_t good = probe_iter_read(it, part);
         if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
@@ -545,6 +549,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         done += (size_t)n;
         r = out_once(s, c, fd, kflags | (done < len ? MSG_MORE : 0));
         if (r == 0) {
+            conn_batch_went(c, (size_t)n, (size_t)n);
             if (flushed(c))
                 c->tx_rest = true;
             continue;
@@ -554,6 +559,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             r = cut_short(fd, wait && !shared);
         size_t back = take_back(c, fd, urgent);
         done -= back;
+        conn_batch_went(c, (size_t)n, (size_t)n - back);
         c->tx_rest = true;
         if (r == -EAGAIN && shared) {
             *it = before;

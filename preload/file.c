@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -40,12 +41,20 @@ static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, i
 
 /* ---- sendfile ---- */
 
+/*
+ * The process' room for large pieces, which fewer calls send, for one thread at a time; the others have their stacks. (A call that
+ * is left by siglongjmp leaves it taken, as does one that another thread is in at a fork, in the child.)
+ */
+static uint8_t big[CONN_BATCH_LEN];
+static _Atomic bool big_taken;
+
 /* What sendfile reads from. */
 struct source {
     int fd;
     int copy;      /* a file of our own that the kernel sends it to, -1: pread does as well */
     bool own;      /* it is read at its own position, not at an offset of the program's */
-    off64_t at;
+    bool big;      /* has the room for large pieces */
+    off64_t at, end; /* end: as far as is known */
     size_t len;    /* asked for in all */
 };
 
@@ -53,11 +62,13 @@ struct source {
  * A file with blocks is one that can be sent from. Devices, files that are made up as they are read, and all the rest only
  * the kernel knows, and so it does where the offsets end.
  */
-static bool reads_as_sent(const struct source *src)
+static bool reads_as_sent(struct source *src)
 {
     struct stat st;
-    return src->at >= 0 && src->len <= (uint64_t)(INT64_MAX - src->at) && fstat(src->fd, &st) == 0 &&
-           S_ISREG(st.st_mode) && st.st_blocks > 0;
+    bool good = src->at >= 0 && src->len <= (uint64_t)(INT64_MAX - src->at) && fstat(src->fd, &st) == 0 &&
+                S_ISREG(st.st_mode) && st.st_blocks > 0;
+    src->end = good ? st.st_size : 0;
+    return good;
 }
 
 static void source_fini(void *source)
@@ -65,6 +76,14 @@ static void source_fini(void *source)
     const struct source *src = source;
     if (src->copy >= 0)
         REAL(close)(src->copy);
+    if (src->big)
+        atomic_store(&big_taken, false);
+}
+
+/* More is known to follow a piece of n octets: the kernel need not send its last segment by itself. */
+static int piece_flags(const struct source *src, size_t n)
+{
+    return src->copy < 0 && n < src->len && (off64_t)n < src->end - src->at ? MSG_MORE : 0;
 }
 
 static bool source_copied(struct source *src)
@@ -93,13 +112,10 @@ static ssize_t source_read(struct source *src, uint8_t *buf, size_t most)
     return n < 0 ? -errno : n;
 }
 
-/*
- * The file's position, or the offset, is moved by what was sent, so that a short send loses nothing. The last piece is not
- * known to be the last: none says MSG_MORE.
- */
+/* The file's position, or the offset, is moved by what was sent, so that a short send loses nothing. */
 static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_t len)
 {
-    uint8_t buf[PIECE_LEN];
+    uint8_t own[PIECE_LEN];
     if (off != NULL && !probe_can_read(off, sizeof(*off)))
         return -EFAULT;
     struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
@@ -109,9 +125,15 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         return -ENOMEM;
     size_t done = 0;
     ssize_t r = 0;
+    src.big = src.len > sizeof(own) && !atomic_exchange(&big_taken, true);
+    uint8_t *buf = src.big ? big : own;
+    bool waits = !atomic_load(&s->nonblock);
     unsigned kept = cancel_keep(source_fini, &src);
     while (src.len > 0) {
-        ssize_t n = source_read(&src, buf, sizeof(buf));
+        if (done > 0 && !waits && !conn_has_room(out))
+            break;
+        size_t most = src.big ? conn_batch_len(s->conn, waits) : sizeof(own);
+        ssize_t n = source_read(&src, buf, most);
         if (n == 0 && done == 0 && src.copy < 0 && source_copied(&src))
             continue; /* is the end all there is to say? */
         if (n <= 0) {
@@ -120,7 +142,7 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         }
         if (src.copy >= 0)
             position += n;
-        r = send_piece(s, out, buf, (size_t)n, 0);
+        r = send_piece(s, out, buf, (size_t)n, piece_flags(&src, (size_t)n));
         if (r <= 0)
             break;
         done += (size_t)r;
