@@ -1,26 +1,17 @@
 /*
- * Driving negotiations.
+ * Driving negotiations: which of them are under way in this process, and who waits.
  */
 #include "preload/drive.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/ioctl.h>
 
 #include "core/base/foreign.h"
-#include "core/base/reason.h"
-#include "core/base/trace.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/connect.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
-#include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -164,399 +155,8 @@ bool drive_others(const struct sock *self)
     return !foreign_call() && n > (self != NULL && self->neg_pprev != NULL ? 1u : 0u);
 }
 
-/*
- * The program's error, kept for its next call: looking at the socket took it from the kernel. EPIPE is a reset behind the
- * peer's end: it had closed when a frame of ours came, and the program, which has sent nothing, sees the end.
- */
-static void note_error(struct conn *c, int err)
-{
-    atomic_store(&c->so_error, err);
-    /*
-     * Before the answer it may be the trace of our Hello, which came when the program had closed, or that of a listener that is
-     * gone, with what was in its backlog.
-     */
-    c->peer_reset = err == ECONNRESET &&
-                    (negotiate_peer_known(&c->neg) ||
-                     (c->known_shim && !local_listens((struct sockaddr *)&c->peer)));
-}
-
-int drive_tcp_state(int fd)
-{
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : -1;
-}
-
-bool drive_peer_closed(int fd)
-{
-    return drive_tcp_state(fd) == TCP_CLOSE_WAIT;
-}
-
-/* Has the initiator's TCP handshake ended? True: go on with the Hello. */
-static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
-{
-    int state = drive_tcp_state(fd);
-    if (state == TCP_SYN_SENT || state == TCP_SYN_RECV) {
-        c->kernel_wants = POLLOUT;
-        return false;
-    }
-    if (state == TCP_CLOSE || state < 0) { /* (-1: the number is something else by now) */
-        conn_go_plain(s, c, REASON_NOT_CONNECTED);
-        return false;
-    }
-    return connect_begin(s, c) == 0;
-}
-
-/*
- * Nothing goes out any more: counts as sent, so that what the peer said before it went, and that it closed rather than failed,
- * is read. If there is nothing to read, not even an end, the connection is of no use.
- */
-static void give_up_out(struct conn *c, int fd, size_t len)
-{
-    char octet;
-    negotiate_sent(&c->neg, len);
-    if (REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
-        negotiate_eof(&c->neg);
-}
-
-/* Sends what the negotiation wants sent. False: would block. */
-static bool step_out(struct conn *c, int fd)
-{
-    const uint8_t *p;
-    for (size_t len; (len = negotiate_out(&c->neg, &p)) > 0;) {
-        /* A closed socket would answer the Request by a reset, where the program is to see an end. */
-        if (!c->responder && c->neg.state == NEGOTIATE_MPA && drive_peer_closed(fd)) {
-            give_up_out(c, fd, len);
-            continue;
-        }
-        ssize_t n = REAL(send)(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-            c->kernel_wants = POLLOUT;
-            return false;
-        }
-        if (n < 0) {
-            note_error(c, errno);
-            give_up_out(c, fd, len);
-            continue;
-        }
-        negotiate_sent(&c->neg, (size_t)n);
-        c->kernel_tx += (uint64_t)n;
-        c->startup_tx += (uint64_t)n;
-    }
-    return true;
-}
-
-static void set_lowat(int fd, int octets)
-{
-    REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &octets, sizeof(octets));
-}
-
-/* The kernel's low-water mark is ours no longer. */
-static void lowat_back(struct conn *c, int fd, int octets)
-{
-    if (c->lowat_now == 1)
-        return;
-    set_lowat(fd, octets);
-    c->lowat_now = 1;
-}
-
-/* The responder looks for a Hello, or, after it has declined one, for its withdrawal. */
-static bool peeks(const struct conn *c)
-{
-    return c->neg.state == NEGOTIATE_PEEK || c->neg.state == NEGOTIATE_NAKED;
-}
-
-/* The initiator looks for the answer among what the server says. */
-static bool seeks_answer(const struct conn *c)
-{
-    return c->neg.state == NEGOTIATE_HELLO || c->neg.state == NEGOTIATE_WITHDRAWN;
-}
-
-/* The responder looks without taking: a plain client's octets stay where they are. False: would block. */
-static bool step_peek(struct sock *s, struct conn *c, int fd)
-{
-    uint8_t buf[HELLO_LEN_MAX];
-    ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
-    int mark = 0;
-    if (n < 0 && errno == EAGAIN && c->neg.state == NEGOTIATE_PEEK && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) {
-        buf[0] = 0; /* an urgent octet comes first: no Hello */
-        n = 1;
-    }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        c->kernel_wants = POLLIN;
-        return false;
-    }
-    if (n < 0)
-        note_error(c, errno);
-    if (n <= 0) {
-        negotiate_eof(&c->neg);
-        return true;
-    }
-    size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
-    if (used == 0 && verbs_offer(s, c))
-        used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
-    if (used == 0 && drive_held(c)) {
-        lowat_back(c, fd, 1);
-        c->kernel_wants = POLLIN;
-        return false;
-    }
-    if (used > 0) {
-        lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
-        n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
-        c->kernel_rx += n > 0 ? (uint64_t)n : 0;
-        c->startup_rx += n > 0 ? (uint64_t)n : 0;
-        if (n != (ssize_t)used) /* somebody took them behind our back */
-            trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
-    }
-    if (!peeks(c))
-        lowat_back(c, fd, 1);
-    if (n > 0 && used == 0 && peeks(c)) {
-        /* A prefix: nobody need wake before it grows. */
-        set_lowat(fd, (int)n + 1);
-        c->lowat_now = (uint32_t)n + 1;
-        c->kernel_wants = POLLIN;
-        return false;
-    }
-    return true;
-}
-
-/* The negotiation looks at what was collected. True: it took something, has something to say, or is over. */
-static bool look_at(struct conn *c)
-{
-    bool hello = seeks_answer(c);
-    uint8_t *buf = hello ? c->pre : c->in;
-    size_t used = negotiate_in(&c->neg, buf, c->in_len, proc_now_ns());
-    if (used > 0) {
-        /* What the server said before its answer stays where it is, for the program; the rest is the startup's. */
-        size_t rest = c->in_len - used;
-        if (hello)
-            c->pre_len = c->neg.prefix_len;
-        if (rest > CONN_IN_LEN) { /* a peer that keeps to the rules says nothing before the Request */
-            negotiate_eof(&c->neg);
-            rest = 0;
-        }
-        memmove(c->in, buf + used, rest);
-        c->in_len = rest;
-    } else if (hello && !seeks_answer(c)) {
-        c->pre_len = c->in_len;
-        c->in_len = 0;
-    }
-    const uint8_t *p;
-    return used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0;
-}
-
-/* False: would block. */
-static bool step_in(struct conn *c, int fd)
-{
-    if (conn_buffers(c) < 0) {
-        negotiate_eof(&c->neg);
-        return true;
-    }
-    for (;;) {
-        if (c->in_len > 0 && look_at(c))
-            return true;
-        bool hello = seeks_answer(c);
-        if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
-            negotiate_eof(&c->neg);
-            return true;
-        }
-        uint8_t *buf = hello ? c->pre : c->in;
-        size_t room = (hello ? c->pre_cap : CONN_IN_LEN) - c->in_len;
-        ssize_t n = REAL(recv)(fd, buf + c->in_len, room, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-            c->kernel_wants = POLLIN;
-            return false;
-        }
-        if (n < 0)
-            note_error(c, errno);
-        if (n <= 0) {
-            /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
-            c->peer_closed = c->known_shim || negotiate_peer_known(&c->neg);
-            negotiate_eof(&c->neg);
-            if (hello) {
-                c->pre_len = c->in_len;
-                c->in_len = 0;
-            }
-            return true;
-        }
-        c->in_len += (size_t)n;
-        c->kernel_rx += (uint64_t)n;
-    }
-}
-
-/*
- * What is to be waited for has changed. A thread in poll may have looked while we were at it (it found the turns taken and
- * went to sleep for what we have taken since): it looks again.
- */
-static void changed(struct sock *s)
-{
-    epoll_conn_changed(s);
-    ready_told(s);
-    drive_tell(s->conn);
-}
-
-/*
- * Octets that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in what it read
- * into pre.
- */
-_Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");
-static void keep_octets(struct conn *c)
-{
-    if (c->in_len > 0) {
-        size_t n = c->in_len < c->pre_cap - c->pre_len ? c->in_len : c->pre_cap - c->pre_len;
-        memcpy(c->pre + c->pre_len, c->in, n);
-        c->pre_len += n;
-        c->in_len = 0;
-    }
-    if (!c->responder)
-        c->startup_rx = c->kernel_rx - c->pre_len;
-}
-
-static void stay_plain(struct sock *s, struct conn *c)
-{
-    keep_octets(c);
-    conn_go_plain(s, c, c->neg.reason);
-}
-
-/*
- * The peer's program has closed. What it said is the program's, then comes the end: told by us, since a reset that answers
- * a frame of ours may still come, and the kernel would tell of that (recvmmsg, SO_ERROR, POLLERR).
- */
-static void peer_ended(struct sock *s, struct conn *c)
-{
-    keep_octets(c);
-    conn_go_dead(s, c, c->neg.reason, 0);
-}
-
-/*
- * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would have
- * answered it by a reset.
- */
-static bool half_closed(const struct conn *c, int fd)
-{
-    int unacked = 1;
-    return c->neg.reason == REASON_HELLO_CLOSED && atomic_load(&c->so_error) == 0 && drive_tcp_state(fd) == TCP_CLOSE_WAIT &&
-           REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked == 0;
-}
-
-/* The negotiation is over, one way or the other. */
-static void settle(struct sock *s, struct conn *c, int fd)
-{
-    lowat_back(c, fd, (int)atomic_load(&c->user_lowat));
-    if (c->neg.state != NEGOTIATE_DONE || !negotiate_by_device(&c->neg))
-        verbs_drop(c);
-    switch (c->neg.state) {
-    case NEGOTIATE_DONE:
-        if (conn_go_full(s, c) < 0)
-            conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
-        break;
-    case NEGOTIATE_PLAIN:
-        if (c->require)
-            connect_refuse(s, c, fd, c->neg.reason);
-        else
-            stay_plain(s, c);
-        break;
-    case NEGOTIATE_FALLBACK:
-        /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
-        if (!c->peer_reset)
-            atomic_store(&c->so_error, 0);
-        if (!c->peer_closed || c->require)
-            connect_again(s, c, fd);
-        else if (c->peer_reset || half_closed(c, fd))
-            stay_plain(s, c);
-        else
-            peer_ended(s, c);
-        break;
-    default:
-        conn_go_dead(s, c, c->neg.reason, ECONNRESET);
-        break;
-    }
-    if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
-        drive_remove(s);
-    if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
-        conn_shut_now(s, fd);
-    changed(s);
-    /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
-    if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
-        atomic_store(&c->rx_arrived, true);
-        ready_left_over(s);
-    }
-}
-
-void drive_use(struct conn *c)
-{
-    if (SW_UNLIKELY(atomic_load_explicit(&c->user, memory_order_relaxed) != proc.pid))
-        atomic_store(&c->user, proc.pid);
-}
-
-bool drive_held(const struct conn *c)
-{
-    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user) != proc.pid;
-}
-
-void drive_step(struct sock *s)
-{
-    struct conn *c = s->conn;
-    int fd = atomic_load(&s->fd);
-    if (fd < 0)
-        return;
-    if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
-        if (conn_state(c) != CONN_CONNECTING) {
-            drive_remove(s);
-            changed(s);
-        }
-        return;
-    }
-    if (conn_state(c) != CONN_NEGOTIATING)
-        return;
-    uint32_t wanted = c->kernel_wants;
-    uint8_t first = c->neg.state;
-    for (;;) {
-        while (verbs_step(s, c))
-            ;
-        bool blocked = !step_out(c, fd);
-        if (!blocked && negotiate_over(&c->neg)) {
-            settle(s, c, fd);
-            return;
-        }
-        bool peek = peeks(c);
-        if (!blocked)
-            blocked = !(peek ? step_peek(s, c, fd) : step_in(c, fd));
-        if (peek && c->neg.deadline_ns != 0)
-            drive_add(s); /* it may have been dropped for its age */
-        if (!blocked)
-            continue;
-        /* The time counts only once what has come was looked at: the program may not have called for long. */
-        uint8_t before = c->neg.state;
-        negotiate_tick(&c->neg, proc_now_ns());
-        if (c->neg.state == before)
-            break;
-    }
-    if (c->kernel_wants != wanted || c->neg.state != first)
-        changed(s);
-}
-
-int drive_hurry(struct sock *s)
-{
-    struct conn *c = s->conn;
-    int r = drive_sock(s, true);
-    if (r < 0 || !c->in_backlog || conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_HELLO)
-        return r;
-    r = turn_try(&c->rx);
-    if (r < 0)
-        return r;
-    r = turn_try(&c->tx);
-    if (r == 0) {
-        if (conn_state(c) == CONN_NEGOTIATING)
-            negotiate_withdraw(&c->neg);
-        drive_step(s);
-        turn_give(&c->tx);
-    }
-    turn_give(&c->rx);
-    return r;
-}
-
-static int step_in_turn(struct sock *s, bool brief)
+/* A step with both turns held. brief, result: as drive_sock. */
+static int in_turns(struct sock *s, bool brief, void (*step)(struct sock *s))
 {
     struct conn *c = s->conn;
     int r = brief ? turn_try(&c->rx) : turn_take_brief(&c->rx);
@@ -564,22 +164,38 @@ static int step_in_turn(struct sock *s, bool brief)
         return r;
     r = brief ? turn_try(&c->tx) : turn_take_brief(&c->tx);
     if (r == 0) {
-        drive_step(s);
+        step(s);
         turn_give(&c->tx);
     }
     turn_give(&c->rx);
     return r;
 }
 
+static void withdraw(struct sock *s)
+{
+    if (conn_state(s->conn) == CONN_NEGOTIATING)
+        negotiate_withdraw(&s->conn->neg);
+    drive_step(s);
+}
+
+int drive_hurry(struct sock *s)
+{
+    const struct conn *c = s->conn;
+    int r = drive_sock(s, true);
+    if (r < 0 || !c->in_backlog || conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_HELLO)
+        return r;
+    return in_turns(s, true, withdraw);
+}
+
 int drive_sock(struct sock *s, bool brief)
 {
     drive_use(s->conn);
-    return step_in_turn(s, brief);
+    return in_turns(s, brief, drive_step);
 }
 
 int drive_unused(struct sock *s)
 {
-    return step_in_turn(s, false);
+    return in_turns(s, false, drive_step);
 }
 
 /*
@@ -697,28 +313,28 @@ static void step_as_other(struct sock *s)
 }
 
 /*
- * Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself in before he
- * looks, we look at the count with the turns held.
+ * Both turns held. Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself in before
+ * he looks, we look at the count with the turns held.
  */
+static void step_unwaited(struct sock *s)
+{
+    if (!drive_held(s->conn) && (atomic_load(&s->waiters) > 0 || epoll_awaits(s)))
+        return;
+    step_as_other(s);
+    /* Something is reported, and yet the handshake goes on: an error for the program to fetch. */
+    if (conn_state(s->conn) == CONN_CONNECTING)
+        drive_remove(s);
+}
+
+/* (If another thread is at it, it sees what there is.) */
 static void drive_other(struct sock *s)
 {
-    struct conn *c = s->conn;
-    if (conn_state(c) == CONN_FULL) {
+    int r = 0;
+    if (conn_state(s->conn) == CONN_FULL)
         drive_tail(s);
-        return;
-    }
-    if (turn_try(&c->rx) < 0)
-        return;
-    if (turn_try(&c->tx) == 0) {
-        if (drive_held(c) || (atomic_load(&s->waiters) == 0 && !epoll_awaits(s))) {
-            step_as_other(s);
-            /* Something is reported, and yet the handshake goes on: an error for the program to fetch. */
-            if (conn_state(c) == CONN_CONNECTING)
-                drive_remove(s);
-        }
-        turn_give(&c->tx);
-    }
-    turn_give(&c->rx);
+    else
+        r = in_turns(s, true, step_unwaited);
+    (void)r;
 }
 
 static void let_go(struct sock **socks, unsigned n)
@@ -798,14 +414,8 @@ void drive_due(void)
     }
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < n; i++) {
-        struct conn *c = due[i]->conn;
-        if (turn_try(&c->rx) == 0) { /* (else somebody is at it) */
-            if (turn_try(&c->tx) == 0) {
-                step_as_other(due[i]);
-                turn_give(&c->tx);
-            }
-            turn_give(&c->rx);
-        }
+        int r = in_turns(due[i], true, step_as_other);
+        (void)r; /* (else somebody is at it) */
         sock_put(due[i]);
     }
 }

@@ -21,6 +21,7 @@ preload_sources = \
     preload/connect.h \
     preload/drive.c \
     preload/drive.h \
+    preload/drive_step.c \
     preload/epoll.c \
     preload/epoll.h \
     preload/epoll_ready.c \
