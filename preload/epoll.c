@@ -108,6 +108,15 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     return r;
 }
 
+/* set->lock is held. w, of s, is parked: for the program there is none. True: it is registered again, and the call is done. */
+static bool ctl_parked(struct watch *w, int op, const struct epoll_event *ev)
+{
+    if (op == EPOLL_CTL_ADD && watch_unpark(w, ev))
+        return true;
+    watch_expel(w, false);
+    return false;
+}
+
 static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *ev)
 {
     struct sock *drop = NULL, *s = NULL;
@@ -117,10 +126,19 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
     if (op != EPOLL_CTL_ADD)
         s = sock_get(fd);
     epset_lock_whole(set);
-    if (op == EPOLL_CTL_ADD) {
+    if (set->parked_n > 0) {
+        if (s == NULL)
+            s = sock_get(fd);
+        w = s != NULL ? watch_current(set, fd, s) : NULL;
+    }
+    if (w != NULL && w->parked && ctl_parked(w, op, ev)) {
+        r = 0;
+    } else if (op == EPOLL_CTL_ADD) {
         r = ctl_add(set, fd, ev, &drop);
     } else if ((w = watch_current(set, fd, s)) != NULL && op == EPOLL_CTL_MOD) {
         r = ctl_mod(set, w, ev);
+    } else if (op == EPOLL_CTL_DEL && w != NULL && watch_park(w)) {
+        r = 0;
     } else {
         if (w != NULL)
             share_save(w, false); /* (whoever dies here leaves it to the others to ask the kernel) */

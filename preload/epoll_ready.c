@@ -158,6 +158,9 @@ void epoll_nest(int fd)
         else
             ready_kick_drain(atomic_load(&set->kick_fd));
         pthread_mutex_unlock(&set->ready_lock);
+        epset_lock(set);
+        epset_expel_all(set); /* it would be readable for them */
+        epset_unlock(set);
     }
     epset_put(set);
 }

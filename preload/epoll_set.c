@@ -114,6 +114,7 @@ static struct epset *set_make(int epfd)
     set->ready_first = NULL;
     set->ready_end = &set->ready_first;
     set->ready_n = 0;
+    set->parked_n = 0;
     set->list_owed = false;
     set->kick_fd = -1;
     set->nested = false;
@@ -433,6 +434,8 @@ struct sock *watch_detach(struct watch *w)
 {
     struct sock *s = watch_leave_sock(w);
     struct watch **p = slot_of(w->set, w->fd, false);
+    if (SW_UNLIKELY(w->parked)) /* (its number is no more, or the whole set) */
+        w->set->parked_n--;
     while (*p != w)
         p = &(*p)->older;
     *p = w->older;
@@ -482,8 +485,7 @@ uint32_t watch_kernel_events(const struct watch *w)
     }
 }
 
-/* Is w's number still its sock's? Else the kernel would change another registration, or none. */
-static bool number_is_its(const struct watch *w)
+bool watch_number_is_its(const struct watch *w)
 {
     if (w->foreign)
         return false;
@@ -531,10 +533,12 @@ void watch_refresh(struct watch *w, bool force)
 
 static void refresh(struct watch *w, bool force)
 {
+    if (w->parked)
+        return;
     if (w->record != 0)
         share_load(w);
     uint32_t k = watch_kernel_events(w);
-    if ((k == w->kevents && !force) || !number_is_its(w))
+    if ((k == w->kevents && !force) || !watch_number_is_its(w))
         return;
     bool edge = k & ~w->kevents & EPOLLET;
     w->turn += edge;

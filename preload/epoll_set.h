@@ -40,6 +40,7 @@ struct watch {
     int chan;          /* its device's channel in the kernel's set, -1; as kevents, and the next */
     uint64_t chan_token;
     bool disarmed;     /* EPOLLONESHOT has fired; set's lock */
+    bool parked;       /* deleted by the program, not in the kernel (epoll_park.c); as events, which are none then */
     /* Not level-triggered: writability was told, and no send found no room since; watch_lock. */
     bool out_told;
     bool queued; /* on the ready list; ready_lock, as the next two */
@@ -55,10 +56,11 @@ struct epset {
     _Atomic int epfd;      /* one of its descriptors */
     _Atomic uint32_t refs; /* descriptors, and waits under way */
     pthread_mutex_t
-        lock; /* protects: chunk, watches' fields as said above, seq, gen, free_watches */
+        lock; /* protects: chunk, watches' fields as said above, seq, gen, free_watches, parked_n */
     struct watch **chunk[EPOLL_CHUNKS];
     struct watch *free_watches;
     uint32_t gen;
+    _Atomic uint32_t parked_n; /* registrations; read by any as a hint */
     uint64_t seq;
     pthread_mutex_t ready_lock; /* protects the ready list; innermost */
     struct watch *ready_first, **ready_end;
@@ -75,7 +77,7 @@ struct epset {
     struct watch **share_at;       /* by record: ours; lock, as the next ones */
     uint64_t share_seen;           /* the table's count of changes */
     bool share_held;               /* lock's holder has the table's lock as well */
-    struct watch *gone;            /* their socks' references are dropped when lock is given back */
+    struct watch *gone;            /* detached; their socks' references are dropped when lock is given back */
     struct epset *next_free;
 };
 
@@ -105,6 +107,8 @@ bool watch_is_stale(const struct watch *w, uint64_t token);
 struct watch *watch_find(struct epset *set, uint64_t token);
 /* The registration of what fd is now: of s, or, with NULL, of something that is not ours. */
 struct watch *watch_current(struct epset *set, int fd, const struct sock *s);
+/* Is w's number still its sock's? Else the kernel would change another registration, or none. */
+bool watch_number_is_its(const struct watch *w);
 /* A fresh one that stands nowhere yet, or NULL. */
 struct watch *watch_new(struct epset *set, int fd);
 /* The same, with the number that another process gave it. */
@@ -136,6 +140,20 @@ uint16_t watch_token_turn(uint64_t token);
  */
 void watch_refresh(struct watch *w, bool force);
 uint32_t watch_kernel_events(const struct watch *w);
+
+/* ---- parked registrations (epoll_park.c); set->lock is held ---- */
+
+/* Instead of deleting w in the kernel. False: it is not to be. */
+bool watch_park(struct watch *w) SW_MUST;
+/* It is registered again, for ev. False: it has to be expelled, and made anew. */
+bool watch_unpark(struct watch *w, const struct epoll_event *ev) SW_MUST;
+/*
+ * Deletes it in the kernel as well. closing: its number is open still, though our table does not have it any more. epset_unlock drops
+ * its reference to the sock.
+ */
+void watch_expel(struct watch *w, bool closing);
+/* All of set's. */
+void epset_expel_all(struct epset *set);
 
 /* ---- the ready list ---- */
 

@@ -149,7 +149,7 @@ bool epoll_awaits(struct sock *s)
         return false;
     pthread_mutex_lock(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && !yes; w = w->next)
-        yes = atomic_load(&w->set->waiters) > 0;
+        yes = !w->parked && atomic_load(&w->set->waiters) > 0;
     pthread_mutex_unlock(&s->watch_lock);
     return yes;
 }

@@ -83,12 +83,17 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
 }
 
 /*
- * Locks set, and returns the registration. If processes share it, and telling it changes it, nobody else tells it meanwhile.
+ * Locks set, and returns the registration. If processes share it, and telling it changes it, nobody else tells it meanwhile. One
+ * that the program has deleted, while the kernel goes on reporting it, is so no more.
  */
 static struct watch *lock_for(struct epset *set, uint64_t token)
 {
     epset_lock(set);
     struct watch *w = watch_find(set, token);
+    if (w != NULL && SW_UNLIKELY(w->parked)) {
+        watch_expel(w, false);
+        return NULL;
+    }
     if (w == NULL || w->record == 0 || !(w->events & (EPOLLONESHOT | EPOLLET)))
         return w;
     share_lock(set);

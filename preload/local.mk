@@ -24,6 +24,7 @@ preload_sources = \
     preload/drive_step.c \
     preload/epoll.c \
     preload/epoll.h \
+    preload/epoll_park.c \
     preload/epoll_ready.c \
     preload/epoll_set.c \
     preload/epoll_set.h \

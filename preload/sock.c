@@ -429,6 +429,8 @@ static struct sock *leave(int fd, uintptr_t mark)
         return NULL;
     }
     bool kept = last && mark != 0 && keep(s, fd);
+    if (mark != 0)
+        epoll_expel(s, fd);
     epoll_forget_fd(s, fd, last);
     if (last) {
         drive_leave(s);
