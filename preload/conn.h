@@ -41,7 +41,12 @@ enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_
 #define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */
 #define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, at most: conn_batch.c */
 
+/*
+ * The stream's arrays are at the beginning and the endpoint's at the end, what is in use all the time between them: an idle
+ * connection has touched few pages.
+ */
 struct conn {
+    struct stream st;         /* as ep */
     struct holders holders;   /* any: processes that have it; none: the slot is free */
     _Atomic uint8_t state;    /* enum conn_state; changed with rx and tx held, read by any */
     bool responder;           /* any */
@@ -136,7 +141,6 @@ struct conn {
     socklen_t peer_len;
 
     struct iwarp_ep ep;       /* receive side rx, send side tx */
-    struct stream st;
 };
 
 /* ---- conn_mem.c ---- */

@@ -122,7 +122,8 @@ struct conn *conn_alloc(void)
     if (c == NULL)
         return NULL;
     /* The protocol parts are set up when they begin. */
-    memset((uint8_t *)c + sizeof(c->holders), 0, offsetof(struct conn, ep) - sizeof(c->holders));
+    size_t from = offsetof(struct conn, holders) + sizeof(c->holders);
+    memset((uint8_t *)c + from, 0, offsetof(struct conn, ep) - from);
     turn_init(&c->rx);
     turn_init(&c->tx);
     return c;

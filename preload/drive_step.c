@@ -177,17 +177,29 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     return true;
 }
 
-/* The negotiation looks at what was collected. True: it took something, has something to say, or is over. */
-static bool look_at(struct conn *c)
+/* What is collected lies, or is to lie, there. */
+static uint8_t *collected(const struct conn *c)
+{
+    return seeks_answer(c) ? c->pre : c->in;
+}
+
+/*
+ * The negotiation looks at what was collected, or, in buf, is first seen. True: it took something, has something to say, or is
+ * over. What it leaves is collected then.
+ */
+static bool look_at(struct conn *c, const uint8_t *buf)
 {
     bool hello = seeks_answer(c);
-    uint8_t *buf = hello ? c->pre : c->in;
+    uint8_t *to = collected(c);
     size_t used = negotiate_in(&c->neg, buf, c->in_len, proc_now_ns());
+    size_t keep = used == 0 ? c->in_len : hello ? c->neg.prefix_len : 0;
+    if (buf != to)
+        memcpy(to, buf, keep);
     if (used > 0) {
-        /* What the server said before its answer stays where it is, for the program; the rest is the startup's. */
+        /* What the server said before its answer is for the program; the rest is the startup's. */
         size_t rest = c->in_len - used;
         if (hello)
-            c->pre_len = c->neg.prefix_len;
+            c->pre_len = keep;
         if (rest > CONN_IN_LEN) { /* a peer that keeps to the rules says nothing before the Request */
             negotiate_eof(&c->neg);
             rest = 0;
@@ -202,24 +214,29 @@ static bool look_at(struct conn *c)
     return used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0;
 }
 
+/* Startup frames are short, and mostly come alone: so the pages of the connection's buffers are not touched for them. */
+#define FIRST_LEN 2048u
+
 /* False: would block. */
 static bool step_in(struct conn *c, int fd)
 {
+    uint8_t first[FIRST_LEN];
     if (conn_buffers(c) < 0) {
         negotiate_eof(&c->neg);
         return true;
     }
     for (;;) {
-        if (c->in_len > 0 && look_at(c))
+        if (c->in_len > 0 && look_at(c, collected(c)))
             return true;
         bool hello = seeks_answer(c);
         if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
             negotiate_eof(&c->neg);
             return true;
         }
-        uint8_t *buf = hello ? c->pre : c->in;
-        size_t room = (hello ? c->pre_cap : CONN_IN_LEN) - c->in_len;
-        ssize_t n = REAL(recv)(fd, buf + c->in_len, room, MSG_DONTWAIT);
+        bool fresh = c->in_len == 0;
+        uint8_t *buf = fresh ? first : collected(c) + c->in_len;
+        size_t room = fresh ? sizeof(first) : (hello ? c->pre_cap : CONN_IN_LEN) - c->in_len;
+        ssize_t n = REAL(recv)(fd, buf, room, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             c->kernel_wants = POLLIN;
             return false;
@@ -238,6 +255,8 @@ static bool step_in(struct conn *c, int fd)
         }
         c->in_len += (size_t)n;
         c->kernel_rx += (uint64_t)n;
+        if (fresh && look_at(c, first))
+            return true;
     }
 }
 

@@ -14,7 +14,9 @@ static bool params_ok(const struct stream_params *p, bool llp)
 
 int stream_init(struct stream *st, const struct stream_cfg *cfg)
 {
-    memset(st, 0, offsetof(struct stream, rx.slice));
+    size_t slices_len = sizeof(st->rx.slice);
+    memset((uint8_t *)st + slices_len, 0, sizeof(*st) - slices_len);
+    st->rx.first = STREAM_SLICE_FIRST;
     st->cfg = *cfg;
     /* One side that needs credits is enough: the other one can always count. */
     st->llp = (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_LLP) != 0;

@@ -66,6 +66,7 @@ void stream_params_encode(const struct stream_params *p, uint8_t buf[STREAM_PARA
 int stream_params_decode(const uint8_t *buf, size_t len, struct stream_params *out) SW_MUST;
 
 #define STREAM_SLICES 256u /* validated runs of octets waiting to be read; then polling pauses */
+#define STREAM_SLICE_FIRST (STREAM_SLICES - 16u) /* the first one of a row */
 #define STREAM_BATCH 64u   /* messages posted between two flushes of the endpoint */
 /*
  * Credits: receive buffers of the peer kept back for control messages: one for a CREDIT, of which
@@ -97,6 +98,29 @@ enum stream_urgent { STREAM_URGENT_NONE, STREAM_URGENT_VALID, STREAM_URGENT_READ
 enum stream_rx_end { STREAM_OPEN, STREAM_EOF, STREAM_RESET_BY_PEER, STREAM_BROKEN };
 
 struct stream {
+    struct { /* receive side */
+        /*
+         * First, not set up, and begun near its end: of a connection that is idle these pages are not touched. What is in use
+         * otherwise lies together, with what a structure around this one has before it.
+         */
+        struct stream_slice slice[STREAM_SLICES];
+        uint32_t first, n;      /* slices in use, from first */
+        uint64_t off;           /* stream octets received (placed or sliced), LLP: of both kinds */
+        uint64_t ring_to;       /* ring octets received (LLP) or announced by notify (credits) */
+        uint64_t ring_used;     /* credits: ring octets the program consumed */
+        uint64_t avail;         /* octets ready to be read */
+        uint64_t total;         /* octets the program read */
+        uint64_t placed;        /* of these, what the endpoint put where it belongs */
+        uint32_t bufs_used;     /* credits: receive buffers that came to be used, but by CREDITs */
+        uint32_t bufs_back;     /* credits: receive buffers returned (CREDITs' are not counted) */
+        uint8_t end;            /* enum stream_rx_end, once the slices are used up */
+        _Atomic uint8_t urgent; /* enum stream_urgent; read by any as a hint */
+        uint8_t urgent_octet;
+        _Atomic bool urgent_inline; /* the owner's: it is read in its place like any other */
+        uint64_t urgent_at;     /* its place among the octets read (total) */
+        uint64_t urgent_taken;  /* the owner's: the place behind an urgent octet it has read before it was polled, 0 */
+    } rx;
+
     struct stream_cfg cfg;
     bool llp;
     /*
@@ -133,25 +157,6 @@ struct stream {
      * the send side
      */
     _Atomic uint32_t told_bufs, told_ring, told_credits, sent_credits;
-
-    struct { /* receive side */
-        uint32_t first, n;      /* slices in use, from first */
-        uint64_t off;           /* stream octets received (placed or sliced), LLP: of both kinds */
-        uint64_t ring_to;       /* ring octets received (LLP) or announced by notify (credits) */
-        uint64_t ring_used;     /* credits: ring octets the program consumed */
-        uint64_t avail;         /* octets ready to be read */
-        uint64_t total;         /* octets the program read */
-        uint64_t placed;        /* of these, what the endpoint put where it belongs */
-        uint32_t bufs_used;     /* credits: receive buffers that came to be used, but by CREDITs */
-        uint32_t bufs_back;     /* credits: receive buffers returned (CREDITs' are not counted) */
-        uint8_t end;            /* enum stream_rx_end, once the slices are used up */
-        _Atomic uint8_t urgent; /* enum stream_urgent; read by any as a hint */
-        uint8_t urgent_octet;
-        _Atomic bool urgent_inline; /* the owner's: it is read in its place like any other */
-        uint64_t urgent_at;     /* its place among the octets read (total) */
-        uint64_t urgent_taken;  /* the owner's: the place behind an urgent octet it has read before it was polled, 0 */
-        struct stream_slice slice[STREAM_SLICES]; /* last, and not set up, as iwarp_ep's batch */
-    } rx;
 };
 
 /*

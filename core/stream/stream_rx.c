@@ -286,8 +286,8 @@ static void slice_used(struct stream *st, size_t len)
         st->rx.bufs_back += s->bufs;
         atomic_store(&st->back_bufs, st->rx.bufs_back);
     }
-    st->rx.first = (st->rx.first + 1) % STREAM_SLICES;
     st->rx.n--;
+    st->rx.first = st->rx.n > 0 ? (st->rx.first + 1) % STREAM_SLICES : STREAM_SLICE_FIRST;
 }
 
 size_t stream_read(struct stream *st, struct iov_iter *dst, size_t len)
