@@ -9,6 +9,7 @@
 
 #include "preload/conn.h"
 #include "preload/real.h"
+#include "preload/sandbox.h"
 
 #define LEAST_LEN (64u * 1024u)
 #define FIRST_LEN (256u * 1024u)
@@ -38,5 +39,5 @@ void conn_batch_went(struct conn *c, size_t len, size_t went)
 bool conn_has_room(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
-    return REAL(poll)(&p, 1, 0) != 0; /* (an error is the next call's to tell) */
+    return sandbox_on() || REAL(poll)(&p, 1, 0) != 0; /* (an error is the next call's to tell) */
 }

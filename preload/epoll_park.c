@@ -55,6 +55,7 @@ bool watch_unpark(struct watch *w, const struct epoll_event *ev)
     if (r == 0) {
         w->kevents = k;
         w->data = ev->data;
+        w->told_seq = 0;
         w->parked = w->out_told = false;
         w->set->parked_n--;
     } else {
