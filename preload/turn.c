@@ -106,6 +106,8 @@ bool turn_is_mine(struct turn *t)
 static int mine_already(struct turn *t, uintptr_t frame)
 {
     uintptr_t held = atomic_load_explicit(&t->frame, memory_order_relaxed);
+    if (held == 0) /* just being taken, or given back: any handler is one that interrupts that */
+        held = UINTPTR_MAX;
     if (proc_on_signal_stack())
         return -EDEADLK;
     if (frame < held) {
@@ -215,6 +217,8 @@ static void changed(struct turn *t)
 
 void turn_give(struct turn *t)
 {
+    /* Whoever has it next is not to take our frame for his, in a signal handler, before he has told his own. */
+    atomic_store_explicit(&t->frame, 0, memory_order_relaxed);
     pthread_mutex_unlock(&t->mutex);
     changed(t);
 }
