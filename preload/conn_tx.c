@@ -488,10 +488,10 @@ static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, s
 static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    bool shared = wait && atomic_load(&c->holders.n) > 1;
+    bool shared = wait && atomic_load(&c->holders.n) > 1, sleeps = wait && !shared;
     /* (The signal is ours to raise: when a part went out before the error, there is none.) */
     int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL |
-                 (wait && !shared ? 0 : MSG_DONTWAIT);
+                 (sleeps ? 0 : MSG_DONTWAIT);
     uint64_t deadline = shared ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
     conn_tx_whole(c, fd);
     if (c->tx_shut || c->broken)
@@ -514,7 +514,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
                 c->tx_rest = true;
                 drive_add(s);
             }
-            r = flush(wait && !shared ? s : NULL, c, fd);
+            r = flush(sleeps ? s : NULL, c, fd);
             fd = sock_fd_now(s, fd);
             c->tx_rest = r != 0;
             if (r == -EAGAIN && shared && (r = await_room(s, fd, deadline)) == 0)
@@ -523,7 +523,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
                 break;
         }
         size_t part = len - done;
-        size_t most = conn_batch_len(c, wait && !shared);
+        size_t most = conn_batch_len(c, sleeps);
         bool urgent = (flags & MSG_OOB) && part == 1;
         if ((flags & MSG_OOB) && part > 1)
             part--; /* the last one is urgent, and goes alone */
@@ -556,7 +556,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         }
         fd = sock_fd_now(s, fd);
         if (r == -EINPROGRESS)
-            r = cut_short(fd, wait && !shared);
+            r = cut_short(fd, sleeps);
         size_t back = take_back(c, fd, urgent);
         done -= back;
         conn_batch_went(c, (size_t)n, (size_t)n - back);

@@ -329,12 +329,10 @@ static void step_unwaited(struct sock *s)
 /* (If another thread is at it, it sees what there is.) */
 static void drive_other(struct sock *s)
 {
-    int r = 0;
     if (conn_state(s->conn) == CONN_FULL)
         drive_tail(s);
     else
-        r = in_turns(s, true, step_unwaited);
-    (void)r;
+        (void)in_turns(s, true, step_unwaited);
 }
 
 static void let_go(struct sock **socks, unsigned n)
@@ -414,8 +412,7 @@ void drive_due(void)
     }
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < n; i++) {
-        int r = in_turns(due[i], true, step_as_other);
-        (void)r; /* (else somebody is at it) */
+        (void)in_turns(due[i], true, step_as_other); /* (else somebody is at it) */
         sock_put(due[i]);
     }
 }

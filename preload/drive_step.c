@@ -76,6 +76,21 @@ static void give_up_out(struct conn *c, int fd, size_t len)
         negotiate_eof(&c->neg);
 }
 
+/*
+ * What the kernel has returned: n, or -1 with errno. True: it would wait, and that is kept; another error is noted for the program.
+ */
+static bool would_wait(struct conn *c, ssize_t n, uint32_t events)
+{
+    if (n >= 0)
+        return false;
+    if (errno == EAGAIN || errno == EINTR) {
+        c->kernel_wants = events;
+        return true;
+    }
+    note_error(c, errno);
+    return false;
+}
+
 /* Sends what the negotiation wants sent. False: would block. */
 static bool step_out(struct conn *c, int fd)
 {
@@ -87,12 +102,9 @@ static bool step_out(struct conn *c, int fd)
             continue;
         }
         ssize_t n = REAL(send)(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-            c->kernel_wants = POLLOUT;
+        if (would_wait(c, n, POLLOUT))
             return false;
-        }
         if (n < 0) {
-            note_error(c, errno);
             give_up_out(c, fd, len);
             continue;
         }
@@ -139,12 +151,8 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         buf[0] = 0; /* an urgent octet comes first: no Hello */
         n = 1;
     }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        c->kernel_wants = POLLIN;
+    if (would_wait(c, n, POLLIN))
         return false;
-    }
-    if (n < 0)
-        note_error(c, errno);
     if (n <= 0) {
         negotiate_eof(&c->neg);
         return true;
@@ -225,8 +233,8 @@ static bool step_in(struct conn *c, int fd)
         negotiate_eof(&c->neg);
         return true;
     }
-    for (;;) {
-        if (c->in_len > 0 && look_at(c, collected(c)))
+    for (const uint8_t *seen = collected(c);;) {
+        if (c->in_len > 0 && look_at(c, seen))
             return true;
         bool hello = seeks_answer(c);
         if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
@@ -237,12 +245,8 @@ static bool step_in(struct conn *c, int fd)
         uint8_t *buf = fresh ? first : collected(c) + c->in_len;
         size_t room = fresh ? sizeof(first) : (hello ? c->pre_cap : CONN_IN_LEN) - c->in_len;
         ssize_t n = REAL(recv)(fd, buf, room, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-            c->kernel_wants = POLLIN;
+        if (would_wait(c, n, POLLIN))
             return false;
-        }
-        if (n < 0)
-            note_error(c, errno);
         if (n <= 0) {
             /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
             c->peer_closed = c->known_shim || negotiate_peer_known(&c->neg);
@@ -255,8 +259,7 @@ static bool step_in(struct conn *c, int fd)
         }
         c->in_len += (size_t)n;
         c->kernel_rx += (uint64_t)n;
-        if (fresh && look_at(c, first))
-            return true;
+        seen = fresh ? first : collected(c);
     }
 }
 

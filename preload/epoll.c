@@ -121,24 +121,24 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
 {
     struct sock *drop = NULL, *s = NULL;
     struct watch *w = NULL;
+    bool again = false;
     int r, err;
     epoll_nest(fd);
-    if (op != EPOLL_CTL_ADD)
-        s = sock_get(fd);
     epset_lock_whole(set);
-    if (set->parked_n > 0) {
-        if (s == NULL)
-            s = sock_get(fd);
-        w = s != NULL ? watch_current(set, fd, s) : NULL;
+    if (op != EPOLL_CTL_ADD || set->parked_n > 0) {
+        s = sock_get(fd);
+        w = watch_current(set, fd, s);
     }
-    if (w != NULL && w->parked && ctl_parked(w, op, ev)) {
+    if (w != NULL && w->parked) {
+        again = ctl_parked(w, op, ev);
+        w = NULL;
+    }
+    if (again || (op == EPOLL_CTL_DEL && w != NULL && watch_park(w))) {
         r = 0;
     } else if (op == EPOLL_CTL_ADD) {
         r = ctl_add(set, fd, ev, &drop);
-    } else if ((w = watch_current(set, fd, s)) != NULL && op == EPOLL_CTL_MOD) {
+    } else if (op == EPOLL_CTL_MOD && w != NULL) {
         r = ctl_mod(set, w, ev);
-    } else if (op == EPOLL_CTL_DEL && w != NULL && watch_park(w)) {
-        r = 0;
     } else {
         if (w != NULL)
             share_save(w, false); /* (whoever dies here leaves it to the others to ask the kernel) */

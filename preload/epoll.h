@@ -50,9 +50,6 @@ void epoll_out_blocked(struct sock *s);
 void epoll_forget_fd(struct sock *s, int fd, bool last);
 /* fd, which is open still, is about to name s no more: what is parked by it goes. */
 void epoll_expel(struct sock *s, int fd);
-/* Before a fork, and after it in the parent and in the child. */
-void epoll_park_stop(void);
-void epoll_park_go_on(void);
 /* Is a thread waiting on a set that holds s? s->watch_lock is not held. */
 bool epoll_awaits(struct sock *s);
 

@@ -582,6 +582,7 @@ static struct epset *set_at(int fd)
 
 void epoll_before_fork(void)
 {
+    epoll_park_stop();
     if (atomic_load(&sets_n) == 0)
         return;
     bool locked = epoll_lock_for_fork(&sets_lock);
@@ -618,6 +619,7 @@ void epoll_after_fork(bool child)
         fork_locked = false;
         pthread_mutex_unlock(&sets_lock);
     }
+    epoll_park_go_on();
 }
 
 /* The registrations are whole, all that leads to them is made anew. */

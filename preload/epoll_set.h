@@ -154,6 +154,9 @@ bool watch_unpark(struct watch *w, const struct epoll_event *ev) SW_MUST;
 void watch_expel(struct watch *w, bool closing);
 /* All of set's. */
 void epset_expel_all(struct epset *set);
+/* Nothing is parked from here on, in no set, while the process is copied; no lock is held. And again. */
+void epoll_park_stop(void);
+void epoll_park_go_on(void);
 
 /* ---- the ready list ---- */
 

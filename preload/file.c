@@ -115,7 +115,7 @@ static ssize_t source_read(struct source *src, uint8_t *buf, size_t most)
 /* The file's position, or the offset, is moved by what was sent, so that a short send loses nothing. */
 static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_t len)
 {
-    uint8_t own[PIECE_LEN];
+    uint8_t small[PIECE_LEN];
     if (off != NULL && !probe_can_read(off, sizeof(*off)))
         return -EFAULT;
     struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
@@ -125,14 +125,14 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         return -ENOMEM;
     size_t done = 0;
     ssize_t r = 0;
-    src.big = src.len > sizeof(own) && !atomic_exchange(&big_taken, true);
-    uint8_t *buf = src.big ? big : own;
+    src.big = src.len > sizeof(small) && !atomic_exchange(&big_taken, true);
+    uint8_t *buf = src.big ? big : small;
     bool waits = !atomic_load(&s->nonblock);
     unsigned kept = cancel_keep(source_fini, &src);
     while (src.len > 0) {
         if (done > 0 && !waits && !conn_has_room(out))
             break;
-        size_t most = src.big ? conn_batch_len(s->conn, waits) : sizeof(own);
+        size_t most = src.big ? conn_batch_len(s->conn, waits) : sizeof(small);
         ssize_t n = source_read(&src, buf, most);
         if (n == 0 && done == 0 && src.copy < 0 && source_copied(&src))
             continue; /* is the end all there is to say? */

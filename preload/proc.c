@@ -186,7 +186,6 @@ static void before_fork(void)
     one_of_many = !__libc_single_threaded;
     gather_stop();
     exec_before_fork();
-    epoll_park_stop();
     epoll_before_fork();
     conn_mem_before_fork();
     drive_before_fork();
@@ -200,7 +199,6 @@ static void after_fork_parent(void)
     drive_after_fork();
     conn_mem_after_fork(false);
     epoll_after_fork(false);
-    epoll_park_go_on();
     gather_go_on();
 }
 
@@ -222,7 +220,6 @@ static void after_fork_child(void)
     drive_after_fork();
     conn_mem_after_fork(true);
     epoll_after_fork(true);
-    epoll_park_go_on();
     ready_after_fork();
     conn_tx_after_fork();
     connect_after_fork();

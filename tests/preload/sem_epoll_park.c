@@ -10,6 +10,12 @@
 
 #include "tests/preload/sem_wait.h"
 
+static void again(int ep, int fd, uint32_t events, uint64_t data)
+{
+    ep_del(ep, fd);
+    ep_add(ep, fd, events, data);
+}
+
 static void epoll_again(int s)
 {
     int ep = ep_new();
@@ -68,26 +74,21 @@ static void epoll_again_modes(int s)
     ep_add(ep, s, EPOLLIN, 1);
     far_do(FAR_SEND, 10);
     poll_one(s, POLLIN, 2000);
-    ep_del(ep, s);
-    ep_add(ep, s, EPOLLIN | EPOLLET, 2);
+    again(ep, s, EPOLLIN | EPOLLET, 2);
     ep_say("edge", ep, 1000);
     ep_say("once", ep, 10);
-    ep_del(ep, s);
-    ep_add(ep, s, EPOLLIN, 3);
+    again(ep, s, EPOLLIN, 3);
     ep_say("level", ep, 1000);
-    ep_del(ep, s);
-    ep_add(ep, s, EPOLLIN | EPOLLONESHOT, 4);
+    again(ep, s, EPOLLIN | EPOLLONESHOT, 4);
     ep_say("shot", ep, 1000);
     ep_say("once", ep, 10);
-    ep_del(ep, s);
-    ep_add(ep, s, EPOLLIN, 5);
+    again(ep, s, EPOLLIN, 5);
     ep_say("level", ep, 1000);
     ep_del(ep, s);
     say_result("exclusive", ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLEXCLUSIVE, 6));
     say_result("exclusive", ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLEXCLUSIVE, 7));
     ep_say("exclusive", ep, 1000);
-    ep_del(ep, s);
-    ep_add(ep, s, EPOLLIN, 8);
+    again(ep, s, EPOLLIN, 8);
     ep_say("level", ep, 1000);
 }
 
