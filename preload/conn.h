@@ -33,6 +33,9 @@
 
 enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_PLAIN, CONN_DEAD };
 
+/* TCP_CORK: the kernel's affair, or known not to be in there, and maybe ours: conn_nagle.c. */
+enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
+
 #define CONN_IN_LEN (256u * 1024u)               /* staging for received octets */
 #define CONN_OUT_LEN (MPA_FPDU_MAX + 1024u)      /* the tail of a cut frame */
 #define CONN_PRE_LEN (256u * 1024u)              /* octets that come before the answer to the Hello, */
@@ -97,9 +100,14 @@ struct conn {
 
     /* tx */
     _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; read by any as a hint */
+    _Atomic uint8_t asked;    /* any: has the program read since it last wrote? conn_batch.c */
     size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
     bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
+    _Atomic uint8_t nodelay;  /* any: what is known of the kernel's: conn_nagle.c */
+    uint8_t nodelay_owed;     /* the program has taken it back: the kernel is told with so many sends more */
+    _Atomic uint8_t cork;     /* enum conn_cork; read by any as a hint, as the next one */
+    _Atomic bool more_told;   /* the last send said MSG_MORE */
     _Atomic bool tx_shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
     _Atomic bool fin_owed;    /* FIN waits for the tail before it; read by any as a hint, as the next two */
     _Atomic bool tx_rest;     /* something may be queued: flush before posting more */
@@ -332,8 +340,29 @@ void conn_batch_init(struct conn *c);
 size_t conn_batch_len(const struct conn *c, bool waits);
 /* Of len octets that were framed for a call that does not wait so many went. tx held. */
 void conn_batch_went(struct conn *c, size_t len, size_t went);
+/*
+ * A write of so many octets begins with a first piece of so many, which goes by itself; 0: it does not. Once for each answer: the
+ * caller writes them. tx held.
+ */
+size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags);
+/* The program has read octets; wait: by a call that would have waited for them. Any thread. */
+void conn_batch_asked(struct conn *c, bool wait);
 /* Is it worth while to frame more for fd? If not, the kernel is to tell when it is (edges, too). A system call. */
 bool conn_has_room(int fd);
+
+/* ---- conn_nagle.c ---- */
+
+/* The program's setsockopt of TCP_CORK and TCP_NODELAY. 1: the kernel's to do; 0: done. Takes tx. */
+int conn_set_cork(struct sock *s, int fd, bool on) SW_MUST;
+int conn_set_nodelay(struct sock *s, int fd, bool on) SW_MUST;
+/* The kernel has, or may have, another value now. Any thread. */
+void conn_nodelay_changed(struct conn *c);
+/* Does the program have it set? tx held. */
+bool conn_nodelay(struct conn *c, int fd);
+/* TCP_NODELAY is the program's again. tx held. */
+void conn_nodelay_back(struct conn *c, int fd);
+/* The flags for a send of what is queued: MSG_MORE with the cork in. tx held. */
+int conn_send_flags(struct conn *c, int fd, int flags);
 
 /* ---- conn_tx.c ---- */
 
@@ -347,8 +376,6 @@ int conn_tx_flush(struct conn *c, int fd);
 int conn_tx_rest(struct conn *c, int fd);
 /* Flushes without waiting; what does not go is handed to the transport. As conn_tx_flush. tx held. */
 int conn_tx_push(struct conn *c, int fd);
-/* TCP_NODELAY is the program's again. tx held. */
-void conn_nodelay_back(struct conn *c, int fd);
 /* fd goes, not as the last one: what the transport still sends by this number goes on by another. tx held. */
 void conn_tx_moved(struct sock *s, int fd);
 /*

@@ -572,6 +572,8 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags, waits);
     if (conn_on_verbs(c))
         verbs_after_recv(s, c, sock_fd_now(s, fd));
+    if (n > 0)
+        conn_batch_asked(c, wait);
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_FULL;

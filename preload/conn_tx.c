@@ -131,6 +131,7 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
     }
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
     ssize_t sent;
+    flags = conn_send_flags(c, fd, flags);
     if (flags & MSG_DONTWAIT) {
         sent = sandbox_sendmsg(fd, &msg, flags | record);
     } else {
@@ -424,13 +425,6 @@ static size_t take_back(struct conn *c, int fd, bool urgent)
     return back;
 }
 
-void conn_nodelay_back(struct conn *c, int fd)
-{
-    int off = 0;
-    c->nodelay_lent = false;
-    sandbox_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
-}
-
 #define COPY_LEN 32768u /* Linux fills pages of so many octets */
 
 /*
@@ -457,14 +451,16 @@ static void follow_emss(struct conn *c, int fd)
  */
 static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
-    if (c->gather == NULL && c->row_waits != gather_waits) {
+    bool corked = SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS);
+    if (c->gather == NULL && c->row_waits != gather_waits && !corked) {
         /* The first one since the program waited: whoever asks and answers does not even need the clock. */
         c->row_waits = gather_waits;
         c->row_n = gather_is_small(len, flags);
         c->row_ns = 0;
         return 0;
     }
-    bool small = gather_is_small(len, flags) && proc.set.coalesce_us > 0 && probe_iter_read(it, len) == len;
+    bool small = (corked ? gather_is_piece(len, flags) : gather_is_small(len, flags)) && proc.set.coalesce_us > 0 &&
+                 probe_iter_read(it, len) == len;
     uint64_t now = small ? proc_now_ns() : 0;
     if (small && gather_add(c, it, len, now))
         return 1;
@@ -478,6 +474,8 @@ static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, s
         c->row_n = 0;
         return 0;
     }
+    if (corked)
+        return !c->tx_rest && !c->job_runs && gather_hold(s, c, it, len, now);
     return !c->tx_rest && !c->job_runs && gather_begin(s, c, it, len, now);
 }
 
@@ -498,7 +496,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         return broken_pipe(flags);
     if (SW_UNLIKELY(c->segment != 0))
         follow_emss(c, fd);
-    size_t done = 0;
+    size_t done = 0, lead = conn_batch_lead(c, fd, len, flags);
     int r = gather(s, c, fd, it, len, flags);
     if (r > 0)
         return (ssize_t)len;
@@ -529,7 +527,9 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             part--; /* the last one is urgent, and goes alone */
         if (part > most)
             part = most;
-        if (!wait && done > 0 && !conn_has_room(fd)) {
+        if (lead > 0 && done == 0)
+            part = lead;
+        if (!wait && done > lead && !conn_has_room(fd)) {
             r = -EAGAIN;
             break;
         }
@@ -547,7 +547,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             break;
         }
         done += (size_t)n;
-        r = out_once(s, c, fd, kflags | (done < len ? MSG_MORE : 0));
+        r = out_once(s, c, fd, kflags | (done < len && done != lead ? MSG_MORE : 0));
         if (r == 0) {
             conn_batch_went(c, (size_t)n, (size_t)n);
             if (flushed(c))

@@ -540,7 +540,7 @@ static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t t
 /* At the beginning of a wait. With a reference, or NULL: the kernel's business. */
 static struct epset *set_to_wait(int epfd, const struct epoll_event *evs, int max)
 {
-    gather_before_wait();
+    gather_before_poll();
     return evs == NULL || max <= 0 || max > MAX_EVENTS ? NULL : epset_hold(epfd);
 }
 

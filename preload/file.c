@@ -121,8 +121,11 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
     struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
     src.at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
     off64_t position = src.at; /* as the kernel has left it */
-    if (!reads_as_sent(&src) && !source_copied(&src))
-        return -ENOMEM;
+    if (!reads_as_sent(&src)) {
+        gather_before_wait(); /* (a file does not let anybody wait) */
+        if (!source_copied(&src))
+            return -ENOMEM;
+    }
     size_t done = 0;
     ssize_t r = 0;
     src.big = src.len > sizeof(small) && !atomic_exchange(&big_taken, true);
@@ -375,8 +378,9 @@ static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, 
 
 ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
-    gather_before_wait();
     struct sock *s = sock_get_active(out), *from = s == NULL ? sock_get_active(in) : NULL;
+    if (s == NULL)
+        gather_before_wait();
     ssize_t r = CONN_ASK_KERNEL;
     bool wait = true;
     struct cancel hold = cancel_hold(NULL, NULL);

@@ -29,6 +29,7 @@
 #define ROW_NS 100000u      /* each so soon after the one before */
 #define WORTH_WRITES 8u     /* so many at a time are worth it */
 #define NODELAY_US 20u      /* with TCP_NODELAY nothing waits longer */
+#define CORK_US UINT64_C(200000) /* and with TCP_CORK nothing longer than in the kernel */
 #define LOOK_EVERY 8u       /* writes between two looks at the clock */
 #define HEAD_LEN ((GATHER_SLOTS * sizeof(struct gather) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
 #define ADDING_SPINS 200u   /* another thread is adding: that takes some 20 ns, unless it is not running */
@@ -36,6 +37,7 @@
 struct gather *gather_slots;
 _Atomic unsigned gather_slots_n;
 __thread unsigned gather_waits;
+__thread unsigned gather_polls;
 __thread bool gather_mine;
 
 static _Atomic unsigned stopped;
@@ -50,9 +52,19 @@ static inline uint64_t word_of(uint32_t who, uint32_t len)
     return (uint64_t)who << 32 | len;
 }
 
+static inline bool is_at_most(size_t most, size_t len, int flags)
+{
+    return len > 0 && len <= most && (flags & ~(MSG_NOSIGNAL | MSG_DONTWAIT)) == 0;
+}
+
 bool gather_is_small(size_t len, int flags)
 {
-    return len > 0 && len <= GATHER_SMALL && (flags & ~(MSG_NOSIGNAL | MSG_DONTWAIT)) == 0;
+    return is_at_most(GATHER_SMALL, len, flags);
+}
+
+bool gather_is_piece(size_t len, int flags)
+{
+    return is_at_most(GATHER_PIECE, len, flags);
 }
 
 /* This process' buffer of c. */
@@ -144,18 +156,28 @@ static struct gather *slot_claim(void)
     return NULL;
 }
 
-/* It may be gathered for c: what would make several Sends of it, or needs more care than is worth it, is left out. */
-static bool suits(const struct conn *c)
+/* What would make several Sends of it, or needs more care than is worth it, is left out. */
+bool gather_suits(const struct conn *c)
 {
     return proc.set.coalesce_us > 0 && atomic_load(&stopped) == 0 && !sandbox_on() && atomic_load(&c->holders.n) == 1 &&
            conn_state(c) == CONN_FULL && c->st.llp && !conn_on_verbs(c) && c->segment == 0 && !c->ep.cfg.tx.markers &&
            !c->nodelay_lent && !c->tx_urgent;
 }
 
-static struct gather *attach(struct sock *s, struct conn *c)
+/* SOCKWARP_COALESCE_US, or what TCP_NODELAY leaves of it. */
+static uint64_t deadline_us(int fd)
+{
+    int nodelay = 0, err = errno;
+    socklen_t len = sizeof(nodelay);
+    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, &len) < 0)
+        errno = err;
+    return nodelay && proc.set.coalesce_us > NODELAY_US ? NODELAY_US : proc.set.coalesce_us;
+}
+
+static struct gather *attach(struct sock *s, struct conn *c, bool corked)
 {
     struct gather *g = gather_of(c);
-    if (!suits(c))
+    if (!gather_suits(c))
         return NULL;
     if (g != NULL && !g->taken_over)
         return g;
@@ -163,14 +185,7 @@ static struct gather *attach(struct sock *s, struct conn *c)
         gather_leave(c); /* and another one for it */
     if (rawsys_getpid() != proc.pid || !slots_make() || !flusher_ready() || (g = slot_claim()) == NULL)
         return NULL;
-    int nodelay = 0, err = errno;
-    socklen_t len = sizeof(nodelay);
-    uint64_t us = proc.set.coalesce_us;
-    if (REAL(getsockopt)(atomic_load(&s->fd), IPPROTO_TCP, TCP_NODELAY, &nodelay, &len) < 0)
-        errno = err;
-    if (nodelay && us > NODELAY_US)
-        us = NODELAY_US;
-    atomic_store(&g->deadline_ns, us * 1000u);
+    atomic_store(&g->deadline_ns, (corked ? CORK_US : deadline_us(atomic_load(&s->fd))) * 1000u);
     size_t most = stream_send_max(&c->st);
     g->cap = most < GATHER_LEN ? (uint32_t)most : GATHER_LEN;
     g->conn = c;
@@ -289,6 +304,13 @@ bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
     return true;
 }
 
+static void begin(struct gather *g, struct iov_iter *it, size_t len, uint64_t now)
+{
+    atomic_store(&g->since_ns, now);
+    add(g, it, len, 0);
+    flusher_note(gather_due(g));
+}
+
 bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
     bool in_row = c->row_n > 0 && c->row_waits == gather_waits && (c->row_ns == 0 || now - c->row_ns < ROW_NS);
@@ -299,15 +321,30 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
     if (SW_LIKELY(c->row_n <= min))
         return false;
     c->row_n = min + 1;
-    struct gather *g = attach(s, c);
+    struct gather *g = attach(s, c, false);
     if (g == NULL) {
         c->row_n = 0;
         return false;
     }
-    atomic_store(&g->since_ns, now);
-    add(g, it, len, 0);
-    flusher_note(gather_due(g));
+    begin(g, it, len, now);
     return true;
+}
+
+bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
+{
+    struct gather *g = attach(s, c, true);
+    if (g != NULL)
+        begin(g, it, len, now);
+    return g != NULL;
+}
+
+void gather_hasten(struct conn *c)
+{
+    struct gather *g = gather_of(c);
+    if (g == NULL || (uint32_t)atomic_load(&g->word) == 0)
+        return;
+    atomic_store(&g->deadline_ns, 0);
+    flusher_note(0);
 }
 
 /* ---- sending ---- */

@@ -28,7 +28,8 @@ struct conn;
 struct sock;
 
 #define GATHER_LEN 65536u  /* memory of a buffer, of which is used what one Send may carry */
-#define GATHER_SMALL 4096u /* longer writes are not gathered */
+#define GATHER_SMALL 4096u /* longer writes are not gathered, */
+#define GATHER_PIECE 32768u /* with TCP_CORK longer ones than this: copying them costs less than a call of their own */
 #define GATHER_SLOTS 256u  /* connections that may have a buffer at a time */
 
 #define GATHER_CLOSED 0xffffffffu
@@ -62,8 +63,9 @@ struct gather {
 extern struct gather *gather_slots; /* GATHER_SLOTS, once there are any */
 extern _Atomic unsigned gather_slots_n; /* none behind these was ever used */
 
-/* Calls of this thread that may have waited; has it gathered anything since the last one? */
+/* Calls of this thread that may have waited, and those of poll and its like; has it gathered anything since the last one? */
 extern __thread unsigned gather_waits;
+extern __thread unsigned gather_polls;
 extern __thread bool gather_mine;
 
 /*
@@ -80,6 +82,13 @@ static inline void gather_before_wait(void)
     gather_waits++;
     if (SW_UNLIKELY(gather_mine))
         gather_send_mine(false);
+}
+
+/* Likewise, one that waits for several descriptors, maybe. */
+static inline void gather_before_poll(void)
+{
+    gather_polls++;
+    gather_before_wait();
 }
 
 /* The same inside a call of ours, which may hold a turn. */
@@ -110,6 +119,12 @@ bool gather_holds(const struct conn *c);
 bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* Likewise, when nothing is gathered or queued: true: the write is the first to be gathered. */
 bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
+/* Likewise where the program has said that more follows (TCP_CORK): it is no matter of rows, and the deadline is the kernel's. */
+bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
+/* May anything be gathered for c? */
+bool gather_suits(const struct conn *c);
+/* What is gathered is due. Without the turn. */
+void gather_hasten(struct conn *c);
 /* Posts what is gathered as a Send, from the buffer: 1, and conn.gather_posted is set; 0: nothing was there; -EAGAIN. */
 int gather_post(struct conn *c) SW_MUST;
 /* The same, for what is left of it in the queue: the buffer is free. */
@@ -123,7 +138,8 @@ void gather_leave_busy(struct gather *g);
 uint64_t gather_patience(const struct gather *g);
 uint64_t gather_due(const struct gather *g);
 
-/* Are writes of this kind gathered at all? */
+/* Are writes of this kind gathered at all? And with TCP_CORK? */
 bool gather_is_small(size_t len, int flags);
+bool gather_is_piece(size_t len, int flags);
 
 #endif

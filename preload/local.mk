@@ -15,6 +15,7 @@ preload_sources = \
     preload/conn_orphan.c \
     preload/conn_rx.c \
     preload/conn_batch.c \
+    preload/conn_nagle.c \
     preload/conn_tx.c \
     preload/conn_urgent.c \
     preload/connect.c \

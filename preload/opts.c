@@ -72,6 +72,11 @@ static int set_oobinline(struct conn *c, const void *val)
     return 0;
 }
 
+static bool is_nagle(int level, int name)
+{
+    return level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK);
+}
+
 /* 1: make the real call; 0: done; -errno. */
 static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
 {
@@ -92,8 +97,11 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
         return set_lowat(s, fd, val, len);
     if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_FULL && len >= sizeof(int))
         return set_oobinline(c, val);
-    if (level == IPPROTO_TCP && name == TCP_NODELAY && val != NULL && len >= sizeof(int))
-        c->nodelay_lent = false; /* now it is the program's */
+    if (is_nagle(level, name) && val != NULL && len >= sizeof(int)) {
+        int on;
+        memcpy(&on, val, sizeof(on));
+        return name == TCP_CORK ? conn_set_cork(s, fd, on != 0) : conn_set_nodelay(s, fd, on != 0);
+    }
     if (reason == REASON_NONE || reason == REASON_FASTOPEN)
         return 1;
     if (turn_take(&c->rx, 0, false) < 0)
@@ -111,14 +119,20 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
 {
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1;
-    gather_send_fd(fd); /* what it says is for later octets; and TCP_NODELAY for the deadline of what is gathered then */
+    if (!is_nagle(level, name)) /* (which see to it themselves) */
+        gather_send_fd(fd);     /* what it says is for later octets */
     if (s != NULL) {
         if (len < sizeof(int) || probe_can_read(val, sizeof(int))) /* (else the kernel says so) */
             r = set_option(s, fd, level, name, val, len);
+    }
+    bool kernels = r > 0;
+    if (kernels)
+        r = REAL(setsockopt)(fd, level, name, val, len) < 0 ? -errno : 0;
+    if (s != NULL) {
+        if (s->conn != NULL && kernels && level == IPPROTO_TCP && name == TCP_NODELAY)
+            conn_nodelay_changed(s->conn);
         sock_put(s);
     }
-    if (r > 0)
-        return REAL(setsockopt)(fd, level, name, val, len);
     if (r == 0)
         return 0;
     errno = -r;
@@ -146,7 +160,7 @@ static int pending_error(struct sock *s)
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
     bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE)) ||
-                (level == IPPROTO_TCP && name == TCP_NODELAY);
+                is_nagle(level, name);
     gather_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
     struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
     if (s == NULL)
@@ -157,8 +171,10 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         int v = 0;
         size_t n = *len < sizeof(v) ? *len : sizeof(v);
         memcpy(&v, val, n);
-        if (level == IPPROTO_TCP)
-            v = v && !s->conn->nodelay_lent;
+        if (level == IPPROTO_TCP && name == TCP_CORK)
+            v = v || atomic_load(&s->conn->cork) == CORK_OURS;
+        else if (level == IPPROTO_TCP)
+            v = v && !s->conn->nodelay_lent && s->conn->nodelay_owed == 0;
         else if (name == SO_RCVLOWAT)
             v = (int)atomic_load(&s->conn->user_lowat);
         else if (name == SO_OOBINLINE)

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <stdlib.h>
@@ -436,7 +438,7 @@ static void op_switch(struct worker *w)
     int n, err = 0;
     socklen_t len = sizeof(err);
     struct timeval tv = { .tv_usec = (suseconds_t)(1000 + rnd(w, 15000)) };
-    switch (rnd(w, 6)) {
+    switch (rnd(w, 9)) {
     case 0:
         n = fcntl(s->fd, F_GETFL);
         if (n >= 0)
@@ -457,6 +459,15 @@ static void op_switch(struct worker *w)
     case 4:
         if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err != 0 && !may_break(s))
             fail("connection %u: SO_ERROR says %s", s->id, strerrorname_np(err));
+        break;
+    case 5:
+        n = (int)rnd(w, 2);
+        setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &n, sizeof(n));
+        break;
+    case 6:
+    case 7:
+        n = (int)rnd(w, 2);
+        setsockopt(s->fd, IPPROTO_TCP, TCP_CORK, &n, sizeof(n));
         break;
     default:
         n = fcntl(s->fd, F_GETFD);
