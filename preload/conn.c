@@ -105,6 +105,8 @@ int conn_begin(struct conn *c)
         },
         .timeout_ns = (uint64_t)proc.set.hello_timeout_ms * 1000000u,
     };
+    cfg.early = !c->opts.separate && (c->responder || (!c->opts.immediate && !c->opts.rtr_frame &&
+                                                       cfg.transports == HELLO_TRANSPORT_IWARP));
     if (cfg.shim_known && cfg.timeout_ns > ACCEPT_NS)
         cfg.timeout_ns = ACCEPT_NS;
     memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));

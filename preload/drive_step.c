@@ -328,6 +328,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
     case NEGOTIATE_DONE:
         if (conn_go_full(s, c) < 0)
             conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
+        else if (conn_may_be_staged(c)) /* the RTR came with the last look: the program may send */
+            conn_rx_progress(c, fd, false);
         break;
     case NEGOTIATE_PLAIN:
         if (c->require)

@@ -36,6 +36,11 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR };
 #define HELLO_TRANSPORT_MIXED 8u
 
 #define HELLO_TLV_VERBS 1u
+/*
+ * HELO: the MPA Request Frame, HACK: the Reply Frame that accepts it, each the last octets of its Hello. Who does not know them
+ * skips them, and the two frames follow by themselves.
+ */
+#define HELLO_TLV_MPA 2u
 
 struct hello {
     enum hello_kind kind;

@@ -116,18 +116,36 @@ static bool offer_decode(const struct hello *h, struct negotiate_offer *o)
     return o->port != 0;
 }
 
+#define FRAME_MAX (MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX)
+_Static_assert(HELLO_LEN + 4 + FRAME_MAX <= HELLO_LEN_MAX, "a startup frame fits into a Hello");
+
+/* The startup frame that is to be sent, as a TLV. */
+static size_t frame_encode(struct negotiate *n, uint8_t buf[4 + FRAME_MAX])
+{
+    const uint8_t *frame;
+    size_t len = mpa_startup_output(&n->mpa, &frame);
+    struct bytes_wr w = bytes_wr_init(buf, 4 + FRAME_MAX);
+    bytes_wr_be16(&w, HELLO_TLV_MPA);
+    bytes_wr_be16(&w, (uint16_t)len);
+    bytes_wr_copy(&w, frame, len);
+    mpa_startup_sent(&n->mpa, len);
+    return 4 + len;
+}
+
+/* With the startup frame that is ready, or is none. */
 static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce,
-                      uint64_t streamed)
+                      uint64_t streamed, bool with_frame)
 {
     struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
     if (kind == HELLO_HELO && n->cfg.shim_known)
         h.flags = HELLO_FLAG_MAY_WITHDRAW;
     memcpy(h.nonce, nonce, HELLO_NONCE_LEN);
-    uint8_t offer[4 + NEGOTIATE_OFFER_MAX];
-    if (kind == HELLO_HACK && (arg & BY_DEVICE)) {
-        h.tlv = offer;
-        h.tlv_len = offer_encode(&n->offer, offer);
-    }
+    uint8_t tlv[4 + (FRAME_MAX > NEGOTIATE_OFFER_MAX ? FRAME_MAX : NEGOTIATE_OFFER_MAX)];
+    h.tlv = tlv;
+    if (kind == HELLO_HACK && (arg & BY_DEVICE))
+        h.tlv_len = offer_encode(&n->offer, tlv);
+    else if (with_frame)
+        h.tlv_len = frame_encode(n, tlv);
     ssize_t len = hello_encode(&h, n->out, sizeof(n->out));
     SW_CHECK(len > 0, "hello_encode %zd", len);
     n->out_len = (size_t)len;
@@ -160,7 +178,9 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
 {
     memset(n, 0, sizeof(*n));
     if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0 ||
-        (cfg->shim_known && cfg->immediate))
+        (cfg->shim_known && cfg->immediate) ||
+        (cfg->early && !cfg->responder &&
+         (cfg->immediate || (cfg->transports & BY_DEVICE) || cfg->mpa.dialect != MPA_DIALECT_RFC)))
         return -EINVAL;
     n->cfg = *cfg;
     n->cfg.mpa.priv = NULL;
@@ -176,14 +196,14 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
         n->deadline_ns = now_ns + cfg->timeout_ns;
         return 0;
     }
-    memset(&n->mpa, 0, sizeof(n->mpa));
     if (cfg->responder) {
+        memset(&n->mpa, 0, sizeof(n->mpa));
         n->state = NEGOTIATE_PEEK;
         return 0;
     }
     n->state = NEGOTIATE_HELLO;
     n->deadline_ns = now_ns + cfg->timeout_ns;
-    put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
+    put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0, cfg->early);
     n->hello_len = n->out_len;
     return 0;
 }
@@ -191,7 +211,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
 static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
 {
     if (!n->mute)
-        put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
+        put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed, false);
     move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
 
@@ -216,6 +236,25 @@ static int find_request(const struct negotiate *n, const uint8_t *buf, size_t le
     if (!n->cfg.immediate || mpa_startup_init(&s, &cfg) < 0 || mpa_startup_input(&s, buf, len) < 0)
         return -EPROTO;
     return s.state == MPA_ST_DECIDE ? 0 : -EAGAIN;
+}
+
+static bool params_ok(struct negotiate *n);
+
+/* Does the HELO end in a Request that is accepted? Any other one is left to come by itself, and is answered then. */
+static bool reply_early(struct negotiate *n, const struct hello *h)
+{
+    uint8_t priv[STREAM_PARAMS_LEN];
+    size_t len;
+    const uint8_t *request = hello_tlv_find(h, HELLO_TLV_MPA, &len);
+    stream_params_encode(&n->cfg.params, priv);
+    if (request == NULL || !n->cfg.early || n->cfg.mpa.dialect != MPA_DIALECT_RFC)
+        return false;
+    if (mpa_startup_input(&n->mpa, request, len) == (ssize_t)len && n->mpa.state == MPA_ST_DECIDE && params_ok(n) &&
+        mpa_startup_accept(&n->mpa, priv, sizeof(priv)) == 0)
+        return true;
+    int r = mpa_init(n);
+    SW_CHECK(r == 0, "mpa_startup_init %d", r);
+    return false;
 }
 
 static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
@@ -258,7 +297,8 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
                       : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
                                                               : HELLO_TRANSPORT_MIXED;
-        put_hello(n, HELLO_HACK, by, h.nonce, n->streamed);
+        n->replied_early = by == HELLO_TRANSPORT_IWARP && reply_early(n, &h);
+        put_hello(n, HELLO_HACK, by, h.nonce, n->streamed, n->replied_early);
     }
     return (size_t)r;
 }
@@ -295,7 +335,7 @@ void negotiate_withdraw(struct negotiate *n)
         move(n, none ? NEGOTIATE_PLAIN : NEGOTIATE_FALLBACK, REASON_WITHDRAWN);
         return;
     }
-    put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0);
+    put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0, false);
     move(n, NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
 }
 
@@ -354,6 +394,26 @@ void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns)
     mpa_decide(n);
 }
 
+static void mpa_settle(struct negotiate *n);
+
+/* Does the HACK end in the Reply? */
+static bool in_reply(struct negotiate *n, const struct hello *h, uint64_t now_ns)
+{
+    size_t len;
+    const uint8_t *reply = hello_tlv_find(h, HELLO_TLV_MPA, &len);
+    if (reply == NULL)
+        return false;
+    n->deadline_ns = now_ns + n->cfg.timeout_ns;
+    move(n, NEGOTIATE_MPA, REASON_NONE);
+    if (mpa_startup_input(&n->mpa, reply, len) == (ssize_t)len && n->mpa.state > MPA_ST_WAIT_REP) {
+        mpa_settle(n);
+    } else {
+        spoil(n, REASON_MPA_FAILED);
+        put_terminate(n);
+    }
+    return true;
+}
+
 static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
     struct hello h;
@@ -380,7 +440,7 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
         device_begin(n, &h, now_ns);
     else if (h.arg != HELLO_TRANSPORT_IWARP)
         spoil(n, REASON_HELLO_GARBAGE);
-    else
+    else if (!n->cfg.early || !in_reply(n, &h, now_ns))
         mpa_begin(n, now_ns);
     return (size_t)at + frame_len;
 }
@@ -459,11 +519,16 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     if (n->out_off < n->out_len)
         return 0;
     ssize_t r;
-    if (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0 &&
+    if ((n->replied_early || (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0)) &&
         (r = find_withdrawal(n, buf, len)) != -EPROTO) {
         if (r > 0)
             move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
         return r > 0 ? (size_t)r : 0;
+    }
+    if (n->replied_early) { /* FPDUs: not even their first two octets can be a Hello's, as no RTR is so long */
+        n->replied_early = false;
+        mpa_settle(n);
+        return 0;
     }
     r = mpa_startup_input(&n->mpa, buf, len);
     if (r < 0) {
@@ -519,6 +584,11 @@ void negotiate_eof(struct negotiate *n)
         spoil(n, REASON_HELLO_CLOSED);
         break;
     case NEGOTIATE_MPA:
+        if (n->replied_early) { /* what is left to say is FPDUs' */
+            n->replied_early = false;
+            mpa_settle(n);
+            break;
+        }
         mpa_startup_eof(&n->mpa);
         spoil(n, REASON_MPA_FAILED);
         break;

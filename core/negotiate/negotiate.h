@@ -12,6 +12,10 @@
  *                     \--timeout, garbage, close--> FALLBACK     \--malformed, timeout--> FALLBACK
  *                     \--timeout, shim known (HWDR out)--> WITHDRAWN --HACK, HNAK--> PLAIN
  *
+ * With cfg.early the Request is the end of the HELO, and the Reply that accepts it that of the HACK: one round trip. A responder that
+ * does not know of that, or would not accept, answers with the HACK alone, and all is as above. Having accepted it waits in MPA for
+ * the first octets, which are FPDUs, or an HWDR that has crossed its answer.
+ *
  * The immediate startup (RFC 5044 section 7.1.4, Figure 10) has no Hello: the initiator begins in MPA.
  *
  * A device's connection is made beside this one, between HelloAck and Request:
@@ -98,6 +102,11 @@ struct negotiate_cfg {
      * be what comes first.
      */
     bool immediate;
+    /*
+     * The Request goes with the Hello, and the Reply to one that does with its answer. Initiator: not with a device, of which the
+     * Request says whether it is up, nor MPA_DIALECT_RTR_FRAME.
+     */
+    bool early;
     uint8_t transports;      /* HELLO_TRANSPORT_* */
     uint8_t nonce[HELLO_NONCE_LEN]; /* initiator: random; responder: the Hello's, once it came */
     uint64_t host;
@@ -124,6 +133,7 @@ struct negotiate {
     size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
     bool answered;           /* initiator: octets came that are no answer */
     uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
+    bool replied_early;      /* responder: the Reply was part of the HACK, and nothing has come since */
     bool mute;               /* responder: its direction has ended, no Hello can be answered */
     /*
      * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is

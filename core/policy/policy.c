@@ -300,8 +300,10 @@ static int opt_self(struct parser *ps, struct word v, struct policy_opts *o)
 
 static int opt_startup(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return parse_switch(ps, v, &o->immediate, "immediate", "delayed",
-                        "startup is delayed or immediate, not '%s'");
+    o->immediate = is(v, "immediate");
+    o->separate = is(v, "separate");
+    return o->immediate || o->separate || is(v, "delayed")
+               ? 0 : fail_word(ps, "startup is delayed, separate or immediate, not '%s'", v);
 }
 
 static int opt_dialect(struct parser *ps, struct word v, struct policy_opts *o)

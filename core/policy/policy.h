@@ -43,7 +43,8 @@ struct policy_opts {
                             fpdu=N|emss */
     uint32_t ring_len;   /* 64K..1G, suffix K M G; default 1M. ring=N */
     bool notify_immediate; /* notify=send|immediate; default send */
-    bool immediate;      /* startup=delayed|immediate; default delayed */
+    bool immediate;      /* startup=delayed|separate|immediate; default delayed */
+    bool separate;       /* with Hellos, and the frames not part of them */
     bool rtr_frame;      /* dialect=rfc|rtr-frame; default rfc */
     bool self;           /* self=on|off; default off */
     bool hello_always;   /* hello=auto|always; default auto */

@@ -34,11 +34,16 @@ def crc32c(data):
 
 # ---- startup ----
 
-def hello(kind, arg, nonce, streamed=0, tlv=b"", version=1, length=None):
-    head = KEY + kind + struct.pack(">BBHI16sQQI", version, 0, 64 + len(tlv) if length is None else length, arg, nonce,
+def hello(kind, arg, nonce, streamed=0, tlv=b"", version=1, length=None, flags=0):
+    head = KEY + kind + struct.pack(">BBHI16sQQI", version, flags, 64 + len(tlv) if length is None else length, arg, nonce,
                                     streamed, 0, 0)
     frame = head + bytes(4) + tlv
     return head + struct.pack(">I", crc32c(frame)) + tlv
+
+
+def with_frame(frame):
+    """What ends a Hello that carries a startup frame."""
+    return struct.pack(">HH", 2, len(frame)) + frame
 
 
 def parse_hello(frame):
@@ -184,13 +189,18 @@ class Peer:
         return self.hear_answer()
 
     def hear_answer(self):
-        answer = parse_hello(self.take(64))
+        answer = parse_hello(self.take_hello())
         if answer is None or answer[2] != self.nonce:
             raise ValueError("not an answer to the Hello: %r" % (answer,))
         return answer
 
+    def take_hello(self):
+        """A Hello of any kind, with what it ends in."""
+        head = self.take(64)
+        return head + self.take(struct.unpack(">H", head[18:20])[0] - 64)
+
     def hear_hello(self):
-        frame = self.take(64)
+        frame = self.take_hello()
         kind, _, self.nonce, _ = parse_hello(frame)
         if kind != b"HELO":
             raise ValueError("not a HELO: %r" % kind)
@@ -212,6 +222,10 @@ class Peer:
         """The same, the HelloAck having come."""
         self.put(startup(REQUEST_KEY, word=word))
         self.take_startup()
+        return self.rtr()
+
+    def rtr(self):
+        """A Send of no octets; the Reply came."""
         self.put(fpdu(untagged(SEND, 0, 1)))
         self.msn = 2
         return self

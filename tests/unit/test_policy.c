@@ -130,7 +130,7 @@ Test(policy, bad_rules_name_the_column_and_the_word)
         { "any * auto markers=1", 20, "markers is on or off, not '1'" },
         { "any * auto self=maybe", 17, "not 'maybe'" },
         { "any * auto notify=write", 19, "notify is send or immediate, not 'write'" },
-        { "any * auto startup=later", 20, "startup is delayed or immediate, not 'later'" },
+        { "any * auto startup=later", 20, "startup is delayed, separate or immediate, not 'later'" },
         { "any * auto hello=never", 18, "hello is auto or always, not 'never'" },
         { "any * auto rtr=send+", 21, "unknown rtr ''" },
         { "any * auto rtr=send+foo", 21, "unknown rtr 'foo'" },
@@ -187,7 +187,7 @@ Test(policy, options_default_and_override)
     cr_assert_eq(parse("any * auto", &p, &err), 0);
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP);
-    cr_expect(o->crc && !o->markers && !o->immediate && !o->self && !o->hello_always);
+    cr_expect(o->crc && !o->markers && !o->immediate && !o->separate && !o->self && !o->hello_always);
     cr_expect(!o->rtr_frame);
     cr_expect_eq(o->rtr, MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_SEND);
