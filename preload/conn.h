@@ -105,7 +105,7 @@ struct conn {
     bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
     _Atomic uint8_t nodelay;  /* any: what is known of the kernel's: conn_nagle.c */
-    uint8_t nodelay_owed;     /* the program has taken it back: the kernel is told with so many sends more */
+    _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
     _Atomic uint8_t cork;     /* enum conn_cork; read by any as a hint, as the next one */
     _Atomic bool more_told;   /* the last send said MSG_MORE */
     _Atomic bool tx_shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
@@ -357,7 +357,7 @@ int conn_set_cork(struct sock *s, int fd, bool on) SW_MUST;
 int conn_set_nodelay(struct sock *s, int fd, bool on) SW_MUST;
 /* The kernel has, or may have, another value now. Any thread. */
 void conn_nodelay_changed(struct conn *c);
-/* Does the program have it set? tx held. */
+/* Do octets leave at once: is it set, and no cork in? tx held. */
 bool conn_nodelay(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */
 void conn_nodelay_back(struct conn *c, int fd);

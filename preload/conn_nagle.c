@@ -30,7 +30,7 @@ void conn_nodelay_back(struct conn *c, int fd)
 {
     int off = 0;
     c->nodelay_lent = false;
-    c->nodelay_owed = 0;
+    atomic_store(&c->nodelay_owed, 0);
     atomic_store(&c->nodelay, NODELAY_OFF);
     sandbox_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
 }
@@ -58,7 +58,8 @@ static uint8_t known_nodelay(struct conn *c, int fd)
 
 bool conn_nodelay(struct conn *c, int fd)
 {
-    return !c->nodelay_lent && c->nodelay_owed == 0 && known_nodelay(c, fd) == NODELAY_ON;
+    return !c->nodelay_lent && atomic_load(&c->nodelay_owed) == 0 && atomic_load(&c->cork) != CORK_OURS &&
+           known_nodelay(c, fd) == NODELAY_ON;
 }
 
 int conn_set_nodelay(struct sock *s, int fd, bool on)
@@ -69,10 +70,12 @@ int conn_set_nodelay(struct sock *s, int fd, bool on)
         gather_send_fd(fd); /* its deadline is another one from now on */
     bool lent = c->nodelay_lent;
     c->nodelay_lent = false; /* now it is the program's */
-    if (lent || conn_state(c) != CONN_FULL || conn_on_verbs(c) || turn_take_brief(&c->tx) < 0)
+    if (lent || conn_state(c) != CONN_FULL || conn_on_verbs(c) || turn_take_brief(&c->tx) < 0) {
+        atomic_store(&c->nodelay_owed, 0);
         return 1;
+    }
     if ((on ? atomic_load(&c->nodelay) : known_nodelay(c, fd)) == NODELAY_ON) {
-        c->nodelay_owed = on ? 0 : OWED_SENDS;
+        atomic_store(&c->nodelay_owed, on ? 0 : OWED_SENDS);
         r = 0;
     }
     turn_give(&c->tx);
@@ -114,8 +117,11 @@ int conn_set_cork(struct sock *s, int fd, bool on)
 
 int conn_send_flags(struct conn *c, int fd, int flags)
 {
-    bool more = (flags & MSG_MORE) || (SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS) && !c->tx_urgent);
-    if (SW_UNLIKELY(c->nodelay_owed > 0) && !more && --c->nodelay_owed == 0)
+    bool corked = SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS);
+    bool more = (flags & MSG_MORE) || (corked && !c->tx_urgent);
+    uint8_t owed = atomic_load_explicit(&c->nodelay_owed, memory_order_relaxed);
+    /* (Another thread may set it again meanwhile.) */
+    if (SW_UNLIKELY(owed > 0) && !more && atomic_compare_exchange_strong(&c->nodelay_owed, &owed, owed - 1) && owed == 1)
         conn_nodelay_back(c, fd);
     if (SW_UNLIKELY(more != atomic_load_explicit(&c->more_told, memory_order_relaxed)))
         atomic_store_explicit(&c->more_told, more, memory_order_relaxed);
