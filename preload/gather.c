@@ -322,7 +322,7 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
         return false;
     c->row_n = min + 1;
     struct gather *g = attach(s, c, false);
-    if (g == NULL) {
+    if (g == NULL || len > g->cap) {
         c->row_n = 0;
         return false;
     }
@@ -333,9 +333,10 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
 bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
     struct gather *g = attach(s, c, true);
-    if (g != NULL)
-        begin(g, it, len, now);
-    return g != NULL;
+    if (g == NULL || len > g->cap) /* (short frames: a Send carries less than a piece) */
+        return false;
+    begin(g, it, len, now);
+    return true;
 }
 
 void gather_hasten(struct conn *c)
@@ -360,7 +361,8 @@ int gather_post(struct conn *c)
     int r = stream_write_send(&c->st, &it, len);
     if (r == -EAGAIN)
         return r;
-    /* (Any other error: the connection is over, and the next call says so.) */
+    /* (Any other error: the connection is over, and the next call says so. Nothing is gathered that does not fit a Send.) */
+    SW_CHECK(r != -EMSGSIZE, "%u octets gathered, a Send carries %zu", len, stream_send_max(&c->st));
     if (r == 0)
         c->coalesced += g->writes;
     /* Where it brings little it is tried less often. */
