@@ -335,6 +335,7 @@ bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len
     struct gather *g = attach(s, c, true);
     if (g == NULL || len > g->cap) /* (short frames: a Send carries less than a piece) */
         return false;
+    atomic_store(&g->by_itself, 0); /* never steady: its deadline is the cork's, however long the other one is */
     begin(g, it, len, now);
     return true;
 }
