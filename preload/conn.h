@@ -357,6 +357,11 @@ int conn_set_cork(struct sock *s, int fd, bool on) SW_MUST;
 int conn_set_nodelay(struct sock *s, int fd, bool on) SW_MUST;
 /* The kernel has, or may have, another value now. Any thread. */
 void conn_nodelay_changed(struct conn *c);
+/* The kernel's TCP_NODELAY is set, though by now not by the program. Any thread. */
+static inline bool conn_nodelay_lent(const struct conn *c)
+{
+    return c->nodelay_lent || atomic_load(&c->nodelay_owed) > 0;
+}
 /* Do octets leave at once: is it set, and no cork in? tx held. */
 bool conn_nodelay(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */

@@ -58,8 +58,7 @@ static uint8_t known_nodelay(struct conn *c, int fd)
 
 bool conn_nodelay(struct conn *c, int fd)
 {
-    return !c->nodelay_lent && atomic_load(&c->nodelay_owed) == 0 && atomic_load(&c->cork) != CORK_OURS &&
-           known_nodelay(c, fd) == NODELAY_ON;
+    return !conn_nodelay_lent(c) && atomic_load(&c->cork) != CORK_OURS && known_nodelay(c, fd) == NODELAY_ON;
 }
 
 int conn_set_nodelay(struct sock *s, int fd, bool on)

@@ -474,9 +474,9 @@ static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, s
         c->row_n = 0;
         return 0;
     }
-    if (corked)
-        return !c->tx_rest && !c->job_runs && gather_hold(s, c, it, len, now);
-    return !c->tx_rest && !c->job_runs && gather_begin(s, c, it, len, now);
+    if (c->tx_rest || c->job_runs)
+        return 0;
+    return corked ? gather_hold(s, c, it, len, now) : gather_begin(s, c, it, len, now);
 }
 
 /*

@@ -4,8 +4,6 @@
 #include "preload/gather.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,7 +17,6 @@
 #include "preload/flusher.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
-#include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/verbs.h"
 
@@ -165,12 +162,8 @@ bool gather_suits(const struct conn *c)
 }
 
 /* SOCKWARP_COALESCE_US, or what TCP_NODELAY leaves of it. */
-static uint64_t deadline_us(int fd)
+static uint64_t deadline_us(bool nodelay)
 {
-    int nodelay = 0, err = errno;
-    socklen_t len = sizeof(nodelay);
-    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, &len) < 0)
-        errno = err;
     return nodelay && proc.set.coalesce_us > NODELAY_US ? NODELAY_US : proc.set.coalesce_us;
 }
 
@@ -185,7 +178,7 @@ static struct gather *attach(struct sock *s, struct conn *c, bool corked)
         gather_leave(c); /* and another one for it */
     if (rawsys_getpid() != proc.pid || !slots_make() || !flusher_ready() || (g = slot_claim()) == NULL)
         return NULL;
-    atomic_store(&g->deadline_ns, (corked ? CORK_US : deadline_us(atomic_load(&s->fd))) * 1000u);
+    atomic_store(&g->deadline_ns, (corked ? CORK_US : deadline_us(conn_nodelay(c, atomic_load(&s->fd)))) * 1000u);
     size_t most = stream_send_max(&c->st);
     g->cap = most < GATHER_LEN ? (uint32_t)most : GATHER_LEN;
     g->conn = c;
@@ -304,11 +297,18 @@ bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
     return true;
 }
 
-static void begin(struct gather *g, struct iov_iter *it, size_t len, uint64_t now)
+/* False: there is no buffer, or none where it has room (short frames: a Send carries little). */
+static bool begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now, bool corked)
 {
+    struct gather *g = attach(s, c, corked);
+    if (g == NULL || len > g->cap)
+        return false;
+    if (corked)
+        atomic_store(&g->by_itself, 0); /* never steady: its deadline is the cork's, however long the other one is */
     atomic_store(&g->since_ns, now);
     add(g, it, len, 0);
     flusher_note(gather_due(g));
+    return true;
 }
 
 bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
@@ -321,32 +321,24 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
     if (SW_LIKELY(c->row_n <= min))
         return false;
     c->row_n = min + 1;
-    struct gather *g = attach(s, c, false);
-    if (g == NULL || len > g->cap) {
-        c->row_n = 0;
-        return false;
-    }
-    begin(g, it, len, now);
-    return true;
+    if (begin(s, c, it, len, now, false))
+        return true;
+    c->row_n = 0;
+    return false;
 }
 
 bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
-    struct gather *g = attach(s, c, true);
-    if (g == NULL || len > g->cap) /* (short frames: a Send carries less than a piece) */
-        return false;
-    atomic_store(&g->by_itself, 0); /* never steady: its deadline is the cork's, however long the other one is */
-    begin(g, it, len, now);
-    return true;
+    return begin(s, c, it, len, now, true);
 }
 
 void gather_hasten(struct conn *c)
 {
     struct gather *g = gather_of(c);
-    if (g == NULL || (uint32_t)atomic_load(&g->word) == 0)
+    if (g == NULL)
         return;
-    atomic_store(&g->deadline_ns, 0);
-    flusher_note(0);
+    atomic_store(&g->deadline_ns, deadline_us(true) * 1000u);
+    flusher_note(gather_due(g));
 }
 
 /* ---- sending ---- */

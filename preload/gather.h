@@ -123,7 +123,7 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
 bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* May anything be gathered for c? */
 bool gather_suits(const struct conn *c);
-/* What is gathered is due. Without the turn. */
+/* The cork is out: what is gathered, or will be, has the shortest deadline there is. Without the turn. */
 void gather_hasten(struct conn *c);
 /* Posts what is gathered as a Send, from the buffer: 1, and conn.gather_posted is set; 0: nothing was there; -EAGAIN. */
 int gather_post(struct conn *c) SW_MUST;

@@ -174,7 +174,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         if (level == IPPROTO_TCP && name == TCP_CORK)
             v = v || atomic_load(&s->conn->cork) == CORK_OURS;
         else if (level == IPPROTO_TCP)
-            v = v && !s->conn->nodelay_lent && atomic_load(&s->conn->nodelay_owed) == 0;
+            v = v && !conn_nodelay_lent(s->conn);
         else if (name == SO_RCVLOWAT)
             v = (int)atomic_load(&s->conn->user_lowat);
         else if (name == SO_OOBINLINE)

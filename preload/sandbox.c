@@ -115,7 +115,7 @@ static void bare(struct conn *c, int fd)
         turn_give(&c->rx);
     }
     if (turn_take(&c->tx, 0, false) == 0) {
-        if (c->nodelay_lent || atomic_load(&c->nodelay_owed) > 0)
+        if (conn_nodelay_lent(c))
             conn_nodelay_back(c, fd);
         if (c->job_runs || c->tx_rest)
             c->tx_rest = conn_tx_flush(c, fd) != 0;

@@ -119,11 +119,13 @@ static bool offer_decode(const struct hello *h, struct negotiate_offer *o)
 #define FRAME_MAX (MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX)
 _Static_assert(HELLO_LEN + 4 + FRAME_MAX <= HELLO_LEN_MAX, "a startup frame fits into a Hello");
 
-/* The startup frame that is to be sent, as a TLV. */
+/* The startup frame that is to be sent, as a TLV; 0: none is. */
 static size_t frame_encode(struct negotiate *n, uint8_t buf[4 + FRAME_MAX])
 {
     const uint8_t *frame;
     size_t len = mpa_startup_output(&n->mpa, &frame);
+    if (len == 0)
+        return 0;
     struct bytes_wr w = bytes_wr_init(buf, 4 + FRAME_MAX);
     bytes_wr_be16(&w, HELLO_TLV_MPA);
     bytes_wr_be16(&w, (uint16_t)len);
@@ -132,9 +134,9 @@ static size_t frame_encode(struct negotiate *n, uint8_t buf[4 + FRAME_MAX])
     return 4 + len;
 }
 
-/* With the startup frame that is ready, or is none. */
+/* It ends in the startup frame that is ready, if any. */
 static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce,
-                      uint64_t streamed, bool with_frame)
+                      uint64_t streamed)
 {
     struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
     if (kind == HELLO_HELO && n->cfg.shim_known)
@@ -142,10 +144,7 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
     memcpy(h.nonce, nonce, HELLO_NONCE_LEN);
     uint8_t tlv[4 + (FRAME_MAX > NEGOTIATE_OFFER_MAX ? FRAME_MAX : NEGOTIATE_OFFER_MAX)];
     h.tlv = tlv;
-    if (kind == HELLO_HACK && (arg & BY_DEVICE))
-        h.tlv_len = offer_encode(&n->offer, tlv);
-    else if (with_frame)
-        h.tlv_len = frame_encode(n, tlv);
+    h.tlv_len = kind == HELLO_HACK && (arg & BY_DEVICE) ? offer_encode(&n->offer, tlv) : frame_encode(n, tlv);
     ssize_t len = hello_encode(&h, n->out, sizeof(n->out));
     SW_CHECK(len > 0, "hello_encode %zd", len);
     n->out_len = (size_t)len;
@@ -165,11 +164,17 @@ static int mpa_init(struct negotiate *n)
     return mpa_startup_init(&n->mpa, &mpa);
 }
 
-/* The frames that follow the answer to the Hello. */
-static void mpa_begin(struct negotiate *n, uint64_t now_ns)
+/* (negotiate_init has found that it can be done.) */
+static void mpa_restart(struct negotiate *n)
 {
     int r = mpa_init(n);
     SW_CHECK(r == 0, "mpa_startup_init %d", r);
+}
+
+/* The frames that follow the answer to the Hello. */
+static void mpa_begin(struct negotiate *n, uint64_t now_ns)
+{
+    mpa_restart(n);
     n->deadline_ns = now_ns + (n->cfg.responder ? NEGOTIATE_MPA_NS : n->cfg.timeout_ns);
     move(n, NEGOTIATE_MPA, REASON_NONE);
 }
@@ -196,14 +201,15 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
         n->deadline_ns = now_ns + cfg->timeout_ns;
         return 0;
     }
-    if (cfg->responder) {
+    if (!cfg->early || cfg->responder)
         memset(&n->mpa, 0, sizeof(n->mpa));
+    if (cfg->responder) {
         n->state = NEGOTIATE_PEEK;
         return 0;
     }
     n->state = NEGOTIATE_HELLO;
     n->deadline_ns = now_ns + cfg->timeout_ns;
-    put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0, cfg->early);
+    put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
     n->hello_len = n->out_len;
     return 0;
 }
@@ -211,7 +217,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
 static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
 {
     if (!n->mute)
-        put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed, false);
+        put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
     move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
 
@@ -238,23 +244,17 @@ static int find_request(const struct negotiate *n, const uint8_t *buf, size_t le
     return s.state == MPA_ST_DECIDE ? 0 : -EAGAIN;
 }
 
-static bool params_ok(struct negotiate *n);
+static int mpa_accept(struct negotiate *n);
 
-/* Does the HELO end in a Request that is accepted? Any other one is left to come by itself, and is answered then. */
-static bool reply_early(struct negotiate *n, const struct hello *h)
+/* If the HELO ends in a Request that is accepted, the Reply is ready then. Any other one is left to come by itself. */
+static void reply_early(struct negotiate *n, const struct hello *h)
 {
-    uint8_t priv[STREAM_PARAMS_LEN];
     size_t len;
     const uint8_t *request = hello_tlv_find(h, HELLO_TLV_MPA, &len);
-    stream_params_encode(&n->cfg.params, priv);
-    if (request == NULL || !n->cfg.early || n->cfg.mpa.dialect != MPA_DIALECT_RFC)
-        return false;
-    if (mpa_startup_input(&n->mpa, request, len) == (ssize_t)len && n->mpa.state == MPA_ST_DECIDE && params_ok(n) &&
-        mpa_startup_accept(&n->mpa, priv, sizeof(priv)) == 0)
-        return true;
-    int r = mpa_init(n);
-    SW_CHECK(r == 0, "mpa_startup_init %d", r);
-    return false;
+    if (request == NULL || (mpa_startup_input(&n->mpa, request, len) == (ssize_t)len && n->mpa.state == MPA_ST_DECIDE &&
+                            mpa_accept(n) == 0))
+        return;
+    mpa_restart(n);
 }
 
 static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
@@ -297,8 +297,9 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
                       : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
                                                               : HELLO_TRANSPORT_MIXED;
-        n->replied_early = by == HELLO_TRANSPORT_IWARP && reply_early(n, &h);
-        put_hello(n, HELLO_HACK, by, h.nonce, n->streamed, n->replied_early);
+        if (by == HELLO_TRANSPORT_IWARP && n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
+            reply_early(n, &h);
+        put_hello(n, HELLO_HACK, by, h.nonce, n->streamed);
     }
     return (size_t)r;
 }
@@ -335,7 +336,7 @@ void negotiate_withdraw(struct negotiate *n)
         move(n, none ? NEGOTIATE_PLAIN : NEGOTIATE_FALLBACK, REASON_WITHDRAWN);
         return;
     }
-    put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0, false);
+    put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0);
     move(n, NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
 }
 
@@ -397,13 +398,12 @@ void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns)
 static void mpa_settle(struct negotiate *n);
 
 /* Does the HACK end in the Reply? */
-static bool in_reply(struct negotiate *n, const struct hello *h, uint64_t now_ns)
+static bool in_reply(struct negotiate *n, const struct hello *h)
 {
     size_t len;
     const uint8_t *reply = hello_tlv_find(h, HELLO_TLV_MPA, &len);
     if (reply == NULL)
         return false;
-    n->deadline_ns = now_ns + n->cfg.timeout_ns;
     move(n, NEGOTIATE_MPA, REASON_NONE);
     if (mpa_startup_input(&n->mpa, reply, len) == (ssize_t)len && n->mpa.state > MPA_ST_WAIT_REP) {
         mpa_settle(n);
@@ -440,7 +440,7 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
         device_begin(n, &h, now_ns);
     else if (h.arg != HELLO_TRANSPORT_IWARP)
         spoil(n, REASON_HELLO_GARBAGE);
-    else if (!n->cfg.early || !in_reply(n, &h, now_ns))
+    else if (!n->cfg.early || !in_reply(n, &h))
         mpa_begin(n, now_ns);
     return (size_t)at + frame_len;
 }
@@ -455,6 +455,14 @@ static bool params_ok(struct negotiate *n)
     return !(n->cfg.params.flags & STREAM_FLAG_LLP) || (n->peer.flags & STREAM_FLAG_LLP);
 }
 
+/* The Request is there. 0: the Reply that accepts it is ready; else it is to be rejected. */
+static int mpa_accept(struct negotiate *n)
+{
+    uint8_t priv[STREAM_PARAMS_LEN];
+    stream_params_encode(&n->cfg.params, priv);
+    return params_ok(n) ? mpa_startup_accept(&n->mpa, priv, sizeof(priv)) : -EPROTO;
+}
+
 static void mpa_decide(struct negotiate *n)
 {
     /* The peer has connected by its device: is it up here, too? */
@@ -466,16 +474,9 @@ static void mpa_decide(struct negotiate *n)
         if (asked)
             return;
     }
-    uint8_t priv[STREAM_PARAMS_LEN];
-    stream_params_encode(&n->cfg.params, priv);
-    int r;
-    if (n->declined != REASON_NONE || !params_ok(n))
+    int r = n->declined == REASON_NONE ? mpa_accept(n) : -EPROTO;
+    if (r < 0)
         r = mpa_startup_reject(&n->mpa, NULL, 0);
-    else {
-        r = mpa_startup_accept(&n->mpa, priv, sizeof(priv));
-        if (r < 0)
-            r = mpa_startup_reject(&n->mpa, NULL, 0);
-    }
     if (r < 0)
         spoil(n, REASON_MPA_FAILED);
 }
@@ -510,6 +511,15 @@ static void mpa_settle(struct negotiate *n)
     }
 }
 
+/*
+ * The Reply was part of the HACK, and nothing has come since. (Where it goes by itself, the MPA startup is over when it is sent, and
+ * with it this state.)
+ */
+static bool replied_early(const struct negotiate *n)
+{
+    return n->mpa.state == MPA_ST_DONE;
+}
+
 static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
 {
     /*
@@ -519,14 +529,13 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     if (n->out_off < n->out_len)
         return 0;
     ssize_t r;
-    if ((n->replied_early || (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0)) &&
+    if ((replied_early(n) || (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0)) &&
         (r = find_withdrawal(n, buf, len)) != -EPROTO) {
         if (r > 0)
             move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
         return r > 0 ? (size_t)r : 0;
     }
-    if (n->replied_early) { /* FPDUs: not even their first two octets can be a Hello's, as no RTR is so long */
-        n->replied_early = false;
+    if (replied_early(n)) { /* FPDUs: not even their first two octets can be a Hello's, as no RTR is so long */
         mpa_settle(n);
         return 0;
     }
@@ -584,8 +593,7 @@ void negotiate_eof(struct negotiate *n)
         spoil(n, REASON_HELLO_CLOSED);
         break;
     case NEGOTIATE_MPA:
-        if (n->replied_early) { /* what is left to say is FPDUs' */
-            n->replied_early = false;
+        if (replied_early(n)) { /* what is left to say is FPDUs' */
             mpa_settle(n);
             break;
         }

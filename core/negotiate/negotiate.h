@@ -133,7 +133,6 @@ struct negotiate {
     size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
     bool answered;           /* initiator: octets came that are no answer */
     uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
-    bool replied_early;      /* responder: the Reply was part of the HACK, and nothing has come since */
     bool mute;               /* responder: its direction has ended, no Hello can be answered */
     /*
      * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is
