@@ -313,3 +313,18 @@ class Agent:
 
     def stats(self, count=None, timeout=5):
         return stats(self.stats_path) if count is None else await_stats(self.stats_path, count, timeout)
+
+
+def joined(near_code, far_code, rules="any * auto", env=None, names=("writer", "reader")):
+    """
+    Two agents that have run their code, and a connection between them: `s` in the first, `c` in the second, which has `listener`, too.
+    env: the first one's.
+    """
+    far = Agent(rules=rules, name=names[1])
+    port = far.do(far_code + "listener = socket.create_server(('127.0.0.1', 0)); listener.getsockname()[1]")
+    near = Agent(rules=rules, name=names[0], env=env)
+    far.begin("c = listener.accept()[0]; c.settimeout(20); recv_all(c, 5)")
+    near.do(near_code + "s = socket.create_connection(('127.0.0.1', %d)); s.sendall(b'hello')" % port)
+    far.end()
+    return near, far
+
