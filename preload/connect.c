@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 
@@ -33,11 +34,13 @@
 #define BACKLOG_NS 40000000u
 
 static struct verdicts verdicts;
-static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER; /* protects verdicts; innermost */
+/* Protects verdicts; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder. */
+static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool known_plain(const struct sockaddr *peer)
 {
-    pthread_mutex_lock(&verdict_lock);
+    if (pthread_mutex_trylock(&verdict_lock) != 0)
+        return false;
     bool plain = verdict_plain(&verdicts, peer, proc_now_ns());
     pthread_mutex_unlock(&verdict_lock);
     return plain;
@@ -45,9 +48,8 @@ static bool known_plain(const struct sockaddr *peer)
 
 static void remember_plain(const struct conn *c)
 {
-    if (c->known_shim || proc.set.verdict_ttl_s == 0)
+    if (c->known_shim || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
         return;
-    pthread_mutex_lock(&verdict_lock);
     verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
                 proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
     pthread_mutex_unlock(&verdict_lock);
@@ -149,8 +151,8 @@ static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t le
 }
 
 /* REASON_NONE: ask the peer. */
-static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
-                              const struct policy_rule *rule, bool *known_shim)
+static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *peer, const struct policy_rule *rule,
+                              bool *known_shim)
 {
     *known_shim = false;
     if (rule->action == POLICY_OFF)
@@ -167,7 +169,7 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
     if (known_plain(peer))
         return REASON_CACHED_PLAIN;
     if (!rule->opts.hello_always) {
-        switch (local_ask(peer, len, rule->opts.self)) {
+        switch (local_ask(peer, rule->opts.self)) {
         case LOCAL_PRESENT:
             *known_shim = true;
             return REASON_NONE;
@@ -319,7 +321,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
     if (rule == NULL)
         return connect_waiting(fd, peer, len);
     bool known_shim;
-    unsigned reason = plain_because(s, fd, peer, len, rule, &known_shim);
+    unsigned reason = plain_because(s, fd, peer, rule, &known_shim);
     if (reason == REASON_NONE)
         return connect_asking(s, fd, peer, len, rule, known_shim);
     if (rule->action == POLICY_REQUIRE) {
@@ -329,6 +331,8 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         return -ECONNREFUSED;
     }
     int r = connect_waiting(fd, peer, len);
+    if (reason == REASON_NO_LOCAL_SHIM && (r == 0 || (r == -EINPROGRESS && drive_tcp_state(fd) == TCP_ESTABLISHED)))
+        local_absent(peer);
     if (r == 0 || r == -EINPROGRESS || r == -EINTR)
         note_plain(s, peer, len, rule, reason);
     return r;
@@ -355,4 +359,5 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
 void connect_after_fork(void)
 {
     pthread_mutex_init(&verdict_lock, NULL);
+    local_after_fork();
 }

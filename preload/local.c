@@ -9,6 +9,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -66,6 +67,55 @@ static bool key_any(const struct key *k)
         if (k->addr[i] != 0)
             return false;
     return true;
+}
+
+static bool key_same(const struct key *a, const struct key *b)
+{
+    return a->family == b->family && a->port == b->port && a->scope == b->scope &&
+           memcmp(a->addr, b->addr, sizeof(a->addr)) == 0;
+}
+
+/*
+ * What was found lately, for connections that follow each other closely: the look-up takes as long as a tenth of a plain
+ * connection. Within that time a listener may be replaced; then the connection stays plain, or its Hello falls back as one to
+ * another host does.
+ */
+#define LATELY_NS 10000000u
+#define LATELY_SLOTS 64u
+
+struct lately {
+    struct key k;
+    uint64_t until_ns;
+    enum { LATELY_REMOTE, LATELY_ABSENT, LATELY_HELD } found;
+    struct ucred holder; /* HELD: this one owns the listener */
+    bool any;            /* ... by the name of the wildcard address */
+};
+
+static struct lately lately[LATELY_SLOTS];
+/* Protects lately; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder. */
+static pthread_mutex_t lately_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct lately *lately_slot(const struct key *k)
+{
+    return &lately[(k->port ^ k->addr[k->addr_len - 1]) % LATELY_SLOTS];
+}
+
+static bool lately_get(const struct key *k, struct lately *out)
+{
+    if (pthread_mutex_trylock(&lately_lock) != 0)
+        return false;
+    *out = *lately_slot(k);
+    pthread_mutex_unlock(&lately_lock);
+    return key_same(&out->k, k) && proc_now_ns() < out->until_ns;
+}
+
+static void lately_put(struct lately *found)
+{
+    found->until_ns = proc_now_ns() + LATELY_NS;
+    if (pthread_mutex_trylock(&lately_lock) != 0)
+        return;
+    *lately_slot(&found->k) = *found;
+    pthread_mutex_unlock(&lately_lock);
 }
 
 static char *hex(char *p, uint32_t v, int digits)
@@ -224,45 +274,85 @@ bool local_listens(const struct sockaddr *addr)
     return !key_of(addr, &k) || (find_listener(&k, &diag) ? diag.idiag_state == LISTENING : diag.idiag_state != 0);
 }
 
-enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool self_ok)
+/* The wildcard as destination means this host. */
+static bool key_of_peer(const struct sockaddr *peer, struct key *k)
 {
-    (void)len;
-    struct key k;
-    if (!key_of(peer, &k))
-        return LOCAL_REMOTE;
-    /* The wildcard as destination means this host. */
-    if (key_any(&k)) {
-        if (k.family == AF_INET)
-            memcpy(k.addr, "\x7f\0\0\1", 4);
-        else
-            k.addr[15] = 1;
-    }
-    if (!is_local(&k))
-        return LOCAL_REMOTE;
-    struct key any = k;
-    memset(any.addr, 0, sizeof(any.addr));
-    any.scope = 0;
-    struct ucred cred;
-    const struct key *named = &k;
+    if (!key_of(peer, k))
+        return false;
+    if (key_any(k) && k->family == AF_INET)
+        memcpy(k->addr, "\x7f\0\0\1", 4);
+    else if (key_any(k))
+        k->addr[15] = 1;
+    return true;
+}
+
+/* Who holds the name of k, or of the wildcard address (*any)? 0 or -errno. */
+static int holder_of(const struct key *k, struct ucred *cred, bool *any)
+{
+    struct key wildcard = *k;
+    memset(wildcard.addr, 0, sizeof(wildcard.addr));
+    wildcard.scope = 0;
     int fd = -1;
-    int r = name_ask(&fd, &k, &cred);
-    if (r < 0) {
-        named = &any;
-        r = name_ask(&fd, &any, &cred);
-    }
+    int r = name_ask(&fd, k, cred);
+    *any = r < 0;
+    if (r < 0)
+        r = name_ask(&fd, &wildcard, cred);
     if (fd >= 0)
         REAL(close)(fd);
-    if (r < 0)
-        return LOCAL_ABSENT; /* a name whose backlog is full cannot be believed either */
+    return r;
+}
+
+/* Is the listener that would answer the holder's? */
+static bool owns_listener(const struct key *k, const struct ucred *holder, bool any)
+{
+    struct key named = *k;
+    if (any)
+        memset(named.addr, 0, sizeof(named.addr));
     struct inet_diag_msg diag;
-    if (find_listener(&k, &diag) && !same_address(named, &diag))
-        return LOCAL_ABSENT; /* the name is of another listener on this port, less specific than the one that answers */
-    if (diag.idiag_state == 0 || diag.idiag_uid != cred.uid) {
-        trace_info("a name for port %u is held by uid %u, which does not own the listener", k.port,
-                   (unsigned)cred.uid);
+    if (find_listener(k, &diag) && !same_address(&named, &diag))
+        return false; /* the name is of another listener on this port, less specific than the one that answers */
+    if (diag.idiag_state != 0 && diag.idiag_uid == holder->uid)
+        return true;
+    trace_info("a name for port %u is held by uid %u, which does not own the listener", k->port, (unsigned)holder->uid);
+    return false;
+}
+
+enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
+{
+    struct lately l = { 0 };
+    struct key k;
+    if (!key_of_peer(peer, &k))
+        return LOCAL_REMOTE;
+    bool known = lately_get(&k, &l);
+    if (known && l.found == LATELY_ABSENT)
         return LOCAL_ABSENT;
+    if (known ? l.found == LATELY_REMOTE : !is_local(&k)) {
+        if (!known)
+            lately_put(&(struct lately){ .k = k, .found = LATELY_REMOTE });
+        return LOCAL_REMOTE;
     }
-    return cred.pid == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
+    struct ucred holder;
+    bool any;
+    if (holder_of(&k, &holder, &any) < 0)
+        return LOCAL_ABSENT; /* a name whose backlog is full cannot be believed either */
+    if (!known || holder.pid == 0 || holder.pid != l.holder.pid || holder.uid != l.holder.uid || any != l.any) {
+        if (!owns_listener(&k, &holder, any))
+            return LOCAL_ABSENT;
+        lately_put(&(struct lately){ .k = k, .found = LATELY_HELD, .holder = holder, .any = any });
+    }
+    return holder.pid == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
+}
+
+void local_absent(const struct sockaddr *peer)
+{
+    struct lately l = { .found = LATELY_ABSENT };
+    if (key_of_peer(peer, &l.k))
+        lately_put(&l);
+}
+
+void local_after_fork(void)
+{
+    pthread_mutex_init(&lately_lock, NULL);
 }
 
 static int name_listen(const struct key *k)

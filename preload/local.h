@@ -24,8 +24,15 @@ enum local_answer {
 /* Does anybody listen there on this host? (Where that cannot be found out: yes.) */
 bool local_listens(const struct sockaddr *addr);
 
-/* self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. */
-enum local_answer local_ask(const struct sockaddr *peer, socklen_t len, bool self_ok);
+/*
+ * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. Part of what it finds is
+ * believed for 10 ms. Any thread, handlers.
+ */
+enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
+/* A listener that was LOCAL_ABSENT has taken a connection: local_ask will say the same of it for 10 ms. */
+void local_absent(const struct sockaddr *peer);
+/* In the child of a fork. */
+void local_after_fork(void);
 
 /* After listen(fd): takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
 void local_names_open(struct sock *s, int fd);
