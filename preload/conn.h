@@ -43,6 +43,7 @@ enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 #define CONN_EAGER_MAX 64512u                     /* largest payload of a Send we take */
 #define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */
 #define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, at most: conn_batch.c */
+#define CONN_UNPROVED_LEN 16384u                 /* sent without asking the kernel whether there is still room */
 
 /*
  * The stream's arrays are at the beginning and the endpoint's at the end, what is in use all the time between them: an idle
@@ -101,6 +102,7 @@ struct conn {
     /* tx */
     _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; read by any as a hint */
     _Atomic uint8_t asked;    /* any: has the program read since it last wrote? conn_batch.c */
+    _Atomic uint32_t unproved; /* octets sent since the kernel had room for certain; read by any as a hint: conn_room_likely */
     size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
     bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
@@ -347,6 +349,24 @@ void conn_batch_went(struct conn *c, size_t len, size_t went);
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags);
 /* The program has read octets; wait: by a call that would have waited for them. Any thread. */
 void conn_batch_asked(struct conn *c, bool wait);
+/* A send for the program took `sent` of len octets. Any thread, as it is a hint. */
+static inline void conn_room_used(struct conn *c, size_t sent, size_t len)
+{
+    uint32_t n = atomic_load_explicit(&c->unproved, memory_order_relaxed);
+    n = sent < len || len > CONN_UNPROVED_LEN ? UINT32_MAX : n > CONN_UNPROVED_LEN ? n : n + (uint32_t)len;
+    atomic_store_explicit(&c->unproved, n, memory_order_relaxed);
+}
+/* The kernel has said that there is room. Any thread. */
+static inline void conn_room_proved(struct conn *c)
+{
+    if (atomic_load_explicit(&c->unproved, memory_order_relaxed) != 0)
+        atomic_store_explicit(&c->unproved, 0, memory_order_relaxed);
+}
+/* Is there room for another send, as far as can be told without asking? Any thread. */
+static inline bool conn_room_likely(const struct conn *c)
+{
+    return atomic_load_explicit(&c->unproved, memory_order_relaxed) <= CONN_UNPROVED_LEN && !conn_tail_is_ours(c);
+}
 /* Is it worth while to frame more for fd? If not, the kernel is to tell when it is (edges, too). A system call. */
 bool conn_has_room(int fd);
 

@@ -1,7 +1,7 @@
 /*
  * Sending on an active connection: send(2)'s semantics over the stream.
  *
- * Program octets are framed where they lie and leave with one sendmsg: nothing is copied on the way in. What the kernel
+ * Program octets are framed where they lie and leave with one sendmsg (few are copied together for one send). What the kernel
  * does not take of a frame already begun is copied (the tail) and goes on without the program; frames not begun are
  * dropped again and the program is told the smaller count, as a full socket buffer would.
  */
@@ -94,8 +94,20 @@ static __attribute__((noinline)) ssize_t send_waiting(int fd, const struct msghd
     return n;
 }
 
+/* A send of one piece takes 0.2 us less of the kernel than a sendmsg of three, a copy of so many octets less than that. */
+#define FLAT_LEN 2048u
+
+static ssize_t send_flat(int fd, const struct iovec *iov, size_t n, size_t len, int flags)
+{
+    uint8_t flat[FLAT_LEN];
+    uint8_t *p = flat;
+    for (size_t i = 0; i < n; i++)
+        p = mempcpy(p, iov[i].iov_base, iov[i].iov_len);
+    return REAL(send)(fd, flat, len, flags);
+}
+
 /*
- * One sendmsg of the frames queued, or of those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
+ * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
  * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
  * frame's.
  * RFC 5040 6.1/1: all that is sent from the switch on comes from the endpoint.
@@ -132,7 +144,9 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
     ssize_t sent;
     flags = conn_send_flags(c, fd, flags);
-    if (flags & MSG_DONTWAIT) {
+    if ((flags & MSG_DONTWAIT) && len <= FLAT_LEN && !c->tx_urgent && !sandbox_on()) {
+        sent = send_flat(fd, iov, n, len, flags | record);
+    } else if (flags & MSG_DONTWAIT) {
         sent = sandbox_sendmsg(fd, &msg, flags | record);
     } else {
         turn_sleep(&c->tx);
@@ -737,6 +751,7 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     if (wait)
         sock_wake(s);
     bool owed = conn_tail_is_ours(c);
+    conn_room_used(c, n < 0 ? 0 : (size_t)n, len);
     turn_give(&c->tx);
     if (s->watches != NULL && (n < 0 ? n == -EAGAIN : (size_t)n < len))
         epoll_out_blocked(s);

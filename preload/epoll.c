@@ -67,9 +67,32 @@ static int ctl_add(struct epset *set, int fd, const struct epoll_event *ev, stru
     return 0;
 }
 
+/* The same for one of the simple kind, level-triggered before and after. */
+static int ctl_mod_simple(struct watch *w, const struct epoll_event *ev)
+{
+    struct sock *s = w->sock;
+    pthread_mutex_lock(&s->watch_lock);
+    uint32_t old = w->events;
+    w->events = ev->events;
+    int r = watch_tell(w), err = errno;
+    if (r == 0) {
+        w->data = ev->data;
+        w->out_told = false;
+    } else {
+        w->events = old;
+    }
+    pthread_mutex_unlock(&s->watch_lock);
+    if (r == 0 && (watch_is_owed(w) || (atomic_load(&s->active) && conn_may_be_staged(s->conn))))
+        watch_queue(w);
+    errno = err;
+    return r;
+}
+
 /* set->lock is held. */
 static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event *ev)
 {
+    if (!(ev->events & EPOLL_MODE_BITS) && watch_may_differ(w))
+        return ctl_mod_simple(w, ev);
     struct sock *s = w->sock;
     struct epoll_event kev = *ev;
     if ((w->events | ev->events) & EPOLLEXCLUSIVE) /* an error */

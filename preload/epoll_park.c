@@ -1,5 +1,5 @@
 /*
- * Registrations that the program has deleted, and the kernel still has.
+ * Registrations that the kernel has otherwise than the program.
  *
  * Many event loops delete a registration only to make it again for other events before they wait (redis, for each request): to
  * the kernel that is one change, or none. So a deletion is put off: the registration is parked. For the program it is gone. If
@@ -10,7 +10,12 @@
  *     registered <--- ADD ---- parked ---- an event, close, fork, nesting ---> deleted
  *          '----- DEL ----------^
  *
- * Only what is simple is parked: an accelerated connection, level-triggered, in a set that no other process knows.
+ * And a registration that asks for writability is mostly answered at once, and then changed back. So while there is likely room
+ * (conn_room_likely) the kernel is not told either: the registration is late. It stands on the ready list, and the next wait tells
+ * the program; when there is no room, the kernel is told after all. If it reports what the program has ceased to ask for, likewise.
+ *
+ * Only what is simple is parked or late: an accelerated connection, level-triggered, in a set that no other process knows; late, one
+ * whose sends do not wait, since room that is only likely would let them.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -21,19 +26,54 @@
 #include "preload/real.h"
 #include "preload/verbs.h"
 
-static _Atomic bool forking; /* nothing is parked */
+#define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
+#define IN_BITS (uint32_t)(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP)
+
+static _Atomic bool forking; /* nothing is parked, nothing late */
+
+bool watch_may_differ(const struct watch *w)
+{
+    const struct epset *set = w->set;
+    const struct sock *s = w->sock;
+    return s != NULL && set->share == NULL && !atomic_load(&set->nested) && !atomic_load(&forking) && !w->foreign && !w->disarmed &&
+           ((w->events | w->kevents) & EPOLL_MODE_BITS) == 0 && w->chan < 0 && atomic_load(&s->active) &&
+           conn_state(s->conn) == CONN_FULL && !conn_on_verbs(s->conn);
+}
+
+/* May the kernel's registration stay as it is, with k asked for? */
+static bool may_be_late(const struct watch *w, uint32_t k)
+{
+    uint32_t lacks = k & ~w->kevents, has = w->kevents & ~k;
+    return (lacks & ~OUT_BITS) == 0 && (has & ~IN_BITS) == 0 && watch_may_differ(w) && atomic_load(&w->sock->nonblock) &&
+           conn_room_likely(w->sock->conn);
+}
+
+int watch_tell(struct watch *w)
+{
+    uint32_t k = watch_kernel_events(w);
+    if (k != w->kevents && may_be_late(w, k)) {
+        if (!atomic_exchange(&w->late, true))
+            atomic_fetch_add(&w->set->late_n, 1);
+        return 0;
+    }
+    struct epoll_event kev = { .events = k, .data.u64 = watch_token(w) };
+    if (k != w->kevents && REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_MOD, w->fd, &kev) < 0)
+        return -1;
+    w->kevents = k;
+    watch_is_told(w);
+    return 0;
+}
 
 bool watch_park(struct watch *w)
 {
     struct epset *set = w->set;
     struct sock *s = w->sock;
-    if (s == NULL || set->share != NULL || atomic_load(&set->nested) || atomic_load(&forking) || w->foreign || w->disarmed ||
-        (w->events & EPOLL_MODE_BITS) || w->chan >= 0 || !atomic_load(&s->active) || conn_state(s->conn) != CONN_FULL ||
-        conn_on_verbs(s->conn))
+    if (!watch_may_differ(w))
         return false;
     pthread_mutex_lock(&s->watch_lock);
     w->parked = true;
     w->events = 0;
+    watch_is_told(w);
     pthread_mutex_unlock(&s->watch_lock);
     watch_unqueue(w);
     set->parked_n++;
@@ -43,26 +83,23 @@ bool watch_park(struct watch *w)
 bool watch_unpark(struct watch *w, const struct epoll_event *ev)
 {
     struct sock *s = w->sock;
-    int r = 0;
     if (ev->events & EPOLL_MODE_BITS)
         return false; /* a fresh one: what there is has to be told */
     pthread_mutex_lock(&s->watch_lock);
     w->events = ev->events;
-    uint32_t k = watch_kernel_events(w);
-    struct epoll_event kev = { .events = k, .data.u64 = watch_token(w) };
-    if (k != w->kevents)
-        r = REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_MOD, w->fd, &kev);
+    w->parked = false;
+    int r = watch_tell(w);
     if (r == 0) {
-        w->kevents = k;
         w->data = ev->data;
         w->told_seq = 0;
-        w->parked = w->out_told = false;
+        w->out_told = false;
         w->set->parked_n--;
     } else {
+        w->parked = true;
         w->events = 0;
     }
     pthread_mutex_unlock(&s->watch_lock);
-    if (r == 0 && atomic_load(&s->active) && conn_may_be_staged(s->conn))
+    if (r == 0 && (watch_is_owed(w) || (atomic_load(&s->active) && conn_may_be_staged(s->conn))))
         watch_queue(w);
     return r == 0;
 }
@@ -82,12 +119,17 @@ void watch_expel(struct watch *w, bool closing)
 
 void epset_expel_all(struct epset *set)
 {
-    for (int c = 0; set->parked_n > 0 && c < EPOLL_CHUNKS; c++)
+    for (int c = 0; (set->parked_n > 0 || atomic_load(&set->late_n) > 0) && c < EPOLL_CHUNKS; c++)
         for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
             for (struct watch *w = set->chunk[c][i], *older; w != NULL; w = older) {
                 older = w->older;
-                if (w->parked)
+                if (w->parked) {
                     watch_expel(w, false);
+                } else if (atomic_load(&w->late)) {
+                    pthread_mutex_lock(&w->sock->watch_lock);
+                    watch_refresh(w, false);
+                    pthread_mutex_unlock(&w->sock->watch_lock);
+                }
             }
 }
 
@@ -124,7 +166,7 @@ void epoll_park_stop(void)
         struct epset *set = epset_hold(fd);
         if (set == NULL)
             continue;
-        if (set->parked_n > 0 && epoll_lock_for_fork(&set->lock)) {
+        if ((set->parked_n > 0 || atomic_load(&set->late_n) > 0) && epoll_lock_for_fork(&set->lock)) {
             epset_expel_all(set);
             epset_unlock(set);
         }

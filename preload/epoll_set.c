@@ -115,6 +115,7 @@ static struct epset *set_make(int epfd)
     set->ready_end = &set->ready_first;
     set->ready_n = 0;
     set->parked_n = 0;
+    atomic_store(&set->late_n, 0);
     set->list_owed = false;
     set->kick_fd = -1;
     set->nested = false;
@@ -424,6 +425,7 @@ struct sock *watch_leave_sock(struct watch *w)
             struct epoll_event none = { 0 };
             REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_DEL, w->chan, &none);
         }
+        watch_is_told(w);
         pthread_mutex_unlock(&s->watch_lock);
     }
     watch_unqueue(w); /* nobody can find it by s any more */
@@ -538,6 +540,8 @@ static void refresh(struct watch *w, bool force)
     if (w->record != 0)
         share_load(w);
     uint32_t k = watch_kernel_events(w);
+    if (k == w->kevents)
+        watch_is_told(w);
     if ((k == w->kevents && !force) || !watch_number_is_its(w))
         return;
     bool edge = k & ~w->kevents & EPOLLET;
@@ -552,10 +556,12 @@ static void refresh(struct watch *w, bool force)
     } else {
         r = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, w->fd, &ev);
     }
-    if (r == 0)
+    if (r == 0) {
         w->kevents = k;
-    else
+        watch_is_told(w);
+    } else {
         w->turn -= edge;
+    }
     share_save(w, false);
 }
 

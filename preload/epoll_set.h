@@ -41,6 +41,7 @@ struct watch {
     uint64_t chan_token;
     bool disarmed;     /* EPOLLONESHOT has fired; set's lock */
     bool parked;       /* deleted by the program, not in the kernel (epoll_park.c); as events, which are none then */
+    _Atomic bool late; /* the kernel's is as it was before (epoll_park.c); sock's watch_lock, read by any as a hint */
     /* Not level-triggered: writability was told, and no send found no room since; watch_lock. */
     bool out_told;
     bool queued; /* on the ready list; ready_lock, as the next two */
@@ -61,6 +62,7 @@ struct epset {
     struct watch *free_watches;
     uint32_t gen;
     _Atomic uint32_t parked_n; /* registrations; read by any as a hint */
+    _Atomic uint32_t late_n;   /* likewise; any */
     uint64_t seq;
     pthread_mutex_t ready_lock; /* protects the ready list; innermost */
     struct watch *ready_first, **ready_end;
@@ -141,20 +143,38 @@ uint16_t watch_token_turn(uint64_t token);
 void watch_refresh(struct watch *w, bool force);
 uint32_t watch_kernel_events(const struct watch *w);
 
-/* ---- parked registrations (epoll_park.c); set->lock is held ---- */
+/* ---- registrations that the kernel has otherwise than the program (epoll_park.c); set->lock is held ---- */
 
 /* Instead of deleting w in the kernel. False: it is not to be. */
 bool watch_park(struct watch *w) SW_MUST;
 /* It is registered again, for ev. False: it has to be expelled, and made anew. */
 bool watch_unpark(struct watch *w, const struct epoll_event *ev) SW_MUST;
 /*
+ * The program's events of w have changed: tells the kernel, if it need know. 0, or -1 with errno. sock's watch_lock is held. Of one
+ * that is owed then the caller puts w on the ready list, without that lock.
+ */
+int watch_tell(struct watch *w) SW_MUST;
+/* Does it await writability of which the kernel does not know? Then it belongs on the ready list. */
+static inline bool watch_is_owed(const struct watch *w)
+{
+    return SW_UNLIKELY(atomic_load_explicit(&w->late, memory_order_relaxed)) && (w->events & (EPOLLOUT | EPOLLWRNORM));
+}
+/* Is it the simple kind that may be parked or late? */
+bool watch_may_differ(const struct watch *w);
+/* The kernel's registration is as the program's again. sock's watch_lock is held. */
+static inline void watch_is_told(struct watch *w)
+{
+    if (SW_UNLIKELY(atomic_load_explicit(&w->late, memory_order_relaxed)) && atomic_exchange(&w->late, false))
+        atomic_fetch_sub(&w->set->late_n, 1);
+}
+/*
  * Deletes it in the kernel as well. closing: its number is open still, though our table does not have it any more. epset_unlock drops
  * its reference to the sock.
  */
 void watch_expel(struct watch *w, bool closing);
-/* All of set's. */
+/* All of set's, and tells the kernel of all that is late. */
 void epset_expel_all(struct epset *set);
-/* Nothing is parked from here on, in no set, while the process is copied; no lock is held. And again. */
+/* Nothing is parked or late from here on, in no set, while the process is copied; no lock is held. And again. */
 void epoll_park_stop(void);
 void epoll_park_go_on(void);
 

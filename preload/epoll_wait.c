@@ -24,6 +24,7 @@
 #define BATCH 256 /* the kernel's events that are taken at a time */
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 #define UNASKED (POLLERR | POLLHUP)
+#define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
 
 struct wait {
     struct epset *set;
@@ -73,7 +74,7 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
     if (w->sock == NULL || !(w->events & (EPOLLONESHOT | EPOLLET)))
         return;
     pthread_mutex_lock(&w->sock->watch_lock);
-    w->out_told = w->out_told || (events & (EPOLLOUT | EPOLLWRNORM));
+    w->out_told = w->out_told || (events & OUT_BITS);
     if (kernel && (w->kevents & EPOLLONESHOT)) {
         w->kevents = EPOLLONESHOT; /* the kernel has disarmed it as well */
         share_save(w, false);
@@ -122,6 +123,17 @@ static uint32_t ask(int fd, uint32_t want)
     if (fd < 0 || REAL(poll)(&p, 1, 0) < 0 || (p.revents & POLLNVAL))
         return 0;
     return (uint16_t)p.revents;
+}
+
+/* What the kernel says of c, and, of a late registration, what it was not asked for. */
+static uint32_t with_room(struct conn *c, int fd, uint32_t want, uint32_t kernel, bool late)
+{
+    bool unasked = late && (want & OUT_BITS) && !(kernel & OUT_BITS), likely = unasked && conn_room_likely(c);
+    if (unasked && !likely)
+        kernel |= ask(fd, want & OUT_BITS) & OUT_BITS;
+    if (kernel & OUT_BITS)
+        conn_room_proved(c);
+    return likely ? kernel | (want & OUT_BITS) : kernel;
 }
 
 static bool settle(int epfd, bool take, bool *later);
@@ -198,7 +210,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     /* Is this the only look at it in this call? Then it has to be a whole one. */
     bool whole =
         wt->evs != NULL && ((w->events & (EPOLLET | EPOLLONESHOT)) || wt->n + 1 >= wt->max);
-    bool by_kernel = kernel != 0;
+    bool by_kernel = kernel != 0, late = atomic_load(&w->late);
     atomic_fetch_add(&s->refs, 1);
     /* Off the list before the look: whoever queues it meanwhile knows something newer. */
     watch_unqueue(w);
@@ -212,8 +224,9 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     int fd = atomic_load(&s->fd);
     if (!by_kernel && whole)
         kernel = ask(fd, want);
+    uint32_t now = with_room(s->conn, fd, want, kernel, late);
     uint32_t got =
-        (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)kernel, &asked);
+        (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)now, &asked);
     /*
      * What came in by this look is told below; the other sets have lost the kernel's event for it.
      */
@@ -227,7 +240,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
         /* The edge was one of octets that are not the program's. Writable it was before. */
         if ((w->events & EPOLLET) && (kernel & want & (EPOLLIN | EPOLLRDNORM)) &&
             !(got & (EPOLLIN | EPOLLRDNORM)) && w->out_told)
-            got &= ~(uint32_t)(EPOLLOUT | EPOLLWRNORM);
+            got &= ~OUT_BITS;
         /*
          * It was found to stay plain, and was registered anew for that: the kernel tells the edge.
          */
@@ -240,9 +253,11 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
         }
         if (got != 0)
             tell(wt, w, got, by_kernel);
+        if (late && (want & OUT_BITS) && !(got & OUT_BITS))
+            refresh(set, token, s, false); /* the kernel is to say when there is room */
         /* (What the kernel does not know of it does not tell again.) */
         if (!(w->events & (EPOLLET | EPOLLONESHOT)) &&
-            (got & (EPOLLIN | EPOLLRDNORM | EPOLLPRI | (~kernel & (EPOLLOUT | EPOLLWRNORM)))))
+            ((got & (EPOLLIN | EPOLLRDNORM | EPOLLPRI | (~kernel & OUT_BITS))) || (late && (got & OUT_BITS))))
             watch_queue(w);
         if (got == 0 || !atomic_load(&s->active)) {
             /* Swallowed: a one-shot registration has to be armed again. */

@@ -133,8 +133,10 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
     bool waits = !atomic_load(&s->nonblock);
     unsigned kept = cancel_keep(source_fini, &src);
     while (src.len > 0) {
-        if (done > 0 && !waits && !conn_has_room(out))
+        if (done > 0 && !waits && !conn_has_room(out)) {
+            conn_room_used(s->conn, 0, src.len);
             break;
+        }
         size_t most = src.big ? conn_batch_len(s->conn, waits) : sizeof(small);
         ssize_t n = source_read(&src, buf, most);
         if (n == 0 && done == 0 && src.copy < 0 && source_copied(&src))

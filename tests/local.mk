@@ -169,6 +169,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_epoll.c \
     tests/preload/sem_epoll_fork.c \
     tests/preload/sem_epoll_life.c \
+    tests/preload/sem_epoll_late.c \
     tests/preload/sem_epoll_park.c \
     tests/preload/sem_epoll_sets.c \
     tests/preload/sem_fd.c \

@@ -505,6 +505,7 @@ static const struct scenario *const all[] = {
     sem_epoll,      sem_epoll_life, sem_epoll_sets, sem_flags, sem_interrupt, sem_left, sem_move,
     sem_name,       sem_option,     sem_poll, sem_raw,   sem_select, sem_share, sem_stdio,
     sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent, sem_epoll_fork,
+    sem_epoll_late,
     sem_epoll_park,
 };
 

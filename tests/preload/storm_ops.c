@@ -412,8 +412,8 @@ static void op_epoll(struct worker *w)
     struct slot *s = slot_enter(w);
     if (s != NULL) {
         static const uint32_t kinds[] = { EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLOUT | EPOLLET,
-                                          EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLEXCLUSIVE };
-        struct epoll_event ev = { .events = kinds[rnd(w, 6)], .data.u64 = s->id };
+                                          EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLEXCLUSIVE, EPOLLOUT, EPOLLIN | EPOLLOUT, 0 };
+        struct epoll_event ev = { .events = kinds[rnd(w, 9)], .data.u64 = s->id };
         int op = rnd(w, 3) == 0 ? EPOLL_CTL_DEL : rnd(w, 2) ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
         /* (A number that was closed meanwhile: EBADF, or the null device's EPERM.) */
         if (epoll_ctl(epfd, op, s->fd, &ev) < 0 && errno != EEXIST && errno != ENOENT && errno != EBADF &&
