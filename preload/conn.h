@@ -389,12 +389,25 @@ void conn_nodelay_back(struct conn *c, int fd);
 /* The flags for a send of what is queued: MSG_MORE with the cork in. tx held. */
 int conn_send_flags(struct conn *c, int fd, int flags);
 
+/* ---- conn_plain.c ---- */
+
+/*
+ * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators, and
+ * responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
+ * -errno if none were. No turn held.
+ */
+ssize_t conn_send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, size_t *done);
+/* As conn_send on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
+ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);
+/* It became plain in the middle of a send that had begun: the rest, as long as the program's call would go on. */
+ssize_t conn_send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t done, int flags);
+/* -EPIPE, with the signal if flags do not forbid it. */
+ssize_t conn_broken_pipe(int flags);
+
 /* ---- conn_tx.c ---- */
 
 /* As send(2) on an active sock; CONN_ASK_KERNEL likewise. */
 ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
-/* The same on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
-ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);
 /* Sends what is queued without waiting: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
 int conn_tx_flush(struct conn *c, int fd);
 /* The same for a tail that nobody's call waits for: what became of it is kept for the program's next call. tx held. */

@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 
 #include "core/base/reason.h"
@@ -422,13 +421,6 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
     return 0;
 }
 
-static ssize_t broken_pipe(int flags)
-{
-    if (!(flags & MSG_NOSIGNAL))
-        raise(SIGPIPE); /* directed at this thread, as the kernel's */
-    return -EPIPE;
-}
-
 /* What was posted but not begun is the program's again. Returns octets taken back. */
 static size_t take_back(struct conn *c, int fd, bool urgent)
 {
@@ -507,7 +499,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     uint64_t deadline = shared ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
     conn_tx_whole(c, fd);
     if (c->tx_shut || c->broken)
-        return broken_pipe(flags);
+        return conn_broken_pipe(flags);
     if (SW_UNLIKELY(c->segment != 0))
         follow_emss(c, fd);
     size_t done = 0, lead = conn_batch_lead(c, fd, len, flags);
@@ -582,7 +574,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         }
         if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
             atomic_store(&c->so_error, -r); /* told at the next call */
-        return done > 0 ? (ssize_t)done : r == -EPIPE ? broken_pipe(flags) : r;
+        return done > 0 ? (ssize_t)done : r == -EPIPE ? conn_broken_pipe(flags) : r;
     }
     if (c->nodelay_lent && done > 0)
         conn_nodelay_back(c, fd);
@@ -597,119 +589,14 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     int err = r < 0 && r != -EFAULT ? atomic_exchange(&c->so_error, 0) : 0;
     if (err != 0)
         return -err;
-    return r == -EPIPE ? broken_pipe(flags) : r;
-}
-
-#define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
-
-/* Up to most of the next octets to the kernel as they are. Octets sent, -errno. */
-static ssize_t send_plain(int fd, struct iov_iter *it, size_t most, int flags)
-{
-    struct iovec iov[64];
-    struct iov_iter at = *it;
-    size_t n = 0, left = most;
-    void *p;
-    for (size_t l; n < SW_ARRAY_LEN(iov) && (l = iov_iter_next(&at, left, &p)) > 0; left -= l)
-        iov[n++] = (struct iovec){ p, l };
-    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
-    ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
-    if (sent < 0)
-        return -errno;
-    iov_iter_skip(it, (size_t)sent);
-    return sent;
-}
-
-/*
- * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators, and
- * responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
- * -errno if none were.
- */
-static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
-                              size_t *done)
-{
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    bool late = false;
-    uint64_t deadline = 0;
-    for (;;) {
-        int r = wait ? drive_sock(s, false) : drive_hurry(s);
-        enum conn_state st = conn_state(c);
-        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
-            return 0;
-        if (conn_shuts_later(c, SHUT_WR))
-            return *done > 0 ? 0 : broken_pipe(flags);
-        if (*done == len)
-            return 0;
-        short events = (short)c->kernel_wants;
-        if (conn_speaks_plain(c) && !late) { /* (the time is over: room that is found now comes too late) */
-            ssize_t n = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
-            if (n < 0)
-                return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
-            size_t part = len - *done < UNDECIDED_LEN ? len - *done : UNDECIDED_LEN;
-            if (conn_speaks_plain(c)) {
-                n = send_plain(fd, it, part, flags | MSG_DONTWAIT);
-                if (n > 0) {
-                    c->found = false;
-                    c->neg.streamed += (uint64_t)n;
-                    c->kernel_tx += (uint64_t)n;
-                    atomic_fetch_add(&c->plain_tx, (uint64_t)n);
-                    *done += (size_t)n;
-                }
-            }
-            turn_give(&c->tx);
-            if (n >= 0)
-                continue;
-            if (n == -EAGAIN && s->watches != NULL)
-                epoll_out_blocked(s);
-            if (n != -EAGAIN || !wait)
-                return *done > 0 ? 0 : n;
-            events = POLLIN | POLLOUT;
-        }
-        if (!wait || late || r == -EDEADLK)
-            return *done > 0 ? 0 : -EAGAIN;
-        if (deadline == 0)
-            deadline = drive_call_deadline(fd, SO_SNDTIMEO);
-        sock_sleep(s);
-        fd = sock_fd_now(s, fd);
-        r = drive_wait(fd, events, deadline, s);
-        sock_wake(s);
-        fd = sock_fd_now(s, fd);
-        if (r < 0)
-            return *done > 0 ? 0 : r;
-        late = r == 0 && deadline != 0 && proc_now_ns() >= deadline; /* another thread may have been in time */
-    }
-}
-
-ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns)
-{
-    size_t done = 0;
-    for (;;) {
-        ssize_t n = send_plain(fd, it, len - done, flags | MSG_DONTWAIT);
-        done += n > 0 ? (size_t)n : 0;
-        if (done == len || (n < 0 && n != -EAGAIN))
-            return done > 0 ? (ssize_t)done : n;
-        int r = drive_wait(fd, POLLOUT, deadline_ns, NULL);
-        if (r <= 0)
-            return done > 0 ? (ssize_t)done : r < 0 ? r : -EAGAIN;
-    }
-}
-
-/* It became plain in the middle of a send that had begun: the rest, as long as the program's call would go on. */
-static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t done, int flags)
-{
-    while (done < len) {
-        ssize_t n = send_plain(fd, it, len - done, flags);
-        if (n <= 0)
-            break;
-        done += (size_t)n;
-    }
-    return (ssize_t)done;
+    return r == -EPIPE ? conn_broken_pipe(flags) : r;
 }
 
 static ssize_t send_by_device(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
 {
     conn_tx_whole(c, fd);
     ssize_t n = verbs_send(s, c, fd, it, len, wait);
-    return n == -EPIPE ? broken_pipe(flags) : n;
+    return n == -EPIPE ? conn_broken_pipe(flags) : n;
 }
 
 /* FULL, from the turn on. */
@@ -734,7 +621,7 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
         r = await_rtr(s, c, fd, wait, deadline);
         drive_unwatch(before);
         if (r < 0)
-            return r == -EPIPE ? broken_pipe(flags) : r;
+            return r == -EPIPE ? conn_broken_pipe(flags) : r;
         r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
@@ -775,7 +662,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         listen_see_through(s);
         const struct conn *before = drive_watch(c);
-        ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
+        ssize_t r = conn_send_undecided(s, c, fd, it, len, flags, &done);
         drive_unwatch(before);
         if (r < 0)
             return r;
@@ -786,18 +673,18 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
             return (ssize_t)done;
     }
     if (st == CONN_PLAIN && done > 0)
-        return send_rest_plain(fd, it, len, done, flags);
+        return conn_send_rest_plain(fd, it, len, done, flags);
     int err = atomic_exchange(&c->so_error, 0);
     if (err != 0)
-        return err == EPIPE ? broken_pipe(flags) : -err;
+        return err == EPIPE ? conn_broken_pipe(flags) : -err;
     if (st == CONN_PLAIN)
         return CONN_ASK_KERNEL;
     if (st == CONN_DEAD)
-        return broken_pipe(flags);
+        return conn_broken_pipe(flags);
     if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
         return -EOPNOTSUPP;
     if (len == 0)
-        return c->tx_shut || c->verbs_reset ? broken_pipe(flags) : 0;
+        return c->tx_shut || c->verbs_reset ? conn_broken_pipe(flags) : 0;
     ssize_t n = send_upgraded(s, c, fd, it, len - done, flags);
     return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }

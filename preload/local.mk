@@ -16,6 +16,7 @@ preload_sources = \
     preload/conn_rx.c \
     preload/conn_batch.c \
     preload/conn_nagle.c \
+    preload/conn_plain.c \
     preload/conn_tx.c \
     preload/conn_urgent.c \
     preload/connect.c \
