@@ -199,9 +199,10 @@ static bool is_local(const struct key *k)
     return local;
 }
 
-/* The TCP listener the kernel would give a connection to k, and its owner. False: none. */
-static bool find_listener(const struct key *k, struct inet_diag_msg *out)
+/* The TCP listener the kernel would give a connection to k, and its owner. 1; 0: there is none; -errno: nobody can be asked. */
+static int find_listener(const struct key *k, struct inet_diag_msg *out)
 {
+    memset(out, 0, sizeof(*out));
     struct {
         struct nlmsghdr h;
         struct inet_diag_req_v2 r;
@@ -220,10 +221,9 @@ static bool find_listener(const struct key *k, struct inet_diag_msg *out)
     req.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
     int fd = netlink(NETLINK_SOCK_DIAG);
     if (fd < 0)
-        return false;
+        return -errno;
     _Alignas(struct nlmsghdr) uint8_t buf[4096];
     const struct nlmsghdr *h = netlink_ask(fd, &req, sizeof(req), buf, sizeof(buf));
-    memset(out, 0, sizeof(*out));
     bool found = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY &&
                  h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
     if (found)
@@ -269,9 +269,10 @@ static int name_ask(int *fd, const struct key *k, struct ucred *cred)
 bool local_listens(const struct sockaddr *addr)
 {
     struct key k;
-    struct inet_diag_msg diag = { .idiag_state = 1 };
+    struct inet_diag_msg diag;
     enum { LISTENING = 10 }; /* TCP_LISTEN; <netinet/tcp.h> does not go with the kernel's headers */
-    return !key_of(addr, &k) || (find_listener(&k, &diag) ? diag.idiag_state == LISTENING : diag.idiag_state != 0);
+    int r = key_of(addr, &k) ? find_listener(&k, &diag) : -EAFNOSUPPORT;
+    return r < 0 || (r > 0 && diag.idiag_state == LISTENING);
 }
 
 /* The wildcard as destination means this host. */
@@ -309,9 +310,10 @@ static bool owns_listener(const struct key *k, const struct ucred *holder, bool 
     if (any)
         memset(named.addr, 0, sizeof(named.addr));
     struct inet_diag_msg diag;
-    if (find_listener(k, &diag) && !same_address(&named, &diag))
+    int r = find_listener(k, &diag);
+    if (r > 0 && !same_address(&named, &diag))
         return false; /* the name is of another listener on this port, less specific than the one that answers */
-    if (diag.idiag_state != 0 && diag.idiag_uid == holder->uid)
+    if (r > 0 && diag.idiag_uid == holder->uid)
         return true;
     trace_info("a name for port %u is held by uid %u, which does not own the listener", k->port, (unsigned)holder->uid);
     return false;
@@ -331,8 +333,8 @@ enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
             lately_put(&(struct lately){ .k = k, .found = LATELY_REMOTE });
         return LOCAL_REMOTE;
     }
-    struct ucred holder;
-    bool any;
+    struct ucred holder = { 0 };
+    bool any = false;
     if (holder_of(&k, &holder, &any) < 0)
         return LOCAL_ABSENT; /* a name whose backlog is full cannot be believed either */
     if (!known || holder.pid == 0 || holder.pid != l.holder.pid || holder.uid != l.holder.uid || any != l.any) {
