@@ -125,10 +125,12 @@ static uint32_t ask(int fd, uint32_t want)
     return (uint16_t)p.revents;
 }
 
-/* What the kernel says of c, and, of a late registration, what it was not asked for. */
-static uint32_t with_room(struct conn *c, int fd, uint32_t want, uint32_t kernel, bool late)
+/* What the kernel says of s, and, of a late registration, what it was not asked for. */
+static uint32_t with_room(struct sock *s, int fd, uint32_t want, uint32_t kernel, bool late)
 {
-    bool unasked = late && (want & OUT_BITS) && !(kernel & OUT_BITS), likely = unasked && conn_room_likely(c);
+    struct conn *c = s->conn;
+    bool unasked = late && (want & OUT_BITS) && !(kernel & OUT_BITS);
+    bool likely = unasked && atomic_load(&s->nonblock) && conn_room_likely(c);
     if (unasked && !likely)
         kernel |= ask(fd, want & OUT_BITS) & OUT_BITS;
     if (kernel & OUT_BITS)
@@ -224,7 +226,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     int fd = atomic_load(&s->fd);
     if (!by_kernel && whole)
         kernel = ask(fd, want);
-    uint32_t now = with_room(s->conn, fd, want, kernel, late);
+    uint32_t now = with_room(s, fd, want, kernel, late);
     uint32_t got =
         (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)now, &asked);
     /*

@@ -101,6 +101,25 @@ static void epoll_turns_full(int s)
     ep_say("room", ep, 1000);
 }
 
+/* A socket whose sends wait is told to be writable only when they would not. */
+static void epoll_turns_blocking(int s)
+{
+    int ep = input_set(s);
+    ep_mod(ep, s, EPOLLOUT, 2);
+    set_nonblock(s, false);
+    ep_say("out", ep, 1000);
+    set_nonblock(s, true);
+    size_t sent = fill_up(s);
+    set_nonblock(s, false);
+    ep_mod(ep, s, EPOLLIN, 3);
+    ep_mod(ep, s, EPOLLOUT, 4);
+    ep_say("full", ep, 100);
+    far_begin(FAR_RECV, (int64_t)sent, 20);
+    ep_say("room", ep, 5000);
+    struct far_result r = far_end();
+    say(" far=%s", r.r == (int64_t)sent && !r.bad ? "all" : "WRONG");
+}
+
 /* Blocks of which the socket takes a part, between turns of the registration: nothing is lost, and the CPU is left alone. */
 static void epoll_turns_stream(int s)
 {
@@ -234,6 +253,7 @@ const struct scenario sem_epoll_late[] = {
     { "epoll_turns", epoll_turns },
     { "epoll_turns_data", epoll_turns_data },
     { "epoll_turns_full", epoll_turns_full },
+    { "epoll_turns_blocking", epoll_turns_blocking },
     { "epoll_turns_stream", epoll_turns_stream },
     { "epoll_turns_reset", epoll_turns_reset },
     { "epoll_turns_dup", epoll_turns_dup },
