@@ -54,6 +54,7 @@ struct source {
     int copy;      /* a file of our own that the kernel sends it to, -1: pread does as well */
     bool own;      /* it is read at its own position, not at an offset of the program's */
     bool big;      /* has the room for large pieces */
+    bool guessed;  /* the number was a file's that reads as it is sent; it may be another's now */
     off64_t at, end; /* end: as far as is known */
     size_t len;    /* asked for in all */
 };
@@ -71,6 +72,17 @@ static bool reads_as_sent(struct source *src)
     return good;
 }
 
+/*
+ * The same, by the last call on this connection, for what one pread reads: servers send file after file by the same number. If it is
+ * something else by now, pread mostly fails, and it is looked at again; a device that can be read so gives what sendfile would.
+ */
+static bool read_as_sent_before(struct source *src, const struct sock *s)
+{
+    src->guessed = !src->own && src->at >= 0 && src->len <= PIECE_LEN && src->len <= (uint64_t)(INT64_MAX - src->at) &&
+                   atomic_load_explicit(&s->sent_from, memory_order_relaxed) == src->fd + 1;
+    return src->guessed;
+}
+
 static void source_fini(void *source)
 {
     const struct source *src = source;
@@ -86,11 +98,18 @@ static int piece_flags(const struct source *src, size_t n)
     return src->copy < 0 && n < src->len && (off64_t)n < src->end - src->at ? MSG_MORE : 0;
 }
 
-static bool source_copied(struct source *src)
+/* From here on it is copied. 0 or -errno. */
+static int source_copied(struct source *src)
 {
     if (src->copy < 0)
         src->copy = memfd_create("sockwarp", MFD_CLOEXEC);
-    return src->copy >= 0;
+    if (src->copy < 0)
+        return -ENOMEM;
+    if (src->copy != src->fd)
+        return 0;
+    REAL(close)(src->copy); /* the number was free: there is no file */
+    src->copy = -1;
+    return -EBADF;
 }
 
 static ssize_t source_read(struct source *src, uint8_t *buf, size_t most)
@@ -121,10 +140,15 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
     struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
     src.at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
     off64_t position = src.at; /* as the kernel has left it */
-    if (!reads_as_sent(&src)) {
-        gather_before_wait(); /* (a file does not let anybody wait) */
-        if (!source_copied(&src))
-            return -ENOMEM;
+    if (!read_as_sent_before(&src, s)) {
+        bool as_sent = reads_as_sent(&src);
+        atomic_store_explicit(&s->sent_from, as_sent ? in + 1 : 0, memory_order_relaxed);
+        if (!as_sent) {
+            gather_before_wait(); /* (a file does not let anybody wait) */
+            int bad = source_copied(&src);
+            if (bad != 0)
+                return bad;
+        }
     }
     size_t done = 0;
     ssize_t r = 0;
@@ -139,8 +163,13 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         }
         size_t most = src.big ? conn_batch_len(s->conn, waits) : sizeof(small);
         ssize_t n = source_read(&src, buf, most);
-        if (n == 0 && done == 0 && src.copy < 0 && source_copied(&src))
-            continue; /* is the end all there is to say? */
+        /* Is the end, or the error of what was taken for a file, all there is to say? */
+        if ((n == 0 || (n < 0 && src.guessed)) && done == 0 && src.copy < 0) {
+            if (src.guessed)
+                gather_before_wait();
+            if (source_copied(&src) == 0)
+                continue;
+        }
         if (n <= 0) {
             r = n;
             break;

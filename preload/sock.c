@@ -257,6 +257,7 @@ struct sock *sock_new(int fd, int domain)
         s->conn = NULL;
         s->gather = NULL;
         s->asked = 0;
+        s->sent_from = 0;
         s->watches = NULL;
         s->pollers = NULL;
         s->waiters = 0;

@@ -46,6 +46,7 @@ struct sock {
     bool port_known;        /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;      /* SOCK_CONN */
     _Atomic(struct gather *) gather; /* its small writes are gathered there: preload/gather.h */
+    _Atomic int sent_from;  /* 1 + the number of a file that sendfile has read as it is; a hint: preload/file.c */
 
     /* SOCK_LISTENER */
     int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -106,6 +107,57 @@ static void sendfile_bad(int s)
     say_result("from_itself", sendfile(s, s, NULL, 3));
     say_result("to_file", sendfile(fd, s, NULL, 3));
     say_result("path", open(path, O_PATH) < 0 ? -1 : sendfile(s, open(path, O_PATH), &off, 3));
+}
+
+/* A file's number is another thing's at the next call. */
+static void sendfile_number(int s)
+{
+    enum { N = 100 };
+    int p[2], q[2], at = (int)must("dup", dup(s));
+    must("pipe", pipe(p));
+    must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, q));
+    must("write", write(p[1], "abc", 3));
+    must("write", write(q[1], "abc", 3));
+    const struct {
+        const char *what;
+        int fd;
+    } kind[] = {
+        { "directory", open("/", O_RDONLY) },
+        { "write_only", open("/dev/null", O_WRONLY) },
+        { "path", open("/proc/self/limits", O_PATH) },
+        { "pipe", p[0] },
+        { "socket", q[0] },
+        { "eventfd", eventfd(1, 0) },
+        { "itself", s },
+        { "closed", -1 },
+    };
+    for (size_t i = 0; i < sizeof(kind) / sizeof(kind[0]); i++) {
+        int fd = file_of(N);
+        must("dup2", dup2(fd, at));
+        close(fd);
+        off_t off = 0;
+        far_begin(FAR_RECV, N, 0);
+        say_result("file", sendfile(s, at, &off, N));
+        sem_tx += N;
+        far_say("far", far_end());
+        must("other", kind[i].fd >= 0 ? dup2(kind[i].fd, at) : close(at));
+        off = 0;
+        say_result(kind[i].what, sendfile(s, at, &off, 3));
+        say(" off=%d", (int)off);
+    }
+    /* Files again, the second one shorter than asked for, and its end. */
+    for (int len = N; len >= 10; len -= N - 10) {
+        int fd = file_of((size_t)len);
+        must("dup2", dup2(fd, at));
+        close(fd);
+        off_t off = 0;
+        far_begin(FAR_RECV, len, 0);
+        say_result("file", sendfile(s, at, &off, N));
+        sem_tx += (uint64_t)len;
+        far_say("far", far_end());
+        say_result("end", sendfile(s, at, &off, N));
+        say(" off=%d", (int)off);
+    }
 }
 
 static void sendfile_proc(int s)
@@ -496,6 +548,7 @@ static void splice_all_there(int s)
 const struct scenario sem_move[] = {
     { "sendfile_edges", sendfile_edges },
     { "sendfile_bad", sendfile_bad },
+    { "sendfile_number", sendfile_number },
     { "sendfile_proc", sendfile_proc },
     { "sendfile_full", sendfile_full },
     { "sendfile_parts", sendfile_parts },
