@@ -76,15 +76,23 @@ step()
     kill "$step_ticker" 2>/dev/null || :
     wait "$step_ticker" 2>/dev/null || :
     step_pid=
+    step_times="${step_times:-} $step_name $(($(date +%s) - step_begin)),"
     if [ "$step_status" -eq 0 ]; then
         say "$step_name: ok, $(($(date +%s) - step_begin)) s"
     else
-        grep -E '^(FAIL|ERROR|XPASS): ' "$step_log" | sed 's/^/    /'
-        # What the failed points had to say: make VERBOSE=1 shows the logs of the tests that failed.
-        awk '/^not ok/ && !/# TODO/ { tell = 1 } /^(ok|1[.][.]|PASS|=)/ { tell = 0 } tell' "$step_log" |
-            head -n 120 | cut -c 1-400 | sed 's/^/    > /'
-        tail -n 40 "$step_log" | sed 's/^/    | /'
+        # Of tests: the end of what run-tests says, each red file with its points.
+        if grep -q '^[0-9]* passed, [0-9]* failed, [0-9]* skipped$' "$step_log"; then
+            sed -n '/^\(FLAKY\|FAIL\): [^ ]*\( passes alone; before:\)*$/,$p' "$step_log" | cut -c 1-400 | sed 's/^/    | /'
+        else
+            tail -n 40 "$step_log" | sed 's/^/    | /'
+        fi
         say "$step_name: FAILED with status $step_status, $(($(date +%s) - step_begin)) s; log: $step_log"
     fi
     return "$step_status"
+}
+
+# What each step took.
+tell_times()
+{
+    printf 'seconds:%s %d in all\n' "${step_times:-}" "$(($(date +%s) - sw_start))"
 }

@@ -1,13 +1,11 @@
-# Every test speaks TAP.
+# Every test speaks TAP. Which tier it belongs to, and why, is said in tests/tiers.tsv.
 #   unit_tests     Criterion programs. tests/unit/test_X.c needs one line: unit_tests += tests/unit/test_X
 #   script_tests   tests/**/*.test, executable, print TAP themselves
 #   preload_tests  the same, but they preload the library (left out under a sanitizer, whose runtime must come first)
-#   long_tests     of those, the ones that take a minute and more
 
 unit_tests =
 script_tests =
 preload_tests =
-long_tests =
 
 unit_tests += tests/unit/test_fault
 unit_tests += tests/unit/test_policy
@@ -48,18 +46,20 @@ unit_tests += tests/unit/test_soft
 
 script_tests += tests/layering.test
 script_tests += tests/listed.test
+script_tests += tests/harness.test
 script_tests += tests/compliance.test
 script_tests += tests/fuzz/replay.test
 script_tests += tests/bench/bench.test
 script_tests += tests/bench/report.test
 script_tests += tests/preload/man.test
+script_tests += tests/install.test
 
 preload_tests += tests/preload/launcher.test
 preload_tests += tests/preload/symbols.test
 preload_tests += tests/preload/hardening.test
 
 # Programs under sockwarp: tests/lib/ starts them, tests/preload/*.c are programs of our own.
-long_tests += tests/preload/semantics.test
+preload_tests += tests/preload/semantics.test
 preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/last_words.test
@@ -85,13 +85,14 @@ preload_tests += tests/preload/asyncio.test
 preload_tests += tests/preload/http.test
 preload_tests += tests/preload/iperf3.test
 preload_tests += tests/preload/redis.test
+preload_tests += tests/preload/nginx.test
 preload_tests += tests/interop/netns.test
 preload_tests += tests/interop/segments.test
-long_tests += tests/interop/tshark.test
-long_tests += tests/interop/vm/vm.test
-long_tests += tests/interop/vm/verbs.test
-long_tests += tests/interop/vm/mixed.test
-long_tests += tests/interop/vm/sockets.test
+preload_tests += tests/interop/tshark.test
+preload_tests += tests/interop/vm/vm.test
+preload_tests += tests/interop/vm/verbs.test
+preload_tests += tests/interop/vm/mixed.test
+preload_tests += tests/interop/vm/sockets.test
 EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py mixed.sh \
     programs.py programs.sh sockets.sh verbs.sh)
 
@@ -104,12 +105,14 @@ tests_interop_mpagen_LDFLAGS = $(program_ldflags)
 tests_interop_mpagen_LDADD = libcore.la
 
 # Other people's programs; tests/works/*.py have them.
-long_tests += tests/works/works.test
+preload_tests += tests/works/works.test
 
 # (They say what the calls do: no fortified variants, whose checks would come first.)
 preload_programs =
 preload_program_cflags = $(program_cflags) -U_FORTIFY_SOURCE -pthread
+if !SANITIZED
 check_PROGRAMS += $(preload_programs)
+endif
 
 preload_programs += tests/preload/filtered
 tests_preload_filtered_SOURCES = tests/preload/filtered.c
@@ -231,9 +234,11 @@ EXTRA_DIST += tests/interop/vm/vbpeer.c
 # ---- how they are run ----
 
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
-LOG_COMPILER = $(SHELL) $(top_srcdir)/build-aux/criterion-tap
+isolate = $(PYTHON3) $(top_srcdir)/build-aux/isolate
+LOG_COMPILER = $(isolate) $(SHELL) $(top_srcdir)/build-aux/criterion-tap
 TEST_LOG_DRIVER = $(LOG_DRIVER)
-EXTRA_DIST += build-aux/criterion-tap
+TEST_LOG_COMPILER = $(isolate)
+EXTRA_DIST += build-aux/criterion-tap build-aux/isolate build-aux/run-tests tests/tiers.tsv
 # What tests include, source or read, found by name.
 EXTRA_DIST += $(sort $(wildcard $(addprefix $(srcdir)/tests/,*.h *.sh *.py */*.h */*.sh */*.py vectors/*)))
 
@@ -247,6 +252,7 @@ AM_TESTS_ENVIRONMENT = \
     SW_HARDENING='$(SW_HARDENING)'; export SW_HARDENING; \
     SW_FORTIFY='$(SW_FORTIFY)'; export SW_FORTIFY; \
     SW_CF_PROTECTION='$(filter -fcf-protection,$(SW_HARDEN_CFLAGS))'; export SW_CF_PROTECTION; \
+    SW_MAKE='$(MAKE)'; export SW_MAKE; \
     PYTHONDONTWRITEBYTECODE=1; export PYTHONDONTWRITEBYTECODE; \
     CC='$(CC)'; export CC; \
     AR='$(AR)'; export AR; \
@@ -255,26 +261,38 @@ AM_TESTS_ENVIRONMENT = \
 # For programs without settings of their own: unit tests and the helpers of the script tests.
 LDADD = libshared.la libcore.la $(CRITERION_LIBS)
 
-dist_check_SCRIPTS += $(script_tests) $(preload_tests) $(long_tests) tests/no-criterion.test
-# Those that take a minute and more. (make LONG_TESTS= check: without them.)
-LONG_TESTS = $(long_tests)
-TESTS += $(script_tests)
-
-if HAVE_CRITERION
-check_PROGRAMS += $(unit_tests)
-TESTS += $(unit_tests)
-else
-TESTS += tests/no-criterion.test
-endif
-
+dist_check_SCRIPTS += $(script_tests) $(preload_tests) tests/no-criterion.test
 if SANITIZED
 check-local: say-left-out
 say-left-out:
 	@echo "sanitized build: left out, because a sanitizer's runtime must be loaded before a preloaded library:"
-	@for t in $(preload_tests) $(long_tests); do echo "  $$t"; done
+	@for t in $(preload_tests); do echo "  $$t"; done
+scripts_here = $(script_tests)
 else
-TESTS += $(preload_tests) $(LONG_TESTS)
+scripts_here = $(script_tests) $(preload_tests)
 endif
+
+# make check runs the gate's tests, make check TIER=full all of them.
+# (Asked once, when it is first used; by configure, since automake would take the words of the call for tests.)
+TIER = gate
+tests_of_tier = $(eval tests_of_tier := $$(shell $(PYTHON3) $(srcdir)/tests/lib/tiers.py $(TIER) $(scripts_here)))$(tests_of_tier)
+TESTS += @TESTS_OF_TIER@
+
+# What make check-asan runs.
+sanitized_tests = tests/fuzz/replay.test
+
+if HAVE_CRITERION
+check_PROGRAMS += $(unit_tests)
+TESTS += $(unit_tests)
+sanitized_tests += $(unit_tests)
+else
+TESTS += tests/no-criterion.test
+endif
+
+# For build-aux/run-tests.
+print-tests:
+	@for t in $(TESTS); do echo $$t; done
+.PHONY: print-tests
 
 # ---- fuzzing: every tests/fuzz/fuzz_X.c, seeds in tests/fuzz/corpus/X/ ----
 
