@@ -15,7 +15,8 @@ die()
     exit 1
 }
 
-# install_packages LOG NAME...: installs what is missing with apt-get; quick if nothing is.
+# install_packages LOG NAME...: installs what is missing with apt-get; quick if nothing is. Where it cannot, the build says what it
+# wants, and tests whose programs are missing are skipped with the reason.
 install_packages()
 {
     log=$1
@@ -34,7 +35,10 @@ install_packages()
     fi
     as_root=
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || die "not root and no sudo; these packages are missing:$missing"
+        command -v sudo >/dev/null || {
+            say "packages: not root and no sudo; going on without:$missing"
+            return 0
+        }
         as_root=sudo
     fi
     say "packages: installing$missing"
@@ -47,11 +51,12 @@ install_packages()
             printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
             $as_root chmod 755 $policy
         fi
-        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update &&
-            $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing
+        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update || : # the lists that are there may do
+        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing
     ) >"$log" 2>&1 </dev/null; then
-        tail -n 20 "$log" >&2
-        die "apt-get failed; all it said is in $log"
+        tail -n 20 "$log"
+        say "packages: apt-get failed (all it said is in $log); going on without:$missing"
+        return 0
     fi
     say "packages: done"
 }
