@@ -289,10 +289,16 @@ else
 TESTS += tests/no-criterion.test
 endif
 
-# For build-aux/run-tests.
+# As make check, with files that are red run again: build-aux/run-tests. JOBS: so many at a time.
+JOBS = 1
+run-tests: check-programs
+	@$(AM_TESTS_ENVIRONMENT) $(PYTHON3) $(srcdir)/build-aux/run-tests --jobs $(JOBS) $(TESTS)
+# Builds all that the tests need.
+check-programs: all
+	$(MAKE) $(AM_MAKEFLAGS) $(check_PROGRAMS) $(check_DATA)
 print-tests:
 	@for t in $(TESTS); do echo $$t; done
-.PHONY: print-tests
+.PHONY: run-tests check-programs print-tests
 
 # ---- fuzzing: every tests/fuzz/fuzz_X.c, seeds in tests/fuzz/corpus/X/ ----
 
