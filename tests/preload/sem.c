@@ -12,9 +12,9 @@
 #include "tests/preload/sem.h"
 
 #include <arpa/inet.h>
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -24,10 +24,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LIMIT_S 20 /* a scenario that hangs is ended by SIGALRM */
+#define LIMIT_S 40    /* a scenario that hangs is ended by SIGALRM */
+#define FULL 300      /* tries, 3 ms each */
+#define WAITS_MS 3000 /* a thread that does not sleep by then is not about to */
 #define FAR_MADE 16 /* connections of the far end that FAR_USE knows */
 
 uint64_t sem_tx, sem_rx;
@@ -170,7 +173,7 @@ struct far_command {
     int64_t a;
     int32_t op;
     uint32_t delay_ms;
-    int32_t tid; /* of the thread that gives it */
+    int32_t pid, tid; /* of the thread that gives it */
 };
 
 uint32_t sem_address(void)
@@ -246,7 +249,15 @@ static struct far_result far_drain(int s, uint8_t all)
     }
 }
 
-static struct far_result far_act(int *s, int listener, const struct far_command *c)
+/* Does something that has nothing to do with sockets, so that no library hears of it. */
+static void busy_until_message(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    while (syscall(SYS_ppoll, &p, 1, NULL, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+static struct far_result far_act(int *s, int listener, int commands, const struct far_command *c)
 {
     struct far_result res = { 0 };
     static int made[FAR_MADE];
@@ -256,7 +267,7 @@ static struct far_result far_act(int *s, int listener, const struct far_command 
         res.r = *s = accept(listener, NULL, NULL);
         made[n++ % FAR_MADE] = *s;
         if (res.r >= 0 && c->a > 0)
-            sleep_ms((unsigned)c->a);
+            busy_until_message(commands);
         break;
     case FAR_CONNECT:
         res.r = *s = connect_to((uint16_t)c->a);
@@ -287,6 +298,7 @@ static struct far_result far_act(int *s, int listener, const struct far_command 
     case FAR_DRAIN:
         return far_drain(*s, (uint8_t)c->a);
     case FAR_EXIT:
+    case FAR_SIGNAL:
         break;
     case FAR_OOB:
         res.r = send(*s, "++++++++!" + 8 - c->a, (size_t)c->a + 1, MSG_OOB | MSG_NOSIGNAL);
@@ -311,28 +323,6 @@ static bool next_message(int fd, void *msg, size_t len)
     return n == (ssize_t)len;
 }
 
-/*
- * A command with a delay is for when the thread that gave it waits in its next call: on a busy machine the delay alone does not
- * say so. (It may not be about to wait at all: then not for ever.)
- */
-static void await_asleep(int tid)
-{
-    char path[32], line[256];
-    snprintf(path, sizeof(path), "/proc/%d/stat", tid);
-    for (uint64_t end = now_ms() + 1000; now_ms() < end; sleep_ms(1)) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
-        if (fd >= 0)
-            close(fd);
-        if (n <= 0)
-            return;
-        line[n] = 0;
-        const char *name_end = strrchr(line, ')');
-        if (!name_end || !strncmp(name_end, ") S", 3))
-            return;
-    }
-}
-
 static _Noreturn void far_main(int commands)
 {
     uint16_t port;
@@ -342,11 +332,16 @@ static _Noreturn void far_main(int commands)
         _exit(1);
     struct far_command c;
     while (next_message(commands, &c, sizeof(c))) {
+        /* A delay is for what comes when the thread that gave the command waits in its next call: its length does not say so. */
         if (c.delay_ms > 0) {
             sleep_ms(c.delay_ms);
-            await_asleep(c.tid);
+            await_asleep(c.pid, c.tid, WAITS_MS);
         }
-        struct far_result res = far_act(&s, listener, &c);
+        if (c.op == FAR_SIGNAL) {
+            tgkill(c.pid, c.tid, SIGUSR1);
+            continue;
+        }
+        struct far_result res = far_act(&s, listener, commands, &c);
         if (c.op == FAR_EXIT)
             _exit(0);
         if (write(commands, &res, sizeof(res)) != sizeof(res))
@@ -357,7 +352,9 @@ static _Noreturn void far_main(int commands)
 
 void far_begin(enum far_op op, int64_t a, unsigned delay_ms)
 {
-    struct far_command c = { .a = a, .op = (int32_t)op, .delay_ms = delay_ms, .tid = gettid() };
+    struct far_command c = {
+        .a = a, .op = (int32_t)op, .delay_ms = delay_ms, .pid = getpid(), .tid = gettid()
+    };
     must("command the far end", write(far_fd, &c, sizeof(c)));
 }
 
@@ -451,28 +448,47 @@ static void on_signal(int number)
     sem_signals++;
 }
 
-static void start_timer(void (*handler)(int), bool restart, unsigned ms, unsigned every_ms)
+void handle_signal(bool restart)
 {
-    struct sigaction sa = { .sa_handler = handler, .sa_flags = restart ? SA_RESTART : 0 };
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = restart ? SA_RESTART : 0 };
+    must("sigaction", sigaction(SIGUSR1, &sa, NULL));
+}
+
+void signal_after(unsigned ms, bool restart)
+{
+    handle_signal(restart);
+    far_begin(FAR_SIGNAL, 0, ms);
+}
+
+void await_signals(int count)
+{
+    while (sem_signals < count)
+        sleep_ms(1);
+}
+
+void signals_begin(void (*handler)(int), bool restart)
+{
+    struct sigaction sa = { .sa_handler = handler != NULL ? handler : on_signal,
+                            .sa_flags = restart ? SA_RESTART : 0 };
     must("sigaction", sigaction(SIGUSR1, &sa, NULL));
     struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
     ev._sigev_un._tid = gettid();
     timer_t timer;
     must("timer_create", timer_create(CLOCK_MONOTONIC, &ev, &timer));
-    struct itimerspec it = { .it_value = { .tv_sec = ms / 1000,
-                                           .tv_nsec = (long)(ms % 1000) * 1000000 },
-                             .it_interval = { .tv_nsec = (long)every_ms * 1000000 } };
+    struct itimerspec it = { .it_value.tv_nsec = 10000000, .it_interval.tv_nsec = 10000000 };
     must("timer_settime", timer_settime(timer, 0, &it, NULL));
 }
 
-void signal_after(unsigned ms, bool restart)
+/*
+ * Has the peer acknowledged all that the kernel sent, and wants no more? Then there is no more room by itself. (A window smaller
+ * than a segment is filled when a timer says so.)
+ */
+static bool at_rest(int s)
 {
-    start_timer(on_signal, restart, ms, 0);
-}
-
-void signals_begin(void (*handler)(int), bool restart)
-{
-    start_timer(handler != NULL ? handler : on_signal, restart, 10, 10);
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+    must("TCP_INFO", syscall(SYS_getsockopt, s, IPPROTO_TCP, TCP_INFO, &info, &len));
+    return info.tcpi_unacked == 0 && info.tcpi_snd_wnd == 0;
 }
 
 size_t fill_up(int s)
@@ -480,13 +496,13 @@ size_t fill_up(int s)
     static uint8_t buf[65536];
     size_t total = 0;
     int full = 0;
-    /* The kernel finds more room for a while: full is what stays so, for a single octet, too. */
-    while (full < 25) {
+    /* The kernel finds more room for a while: full is what stays so, for a single octet, too. (What was dropped is sent again.) */
+    while (full < FULL) {
         size_t len = full ? 1 : sizeof(buf);
         fill(buf, len, sem_tx);
         ssize_t r = send(s, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (r < 0 && errno == EAGAIN) {
-            full++;
+            full += at_rest(s) ? FULL / 5 : 1;
             sleep_ms(3);
             continue;
         }

@@ -32,6 +32,7 @@ const char *error_name(int err);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* " what=5", or " what=EAGAIN" for -1 with errno. */
 void say_result(const char *what, ssize_t r);
+#define LATE_MS 10000 /* an upper bound for what no time has to end: it tells a hang only */
 /* " what=in_time" if ms lies in lo..hi, else the number. */
 void say_time(const char *what, unsigned ms, unsigned lo, unsigned hi);
 /* Set up what has nothing to do with the question: prints and exits if it failed. Returns r. */
@@ -54,18 +55,19 @@ size_t recv_next(int s, size_t len);
 /* ---- the far end: another process, which does one thing after the other ---- */
 
 enum far_op {
-    FAR_ACCEPT,  /* the listener's next connection becomes the far end; a: then sleeps so many ms */
-    FAR_CONNECT, /* a: port */
-    FAR_SEND,    /* a: octets; returns them */
-    FAR_RECV, /* a: octets; how many came before the end; .bad if not the next ones */
+    FAR_ACCEPT, /* the listener's next connection becomes the far end; a: then is busy until the next command */
+    FAR_CONNECT,  /* a: port */
+    FAR_SEND,     /* a: octets; returns them */
+    FAR_RECV,     /* a: octets; how many came before the end; .bad if not the next ones */
     FAR_SHUTDOWN, /* a: how */
     FAR_CLOSE,
     FAR_RESET, /* close with SO_LINGER 0 */
     FAR_ECHO,  /* a: octets to send back as they come */
     FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
-    FAR_EXIT,  /* _exit without close */
-    FAR_USE,   /* a: which of its connections, in the order they were made, is meant from now on */
-    FAR_OOB,   /* sends an urgent octet; a: with so many before it, in one call */
+    FAR_EXIT,   /* _exit without close */
+    FAR_USE,    /* a: which of its connections, in the order they were made, is meant from now on */
+    FAR_OOB,    /* sends an urgent octet; a: with so many before it, in one call */
+    FAR_SIGNAL, /* SIGUSR1 to the thread that gives the command; there is no far_end() */
 };
 
 struct far_result {
@@ -74,7 +76,9 @@ struct far_result {
     bool bad;
 };
 
-/* Begins an operation after delay_ms; one at a time. */
+/*
+ * Begins an operation: with a delay when so much time is over, what was begun before is done, and this thread sleeps.
+ */
 void far_begin(enum far_op op, int64_t a, unsigned delay_ms);
 struct far_result far_end(void);
 /* Both; says nothing. */
@@ -92,6 +96,10 @@ extern uint16_t sem_port, sem_far_port;
 
 uint64_t now_ms(void);
 void sleep_ms(unsigned ms);
+/* Until that thread sleeps or is gone; false if it does neither within ms. */
+bool await_asleep(pid_t pid, int tid, unsigned ms);
+/* Until every other thread of this process does: those that were begun wait by then. */
+void others_sleep(void);
 /* Waits until so many octets can be read (FIONREAD). */
 void await_octets(int s, int count);
 /* poll for events, revents or 0. */
@@ -99,11 +107,17 @@ int poll_one(int s, short events, int timeout_ms);
 /* Names of POLLIN and the like, "none" for 0. */
 const char *poll_names(int revents);
 void set_nonblock(int s, bool on);
-/* SIGUSR1 to this thread after ms; handled with or without SA_RESTART. */
-void signal_after(unsigned ms, bool restart);
+/* SIGUSR1 is counted. */
+void handle_signal(bool restart);
 /*
- * SIGUSR1 to this thread every few milliseconds from now on: on a busy machine a single one might
- * come before the call has begun to wait. handler NULL: one that counts.
+ * SIGUSR1 to this thread, from the far end, when ms are over and it sleeps: so it is in the next call that waits. What the far
+ * end is told afterwards it does later. Handled with or without SA_RESTART.
+ */
+void signal_after(unsigned ms, bool restart);
+/* Until it was handled so often. */
+void await_signals(int count);
+/*
+ * SIGUSR1 to this thread every few milliseconds from now on: one at least comes while it waits. handler NULL: one that counts.
  */
 void signals_begin(void (*handler)(int), bool restart);
 extern volatile int sem_signals; /* how often it was handled */

@@ -31,7 +31,7 @@ static void shutdown_calls(int s)
     say_result("both", shutdown(s, SHUT_RDWR));
     far_say("far", far_do(FAR_RECV, 1));
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLHUP, 1000);
+    poll_one(s, POLLHUP, 10000);
     say_result("after", shutdown(s, SHUT_RDWR));
 }
 
@@ -103,7 +103,7 @@ static void reset_polled(int s)
     struct pollfd p = { .fd = s, .events = POLLIN | POLLOUT | POLLPRI | POLLRDHUP };
     signal(SIGPIPE, SIG_IGN);
     far_do(FAR_RESET, 0);
-    poll_one(s, POLLRDHUP, 1000);
+    poll_one(s, POLLRDHUP, 10000);
     say_result("poll", poll(&p, 1, 0));
     say(" %s", poll_names(p.revents));
     say(" none=%s", poll_names(poll_one(s, 0, 0)));
@@ -128,12 +128,12 @@ static void linger_close(int s, bool nonblock, int seconds, size_t len)
 
 static void linger_blocking(int s)
 {
-    linger_close(s, false, 5, 100000);
+    linger_close(s, false, 15, 100000);
 }
 
 static void linger_nonblock(int s)
 {
-    linger_close(s, true, 5, 100000);
+    linger_close(s, true, 15, 100000);
 }
 
 /* Time is over before the peer has read anything. */
@@ -144,19 +144,19 @@ static void linger_short(int s)
     fill_up(s);
     uint64_t t = now_ms();
     say_result("close", close(s));
-    say_time("after", (unsigned)(now_ms() - t), 900, 6000);
+    say_time("after", (unsigned)(now_ms() - t), 900, LATE_MS);
 }
 
 static void linger_nothing(int s)
 {
-    struct linger lin = { .l_onoff = 1, .l_linger = 5 };
+    struct linger lin = { .l_onoff = 1, .l_linger = 15 };
     must("SO_LINGER", setsockopt(s, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin)));
     send_next(s, 10);
     far_say("far", far_do(FAR_RECV, 10));
     far_begin(FAR_RECV, 1, 0);
     uint64_t t = now_ms();
     say_result("close", close(s));
-    say_time("after", (unsigned)(now_ms() - t), 0, 900);
+    say_time("after", (unsigned)(now_ms() - t), 0, 12000);
     far_say("far", far_end());
 }
 
@@ -207,7 +207,7 @@ static void sigpipe_peer(int s)
     uint8_t c = 0;
     must("sigaction", sigaction(SIGPIPE, &sa, NULL));
     far_do(FAR_RESET, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     EACH("first", write(s, &c, 1));
     EACH("second", write(s, &c, 1));
     EACH("third", send(s, &c, 1, MSG_NOSIGNAL));
@@ -220,9 +220,9 @@ static void sigpipe_closed(int s)
     uint8_t c = 0;
     must("sigaction", sigaction(SIGPIPE, &sa, NULL));
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     EACH("first", write(s, &c, 1));
-    poll_one(s, POLLHUP, 1000);
+    poll_one(s, POLLHUP, 10000);
     EACH("second", write(s, &c, 1));
     EACH("third", write(s, &c, 1));
 }

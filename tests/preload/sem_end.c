@@ -2,11 +2,14 @@
  * Ends: half-close, close with octets under way or unread, resets, SIGPIPE.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/preload/sem.h"
@@ -68,7 +71,7 @@ static void half_close_both(int s)
     far_say("far", far_do(FAR_RECV, 20));
     say_result("end", recv(s, &c, 1, 0));
     say_result("shutdown", shutdown(s, SHUT_WR));
-    say(" poll=%s", poll_names(poll_one(s, POLLIN | POLLOUT | POLLRDHUP, 1000)));
+    say(" poll=%s", poll_names(poll_one(s, POLLIN | POLLOUT | POLLRDHUP, 10000)));
 }
 
 static void shut_read(int s)
@@ -82,7 +85,7 @@ static void shut_read(int s)
     /* Linux hands over what comes all the same. */
     far_do(FAR_SEND, 5);
     int n = 0;
-    for (int i = 0; i < 500 && n < 5; i++, sleep_ms(1))
+    for (int i = 0; i < 10000 && n < 5; i++, sleep_ms(1))
         must("FIONREAD", ioctl(s, FIONREAD, &n));
     say_result("late", recv(s, buf, sizeof(buf), 0));
     say_result("end", recv(s, buf, sizeof(buf), 0));
@@ -109,7 +112,10 @@ static void shut_both(int s)
     far_say("far", far_do(FAR_RECV, 200));
     say(" poll=%s", poll_names(poll_one(s, POLLIN | POLLOUT | POLLRDHUP, 0)));
     far_do(FAR_CLOSE, 0);
-    sleep_ms(20);
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+    for (int i = 0; i < 5000 && info.tcpi_state != TCP_CLOSE; i++, sleep_ms(1))
+        must("TCP_INFO", syscall(SYS_getsockopt, s, IPPROTO_TCP, TCP_INFO, &info, &len));
     say_result("shutdown", shutdown(s, SHUT_RDWR));
 }
 
@@ -148,7 +154,7 @@ static void reset_recv(int s)
 {
     uint8_t c = 0;
     far_do(FAR_RESET, 0);
-    say(" poll=%s", poll_names(poll_one(s, POLLIN | POLLOUT | POLLRDHUP, 1000)));
+    say(" poll=%s", poll_names(poll_one(s, POLLIN | POLLOUT | POLLRDHUP, 10000)));
     say_result("recv", recv(s, &c, 1, 0));
     say_result("then", recv(s, &c, 1, 0));
     say_result("send", send(s, &c, 1, MSG_NOSIGNAL));
@@ -167,7 +173,7 @@ static void reset_send(int s)
 {
     uint8_t c = 0;
     far_do(FAR_RESET, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     say_result("send", send(s, &c, 1, MSG_NOSIGNAL));
     say_result("send", send(s, &c, 1, MSG_NOSIGNAL));
     say_result("recv", recv(s, &c, 1, 0));
@@ -177,7 +183,7 @@ static void reset_so_error(int s)
 {
     uint8_t c = 0;
     far_do(FAR_RESET, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     say(" error=%d", so_error(s) == ECONNRESET);
     say(" again=%d", so_error(s));
     say_result("recv", recv(s, &c, 1, 0));
@@ -190,7 +196,7 @@ static void reset_unread(int s)
     far_do(FAR_SEND, 10);
     await_octets(s, 10);
     far_do(FAR_RESET, 0);
-    poll_one(s, POLLRDHUP, 1000);
+    poll_one(s, POLLRDHUP, 10000);
     say_result("recv", recv(s, buf, sizeof(buf), 0));
     say_result("then", recv(s, buf, sizeof(buf), 0));
 }
@@ -264,9 +270,9 @@ static void far_closes_sending(int s)
 {
     uint8_t c = 0;
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     say_result("first", send(s, &c, 1, MSG_NOSIGNAL));
-    say(" poll=%s", poll_names(poll_one(s, POLLHUP, 1000)));
+    say(" poll=%s", poll_names(poll_one(s, POLLHUP, 10000)));
     say_result("second", send(s, &c, 1, MSG_NOSIGNAL));
     say_result("recv", recv(s, &c, 1, 0));
 }
@@ -277,7 +283,7 @@ static void far_closes_unread(int s)
     send_next(s, 10);
     far_do(FAR_RECV, 3);
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLHUP, 1000);
+    poll_one(s, POLLHUP, 10000);
     say_result("recv", recv(s, &c, 1, 0));
     say_result("then", recv(s, &c, 1, 0));
 }
@@ -295,8 +301,8 @@ static void end_poll(int s)
 {
     uint8_t c;
     far_do(FAR_SHUTDOWN, SHUT_WR);
-    say(" in=%s", poll_names(poll_one(s, POLLIN, 1000)));
-    say(" rdhup=%s", poll_names(poll_one(s, POLLIN | POLLRDHUP, 1000)));
+    say(" in=%s", poll_names(poll_one(s, POLLIN, 10000)));
+    say(" rdhup=%s", poll_names(poll_one(s, POLLIN | POLLRDHUP, 10000)));
     say(" none=%s", poll_names(poll_one(s, 0, 0)));
     say_result("end", recv(s, &c, 1, 0));
     say(" still=%s", poll_names(poll_one(s, POLLIN | POLLRDHUP, 0)));

@@ -25,7 +25,7 @@ static pid_t child_waits(int ep)
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {
         struct epoll_event ev;
-        int n = epoll_wait(ep, &ev, 1, 3000);
+        int n = epoll_wait(ep, &ev, 1, 10000);
         _exit(n == 1 ? (int)ev.data.u64 : 99);
     }
     return pid;
@@ -39,11 +39,11 @@ static void epoll_fork_child_waits(int s)
     far_begin(FAR_SEND, 10, 20);
     end_child(pid);
     far_end();
-    ep_say("parent", ep, 1000);
+    ep_say("parent", ep, 10000);
     recv_next(s, 4);
     pid = child_waits(ep); /* with octets left over */
     end_child(pid);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     recv_next(s, 6);
     ep_say("drained", ep, 10);
 }
@@ -53,19 +53,19 @@ static void epoll_fork_child_reads(int s)
     int ep = ep_new();
     ep_add(ep, s, EPOLLIN, 7);
     far_do(FAR_SEND, 10);
-    ep_say("parent", ep, 2000);
+    ep_say("parent", ep, 10000);
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {
         struct epoll_event ev;
-        int n = epoll_wait(ep, &ev, 1, 3000);
+        int n = epoll_wait(ep, &ev, 1, 10000);
         _exit(n == 1 && recv(s, (char[4]){ 0 }, 4, 0) == 4 ? 0 : 1);
     }
     end_child(pid);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     say_result("recv", recv(s, (char[6]){ 0 }, 6, 0));
     ep_say("drained", ep, 10);
     far_do(FAR_SEND, 1);
-    ep_say("new", ep, 2000);
+    ep_say("new", ep, 10000);
 }
 
 /* The child's close takes nothing from the parent. */
@@ -82,10 +82,10 @@ static void epoll_fork_child_closes(int s)
     end_child(pid);
     ep_say("quiet", ep, 10);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     recv_next(s, 10);
     far_do(FAR_CLOSE, 0);
-    ep_say("end", ep, 2000);
+    ep_say("end", ep, 10000);
 }
 
 static void epoll_fork_parent_closes(int s)
@@ -94,13 +94,13 @@ static void epoll_fork_parent_closes(int s)
     must("pipe", pipe(p));
     ep_add(ep, s, EPOLLIN, 7);
     far_do(FAR_SEND, 5);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     recv_next(s, 5);
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {
         (void)!read(p[0], (char[1]){ 0 }, 1); /* the parent has closed it */
         struct epoll_event ev;
-        int n = epoll_wait(ep, &ev, 1, 3000);
+        int n = epoll_wait(ep, &ev, 1, 10000);
         _exit(n == 1 && recv(s, (char[10]){ 0 }, 10, 0) == 10 ? (int)ev.data.u64 : 99);
     }
     close(s);
@@ -127,20 +127,20 @@ static void epoll_fork_child_changes(int s)
         _exit(bad);
     }
     end_child(pid);
-    ep_say("added", ep, 1000);
+    ep_say("added", ep, 10000);
     far_send_on(0, 10);
     far_send_on(1, 10);
-    poll_one(s, POLLIN, 2000);
-    poll_one(other, POLLIN, 2000);
-    ep_say("data", ep, 1000);
+    poll_one(s, POLLIN, 10000);
+    poll_one(other, POLLIN, 10000);
+    ep_say("data", ep, 10000);
     ep_del(ep, p[0]);
     ep_mod(ep, other, EPOLLIN, 5);
-    ep_say("changed", ep, 1000);
+    ep_say("changed", ep, 10000);
     pid = (pid_t)must("fork", fork());
     if (pid == 0)
         _exit(ep_ctl(ep, EPOLL_CTL_DEL, other, 0, 0) != 0);
     end_child(pid);
-    ep_say("deleted", ep, 1000);
+    ep_say("deleted", ep, 10000);
 }
 
 /* ---- what the others do with the registrations ---- */
@@ -162,14 +162,14 @@ static void epoll_fork_child_adds(int s)
         process_sleeps(getppid());
         end_of(ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1));
     }
-    ep_say("woken", ep, 3000);
+    ep_say("woken", ep, 10000);
     end_child(pid);
     recv_next(s, 6);
     ep_say("drained", ep, 10);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     ep_mod(ep, s, EPOLLIN | EPOLLET, 2);
-    ep_say("edge", ep, 1000);
+    ep_say("edge", ep, 10000);
     ep_say("once", ep, 10);
     ep_del(ep, s);
     ep_say("deleted", ep, 10);
@@ -186,7 +186,7 @@ static void epoll_fork_child_adds_edge(int s)
     ep_say("empty", ep, 10);
     for (int i = 0; i < 2; i++) {
         far_do(FAR_SEND, 10);
-        ep_say("edge", ep, 2000);
+        ep_say("edge", ep, 10000);
         ep_say("once", ep, 10);
         recv_next(s, 4);
         ep_say("left", ep, 10);
@@ -206,21 +206,21 @@ static void epoll_fork_child_mods(int s)
         process_sleeps(getppid());
         end_of(ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 2));
     }
-    ep_say("woken", ep, 3000);
+    ep_say("woken", ep, 10000);
     end_child(pid);
     pid = (pid_t)must("fork", fork());
     if (pid == 0)
         end_of(ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLOUT, 3));
     end_child(pid);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
     pid = (pid_t)must("fork", fork());
     if (pid == 0)
         end_of(ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLOUT | EPOLLET, 4));
     end_child(pid);
-    ep_say("edge", ep, 1000);
+    ep_say("edge", ep, 10000);
     ep_say("once", ep, 10);
     ep_mod(ep, s, EPOLLIN, 5);
-    ep_say("level", ep, 1000);
+    ep_say("level", ep, 10000);
     recv_next(s, 6);
     ep_say("drained", ep, 10);
 }
@@ -230,9 +230,9 @@ static void epoll_fork_child_dels(int s)
     int ep = ep_new();
     ep_add(ep, s, EPOLLIN, 1);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     recv_next(s, 4);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0)
         end_of(ep_ctl(ep, EPOLL_CTL_DEL, s, 0, 0));
@@ -243,7 +243,7 @@ static void epoll_fork_child_dels(int s)
     if (pid == 0)
         end_of(ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN, 3));
     end_child(pid);
-    ep_say("anew", ep, 1000);
+    ep_say("anew", ep, 10000);
     pid = (pid_t)must("fork", fork());
     if (pid == 0) {
         process_sleeps(getppid()); /* it has deleted it, and waits for us */
@@ -264,7 +264,7 @@ static void epoll_fork_oneshot(int s)
     end_child(pid);
     ep_say("consumed", ep, 10);
     ep_mod(ep, s, EPOLLIN | EPOLLONESHOT, 2);
-    ep_say("armed", ep, 1000);
+    ep_say("armed", ep, 10000);
     ep_say("once", ep, 10);
     recv_next(s, 4);
     for (int i = 0; i < 2; i++) {
@@ -273,7 +273,7 @@ static void epoll_fork_oneshot(int s)
             process_sleeps(getppid());
             end_of(ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT, 3));
         }
-        ep_say("by_child", ep, 3000);
+        ep_say("by_child", ep, 10000);
         end_child(pid);
         ep_say("once", ep, 10);
     }
@@ -285,7 +285,7 @@ static void epoll_fork_oneshot(int s)
     ep_mod(ep, s, EPOLLIN | EPOLLONESHOT, 5);
     ep_say("drained", ep, 10);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
 }
 
 /* Of two processes that wait one hears of it, and ends the other one's wait. */
@@ -300,7 +300,7 @@ static void epoll_fork_oneshot_one_hears(int s)
         struct epoll_event ev = { 0 };
         far_begin(FAR_SEND, 10, 30);
         pid_t pid = (pid_t)must("fork", fork());
-        for (int i = epoll_wait(ep, &ev, 1, 3000); i == 1 && ev.data.u64 == 1; i = 0) {
+        for (int i = epoll_wait(ep, &ev, 1, 10000); i == 1 && ev.data.u64 == 1; i = 0) {
             sleep_ms(20); /* time to hear of it as well */
             must("write", write(e, &n, sizeof(n)));
         }
@@ -339,14 +339,15 @@ static void epoll_fork_grandchild(int s)
         int status;
         struct epoll_event ev[3];
         must("waitpid", waitpid(pid, &status, 0));
-        end_of(status || epoll_wait(ep, ev, 3, 1000) != 2 || ep_ctl(ep, EPOLL_CTL_MOD, p[0], EPOLLIN, 4));
+        end_of(status || epoll_wait(ep, ev, 3, 10000) != 2 ||
+               ep_ctl(ep, EPOLL_CTL_MOD, p[0], EPOLLIN, 4));
     }
     end_child(pid);
-    ep_say("child_heard", ep, 1000);
+    ep_say("child_heard", ep, 10000);
     ep_mod(ep, s, EPOLLIN, 5);
-    ep_say("armed", ep, 1000);
+    ep_say("armed", ep, 10000);
     ep_del(ep, p[0]);
-    ep_say("deleted", ep, 1000);
+    ep_say("deleted", ep, 10000);
 }
 
 /* A file that only the child has stands in the set under a number which is another file's in the parent. */
@@ -364,21 +365,21 @@ static void epoll_fork_number_of_child(int s)
         end_of(bad);
     }
     must("read", read(ready[0], (char[1]){ 0 }, 1));
-    ep_say("theirs", ep, 1000);
+    ep_say("theirs", ep, 10000);
     say_result("absent", ep_ctl(ep, EPOLL_CTL_MOD, p[0], EPOLLIN, 9));
     ep_add(ep, p[0], EPOLLIN, 2);
     must("write", write(p[1], "x", 1));
-    ep_say("both", ep, 1000);
+    ep_say("both", ep, 10000);
     ep_mod(ep, p[0], EPOLLIN, 3);
-    ep_say("changed", ep, 1000);
+    ep_say("changed", ep, 10000);
     ep_del(ep, p[0]);
-    ep_say("deleted", ep, 1000);
+    ep_say("deleted", ep, 10000);
     must("dup2", dup2(s, p[0]));
     ep_add(ep, p[0], EPOLLOUT, 4);
-    ep_say("socket", ep, 1000);
+    ep_say("socket", ep, 10000);
     must("write", write(go[1], "x", 1));
     end_child(pid);
-    ep_say("gone", ep, 1000);
+    ep_say("gone", ep, 10000);
 }
 
 /* The kernel reports what another process still has open, as epoll(7) says. */
@@ -386,6 +387,7 @@ static void epoll_fork_closed_is_told(int s)
 {
     int ep = ep_new(), go[2];
     must("pipe", pipe(go));
+    one_octet(s); /* (what begins a connection may still be on its way) */
     ep_add(ep, s, EPOLLIN, 7);
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {
@@ -395,7 +397,7 @@ static void epoll_fork_closed_is_told(int s)
     close(s);
     ep_say("quiet", ep, 10);
     far_do(FAR_SEND, 10);
-    ep_say("told", ep, 2000);
+    ep_say("told", ep, 10000);
     say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 1));
     must("write", write(go[1], "x", 1));
     end_child(pid);
@@ -420,7 +422,7 @@ static void epoll_fork_many_changes(int s)
         end_of(bad);
     }
     end_child(pid);
-    ep_say("last", ep, 1000);
+    ep_say("last", ep, 10000);
     ep_del(ep, p[0]);
     ep_mod(ep, s, EPOLLIN, 1);
     ep_say("none", ep, 10);
@@ -435,7 +437,7 @@ static void epoll_fork_thread_waits(int s)
     ep_add(ep, s, 0, 1);
     far_do(FAR_SEND, 10);
     recv_next(s, 4);
-    wait_in_epoll(&w, ep, 3000);
+    wait_in_epoll(&w, ep, 10000);
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0)
         end_of(ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT, 2));

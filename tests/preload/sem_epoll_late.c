@@ -17,7 +17,7 @@ static int input_set(int s)
     set_nonblock(s, true);
     ep_add(ep, s, EPOLLIN, 1);
     far_do(FAR_SEND, 10);
-    ep_say("in", ep, 2000);
+    ep_say("in", ep, 10000);
     recv_next(s, 10);
     return ep;
 }
@@ -27,17 +27,17 @@ static void epoll_turns(int s)
     int ep = input_set(s);
     for (int i = 0; i < 5; i++) {
         ep_mod(ep, s, EPOLLOUT, 10 + i);
-        ep_say("out", ep, 1000);
-        ep_say("still", ep, 1000);
+        ep_say("out", ep, 10000);
+        ep_say("still", ep, 10000);
         send_next(s, 10);
         far_say("far", far_do(FAR_RECV, 10));
         ep_mod(ep, s, EPOLLIN | EPOLLOUT, 20 + i);
-        ep_say("both", ep, 1000);
+        ep_say("both", ep, 10000);
         ep_mod(ep, s, EPOLLIN, 30 + i);
         ep_mod(ep, s, EPOLLIN, 40 + i);
         ep_say("quiet", ep, 10);
         far_do(FAR_SEND, 10);
-        ep_say("in", ep, 2000);
+        ep_say("in", ep, 10000);
         recv_next(s, 10);
         ep_mod(ep, s, 0, 50 + i);
         ep_say("nothing", ep, 10);
@@ -54,26 +54,26 @@ static void epoll_turns_data(int s)
     int ep = input_set(s);
     ep_mod(ep, s, EPOLLOUT, 2);
     far_do(FAR_SEND, 10);
-    poll_one(s, POLLIN, 2000);
-    ep_say("out", ep, 1000);
+    poll_one(s, POLLIN, 10000);
+    ep_say("out", ep, 10000);
     ep_mod(ep, s, 0, 3);
     unsigned cpu = cpu_ms();
     ep_say("nothing", ep, 200);
     say_idle(cpu, 200);
     ep_mod(ep, s, EPOLLOUT, 4);
     recv_next(s, 4);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
     ep_mod(ep, s, EPOLLIN, 5);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     recv_next(s, 6);
     ep_mod(ep, s, EPOLLIN | EPOLLRDHUP, 6);
     ep_say("read", ep, 10);
     ep_mod(ep, s, EPOLLOUT, 7);
     far_do(FAR_SHUTDOWN, SHUT_WR);
-    poll_one(s, POLLRDHUP, 2000);
-    ep_say("end", ep, 1000);
+    poll_one(s, POLLRDHUP, 10000);
+    ep_say("end", ep, 10000);
     ep_mod(ep, s, EPOLLIN | EPOLLRDHUP, 8);
-    ep_say("end", ep, 1000);
+    ep_say("end", ep, 10000);
 }
 
 /* No room: it is told when there is. */
@@ -81,7 +81,7 @@ static void epoll_turns_full(int s)
 {
     int ep = input_set(s);
     ep_mod(ep, s, EPOLLOUT, 2);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
     size_t sent = fill_up(s);
     unsigned cpu = cpu_ms();
     ep_say("full", ep, 200);
@@ -93,12 +93,12 @@ static void epoll_turns_full(int s)
     ep_say("full", ep, 200);
     say_idle(cpu, 600);
     far_begin(FAR_RECV, (int64_t)sent, 50);
-    ep_say("room", ep, 5000);
+    ep_say("room", ep, 10000);
     struct far_result r = far_end();
     say(" far=%s", r.r == (int64_t)sent && !r.bad ? "all" : "WRONG");
     ep_mod(ep, s, EPOLLIN, 6);
     ep_mod(ep, s, EPOLLOUT, 7);
-    ep_say("room", ep, 1000);
+    ep_say("room", ep, 10000);
 }
 
 /* A socket whose sends wait is told to be writable only when they would not. */
@@ -107,7 +107,7 @@ static void epoll_turns_blocking(int s)
     int ep = input_set(s);
     ep_mod(ep, s, EPOLLOUT, 2);
     set_nonblock(s, false);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
     set_nonblock(s, true);
     size_t sent = fill_up(s);
     set_nonblock(s, false);
@@ -115,7 +115,7 @@ static void epoll_turns_blocking(int s)
     ep_mod(ep, s, EPOLLOUT, 4);
     ep_say("full", ep, 100);
     far_begin(FAR_RECV, (int64_t)sent, 20);
-    ep_say("room", ep, 5000);
+    ep_say("room", ep, 10000);
     struct far_result r = far_end();
     say(" far=%s", r.r == (int64_t)sent && !r.bad ? "all" : "WRONG");
 }
@@ -130,7 +130,7 @@ static void epoll_turns_stream(int s)
     for (size_t sent = 0; sent < ALL;) {
         ep_mod(ep, s, EPOLLOUT, 2);
         struct epoll_event ev;
-        if (epoll_wait(ep, &ev, 1, 5000) != 1 || ev.events != EPOLLOUT) {
+        if (epoll_wait(ep, &ev, 1, 10000) != 1 || ev.events != EPOLLOUT) {
             say(" WRONG");
             break;
         }
@@ -155,10 +155,10 @@ static void epoll_turns_reset(int s)
     int ep = input_set(s);
     ep_mod(ep, s, EPOLLOUT, 2);
     far_do(FAR_RESET, 0);
-    poll_one(s, POLLIN, 2000);
-    ep_say("reset", ep, 1000);
+    poll_one(s, POLLIN, 10000);
+    ep_say("reset", ep, 10000);
     ep_mod(ep, s, EPOLLIN, 3);
-    ep_say("reset", ep, 1000);
+    ep_say("reset", ep, 10000);
 }
 
 /* Another descriptor, a child, who asks the set itself, and who sleeps in it: they see what is registered. */
@@ -167,12 +167,12 @@ static void epoll_turns_dup(int s)
     int ep = input_set(s), d = (int)must("dup", dup(s));
     ep_add(ep, d, EPOLLIN, 2);
     ep_mod(ep, s, EPOLLOUT, 3);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
     ep_mod(ep, d, EPOLLOUT, 4);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
     ep_mod(ep, s, EPOLLIN, 5);
     close(s);
-    ep_say("closed", ep, 1000);
+    ep_say("closed", ep, 10000);
     ep_mod(ep, d, EPOLLIN, 6);
     ep_say("quiet", ep, 10);
 }
@@ -184,7 +184,7 @@ static void epoll_turns_fork(int s)
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {
         struct epoll_event ev[4];
-        int n = epoll_wait(ep, ev, 4, 1000);
+        int n = epoll_wait(ep, ev, 4, 10000);
         int bad = n != 1 || ev[0].data.u64 != 2 || ev[0].events != EPOLLOUT;
         bad |= ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 3) << 1;
         bad |= (epoll_wait(ep, ev, 4, 10) != 0) << 2;
@@ -195,32 +195,32 @@ static void epoll_turns_fork(int s)
     say(" child=%#x", (unsigned)status);
     ep_say("by_child", ep, 10);
     ep_mod(ep, s, EPOLLOUT, 4);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
 }
 
 static void epoll_turns_nested(int s)
 {
     int ep = input_set(s), outer = ep_new();
     ep_mod(ep, s, EPOLLOUT, 2);
-    say(" poll=%s", poll_names(poll_one(ep, POLLIN, 1000)));
+    say(" poll=%s", poll_names(poll_one(ep, POLLIN, 10000)));
     ep_add(outer, ep, EPOLLIN, 3);
-    ep_say("outer", outer, 1000);
+    ep_say("outer", outer, 10000);
     ep_mod(ep, s, EPOLLIN, 4);
     ep_say("outer", outer, 20);
     ep_mod(ep, s, EPOLLOUT, 5);
-    ep_say("outer", outer, 1000);
-    ep_say("inner", ep, 1000);
+    ep_say("outer", outer, 10000);
+    ep_say("inner", ep, 10000);
 }
 
 static void epoll_turns_asleep(int s)
 {
     struct waiter w;
     int ep = input_set(s);
-    wait_in_epoll(&w, ep, 5000);
+    wait_in_epoll(&w, ep, 10000);
     ep_mod(ep, s, EPOLLOUT, 2);
     wait_end("out", &w);
     ep_mod(ep, s, EPOLLIN, 3);
-    wait_in_epoll(&w, ep, 5000);
+    wait_in_epoll(&w, ep, 10000);
     far_do(FAR_SEND, 10);
     wait_end("in", &w);
 }
@@ -246,7 +246,7 @@ static void epoll_turns_threads(int s)
             say(" WRONG");
     }
     pthread_join(t, NULL);
-    ep_say("out", ep, 1000);
+    ep_say("out", ep, 10000);
 }
 
 const struct scenario sem_epoll_late[] = {

@@ -24,22 +24,22 @@ static void epoll_early(int s)
     (void)s;
     int ep = ep_new(), fd = fresh();
     ep_add(ep, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, 1);
-    ep_say("fresh", ep, 1000);
+    ep_say("fresh", ep, 10000);
     far_begin(FAR_ACCEPT, 0, 20);
     say_result("connect", connect_begin_to(fd, sem_far_port));
-    ep_say("up", ep, 3000);
+    ep_say("up", ep, 10000);
     say_result("error", so_error(fd));
     must("accept", far_end().r);
     far_do(FAR_SEND, 10);
-    poll_one(fd, POLLIN, 2000);
-    ep_say("data", ep, 2000);
+    poll_one(fd, POLLIN, 10000);
+    ep_say("data", ep, 10000);
     recv_next(fd, 4);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     recv_next(fd, 6);
-    ep_say("drained", ep, 1000);
+    ep_say("drained", ep, 10000);
     far_do(FAR_CLOSE, 0);
-    poll_one(fd, POLLRDHUP, 2000);
-    ep_say("end", ep, 1000);
+    poll_one(fd, POLLRDHUP, 10000);
+    ep_say("end", ep, 10000);
 }
 
 static void epoll_early_edge(int s)
@@ -47,19 +47,19 @@ static void epoll_early_edge(int s)
     (void)s;
     int ep = ep_new(), fd = fresh();
     ep_add(ep, fd, EPOLLIN | EPOLLOUT | EPOLLET, 1);
-    ep_say("fresh", ep, 1000);
+    ep_say("fresh", ep, 10000);
     ep_say("once", ep, 10);
     far_begin(FAR_ACCEPT, 0, 20);
     say_result("connect", connect_begin_to(fd, sem_far_port));
-    ep_say("up", ep, 3000);
+    ep_say("up", ep, 10000);
     must("accept", far_end().r);
     ep_say("once", ep, 20);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     ep_say("once", ep, 10);
     recv_next(fd, 10);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
 }
 
 static void epoll_early_oneshot(int s)
@@ -69,16 +69,16 @@ static void epoll_early_oneshot(int s)
     far_begin(FAR_ACCEPT, 0, 20);
     say_result("connect", connect_begin_to(fd, sem_far_port));
     ep_add(ep, fd, EPOLLOUT | EPOLLONESHOT, 1);
-    ep_say("up", ep, 3000);
+    ep_say("up", ep, 10000);
     ep_say("off", ep, 10);
     must("accept", far_end().r);
     ep_mod(ep, fd, EPOLLIN | EPOLLONESHOT, 2);
     ep_say("armed", ep, 10);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     recv_next(fd, 2);
     ep_mod(ep, fd, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 3);
-    ep_say("both", ep, 2000);
+    ep_say("both", ep, 10000);
     ep_say("off", ep, 10);
 }
 
@@ -87,15 +87,15 @@ static void epoll_early_in(int s)
     (void)s;
     int ep = ep_new(), fd = fresh();
     ep_add(ep, fd, EPOLLIN | EPOLLONESHOT, 1);
-    ep_say("fresh", ep, 1000);
+    ep_say("fresh", ep, 10000);
     ep_mod(ep, fd, EPOLLIN | EPOLLET, 2);
-    ep_say("again", ep, 1000);
+    ep_say("again", ep, 10000);
     far_begin(FAR_ACCEPT, 0, 10);
     say_result("connect", connect_begin_to(fd, sem_far_port));
     must("accept", far_end().r);
     far_do(FAR_SEND, 10);
-    poll_one(fd, POLLIN, 2000);
-    ep_say("data", ep, 2000);
+    poll_one(fd, POLLIN, 10000);
+    ep_say("data", ep, 10000);
     ep_say("once", ep, 10);
 }
 
@@ -106,8 +106,8 @@ static void epoll_early_thread(int s)
     int ep = ep_new(), fd = fresh();
     struct waiter w;
     ep_add(ep, fd, EPOLLOUT | EPOLLET, 1);
-    ep_say("fresh", ep, 1000);
-    wait_in_epoll(&w, ep, 3000);
+    ep_say("fresh", ep, 10000);
+    wait_in_epoll(&w, ep, 10000);
     far_begin(FAR_ACCEPT, 0, 10);
     say_result("connect", connect_begin_to(fd, sem_far_port));
     wait_end("up", &w);
@@ -122,13 +122,13 @@ static void epoll_refused(int s)
     int ep = ep_new(), edge = ep_new(), fd = fresh();
     ep_add(ep, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, 1);
     ep_add(edge, fd, EPOLLOUT | EPOLLET, 2);
-    ep_say("fresh", edge, 1000);
+    ep_say("fresh", edge, 10000);
     say_result("connect", connect_begin_to(fd, dead_port()));
-    poll_one(fd, POLLIN, 2000);
-    ep_say("edge", edge, 2000);
-    ep_say("level", ep, 2000);
+    poll_one(fd, POLLIN, 10000);
+    ep_say("edge", edge, 10000);
+    ep_say("level", ep, 10000);
     say_result("error", so_error(fd));
-    ep_say("told", ep, 1000);
+    ep_say("told", ep, 10000);
     ep_say("once", edge, 10);
 }
 
@@ -141,8 +141,8 @@ static void epoll_listener(int s)
     ep_say("none", ep, 10);
     for (int i = 0; i < 3; i++) {
         far_begin(FAR_CONNECT, sem_port, 0);
-        ep_say("comes", edge, 2000);
-        ep_say("level", ep, 1000);
+        ep_say("comes", edge, 10000);
+        ep_say("level", ep, 10000);
         ep_say("once", edge, 10);
         got[i] = (int)must("accept", accept(sem_listener, NULL, NULL));
         must("connect", far_end().r);
@@ -151,7 +151,7 @@ static void epoll_listener(int s)
     ep_say("taken", ep, 10);
     for (int i = 0; i < 3; i++) {
         far_send_on(i + 1, 10);
-        ep_say("data", ep, 2000);
+        ep_say("data", ep, 10000);
     }
 }
 
@@ -164,18 +164,18 @@ static void epoll_dup_data(int s)
     ep_add(ep, d, EPOLLIN | EPOLLOUT, 2);
     ep_add(ep, e, EPOLLIN | EPOLLET, 3);
     far_do(FAR_SEND, 10);
-    poll_one(s, POLLIN, 2000);
-    ep_say("data", ep, 1000);
+    poll_one(s, POLLIN, 10000);
+    ep_say("data", ep, 10000);
     recv_next(d, 4);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     ep_del(ep, s);
-    ep_say("deleted", ep, 1000);
+    ep_say("deleted", ep, 10000);
     recv_next(e, 6);
-    ep_say("drained", ep, 1000);
+    ep_say("drained", ep, 10000);
     ep_mod(ep, d, EPOLLIN, 4);
     far_do(FAR_SEND, 10);
-    poll_one(s, POLLIN, 2000);
-    ep_say("data", ep, 1000);
+    poll_one(s, POLLIN, 10000);
+    ep_say("data", ep, 10000);
 }
 
 /* A registration lives as long as its open file does, not the number it was made with. */
@@ -186,17 +186,17 @@ static void epoll_dup_closed(int s)
     ep_add(ep, d, EPOLLIN | EPOLLRDHUP, 2);
     close(s);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     say_result("del", epoll_ctl(ep, EPOLL_CTL_DEL, s, NULL));
     recv_next(d, 4);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     recv_next(d, 6);
     ep_say("drained", ep, 10);
     far_do(FAR_SEND, 10);
-    ep_say("new", ep, 2000);
+    ep_say("new", ep, 10000);
     recv_next(d, 10);
     far_do(FAR_CLOSE, 0);
-    ep_say("end", ep, 2000);
+    ep_say("end", ep, 10000);
     close(d);
     ep_say("gone", ep, 10);
 }
@@ -213,23 +213,23 @@ static void epoll_number_again(int s)
     must("dup2", dup2(other, s));
     close(other);
     far_send_on(0, 10);
-    ep_say("first", ep, 2000);
+    ep_say("first", ep, 10000);
     far_send_on(1, 10);
     ep_say("not_in", ep, 10);
     say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 3));
     say_result("del", epoll_ctl(ep, EPOLL_CTL_DEL, s, NULL));
     say_result("add", ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN, 2));
-    ep_say("both", ep, 2000);
+    ep_say("both", ep, 10000);
     say_result("recv", recv(d, (char[6]){ 0 }, 6, 0));
     say_result("recv", recv(s, (char[4]){ 0 }, 4, 0));
-    ep_say("left", ep, 2000);
+    ep_say("left", ep, 10000);
     say_result("recv", recv(d, (char[4]){ 0 }, 4, 0));
-    ep_say("second", ep, 1000);
+    ep_say("second", ep, 10000);
     ep_mod(ep, s, EPOLLIN | EPOLLOUT, 4);
-    ep_say("mod", ep, 1000);
+    ep_say("mod", ep, 10000);
     ep_del(ep, s);
     far_send_on(0, 10);
-    ep_say("first", ep, 2000);
+    ep_say("first", ep, 10000);
     close(d);
     ep_say("gone", ep, 10);
 }
@@ -239,20 +239,20 @@ static void epoll_number_plain(int s)
     int ep = ep_new(), p[2];
     ep_add(ep, s, EPOLLIN, 1);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     must("pipe", pipe(p));
     int other = more();
     must("dup2", dup2(p[0], s)); /* a pipe now */
     ep_say("pipe", ep, 10);
     say_result("add", ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN, 2));
     must("write", write(p[1], "x", 1));
-    ep_say("pipe", ep, 1000);
+    ep_say("pipe", ep, 10000);
     must("dup2", dup2(other, s)); /* a connection again */
     say_result("add", ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN, 3));
-    ep_say("pipe_left", ep, 1000);
+    ep_say("pipe_left", ep, 10000);
     far_do(FAR_SEND, 10);
-    poll_one(other, POLLIN, 2000);
-    ep_say("both", ep, 1000);
+    poll_one(other, POLLIN, 10000);
+    ep_say("both", ep, 10000);
 }
 
 static void epoll_closed(int s)
@@ -261,21 +261,21 @@ static void epoll_closed(int s)
     ep_add(ep, s, EPOLLIN, 1);
     ep_add(ep, other, EPOLLIN, 2);
     far_send_on(0, 10);
-    poll_one(s, POLLIN, 2000);
+    poll_one(s, POLLIN, 10000);
     recv_next(s, 5);
     close(s);
     ep_say("closed", ep, 10);
     say_result("del", epoll_ctl(ep, EPOLL_CTL_DEL, s, NULL));
     far_send_on(1, 10);
-    ep_say("other", ep, 2000);
+    ep_say("other", ep, 10000);
     int again = more();
     say(" same=%d", again == s);
     far_do(FAR_SEND, 10);
-    poll_one(again, POLLIN, 2000);
-    ep_say("not_in", ep, 1000);
+    poll_one(again, POLLIN, 10000);
+    ep_say("not_in", ep, 10000);
     say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, again, EPOLLIN, 3));
     ep_add(ep, again, EPOLLIN, 4);
-    ep_say("in", ep, 1000);
+    ep_say("in", ep, 10000);
 }
 
 /* ---- the set's own descriptor ---- */
@@ -285,15 +285,15 @@ static void epoll_set_dup(int s)
     int ep = ep_new(), d = (int)must("dup", dup(ep));
     ep_add(ep, s, EPOLLIN, 1);
     far_do(FAR_SEND, 10);
-    ep_say("dup", d, 2000);
+    ep_say("dup", d, 10000);
     ep_mod(d, s, EPOLLIN | EPOLLET, 2);
-    ep_say("ep", ep, 1000);
+    ep_say("ep", ep, 10000);
     ep_say("dup", d, 10);
     say_result("twice", ep_ctl(d, EPOLL_CTL_ADD, s, EPOLLIN, 3));
     close(ep);
     recv_next(s, 4);
     ep_mod(d, s, EPOLLIN, 4);
-    ep_say("dup", d, 1000);
+    ep_say("dup", d, 10000);
     ep_del(d, s);
     ep_say("dup", d, 10);
 }
@@ -303,7 +303,7 @@ static void epoll_set_again(int s)
     int ep = ep_new(), number = ep;
     ep_add(ep, s, EPOLLIN, 1);
     far_do(FAR_SEND, 10);
-    ep_say("data", ep, 2000);
+    ep_say("data", ep, 10000);
     recv_next(s, 4);
     close(ep);
     ep = ep_new();
@@ -311,12 +311,12 @@ static void epoll_set_again(int s)
     ep_say("empty", ep, 10);
     say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 2));
     ep_add(ep, s, EPOLLIN | EPOLLET, 3);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     int other = ep_new();
     must("dup2", dup2(other, ep));
     ep_say("replaced", ep, 10);
     ep_add(ep, s, EPOLLIN, 4);
-    ep_say("other", other, 1000);
+    ep_say("other", other, 10000);
 }
 
 static void epoll_set_polled(int s)
@@ -327,25 +327,25 @@ static void epoll_set_polled(int s)
     ep_add(ep, s, EPOLLIN, 1);
     say_result("empty", poll(p, 2, 10));
     far_begin(FAR_SEND, 10, 20);
-    say(" waits=%s", poll_names(poll_one(ep, POLLIN, 2000)));
+    say(" waits=%s", poll_names(poll_one(ep, POLLIN, 10000)));
     far_end();
-    say_result("both", poll(p, 2, 1000));
+    say_result("both", poll(p, 2, 10000));
     say(" %s,%s", poll_names(p[0].revents), poll_names(p[1].revents));
     recv_next(s, 4);
-    say_result("left", poll(p, 2, 1000));
+    say_result("left", poll(p, 2, 10000));
     say(" %s,%s", poll_names(p[0].revents), poll_names(p[1].revents));
-    ep_say("set", ep, 1000);
+    ep_say("set", ep, 10000);
     say(" still=%s", poll_names(poll_one(ep, POLLIN, 0)));
     recv_next(s, 6);
     say_result("drained", poll(p, 2, 10));
     ep_mod(ep, s, EPOLLIN | EPOLLET, 2);
     far_do(FAR_SEND, 10);
-    say(" edge=%s", poll_names(poll_one(ep, POLLIN, 2000)));
-    ep_say("set", ep, 1000);
+    say(" edge=%s", poll_names(poll_one(ep, POLLIN, 10000)));
+    ep_say("set", ep, 10000);
     say(" told=%s", poll_names(poll_one(ep, POLLIN, 10)));
     ep_mod(ep, s, EPOLLIN | EPOLLONESHOT, 3);
-    say(" armed=%s", poll_names(poll_one(ep, POLLIN, 1000)));
-    ep_say("set", ep, 1000);
+    say(" armed=%s", poll_names(poll_one(ep, POLLIN, 10000)));
+    ep_say("set", ep, 10000);
     say(" off=%s", poll_names(poll_one(ep, POLLIN, 10)));
 }
 
@@ -359,12 +359,12 @@ static void epoll_max_events(int s)
     for (int i = 0; i < 6; i++) {
         ep_add(ep, fd[i], EPOLLIN, (uint64_t)i);
         far_send_on(i, 10);
-        poll_one(fd[i], POLLIN, 2000);
+        poll_one(fd[i], POLLIN, 10000);
     }
     for (int round = 0; round < 3;
          round++) { /* two of the six at a time: everybody has had its turn */
         struct epoll_event ev[2];
-        say_result("n", epoll_wait(ep, ev, 2, 1000));
+        say_result("n", epoll_wait(ep, ev, 2, 10000));
         for (int i = 0; i < 2; i++)
             seen[ev[i].data.u64]++;
     }
@@ -379,13 +379,13 @@ static void epoll_max_events(int s)
     int most = 0;
     for (int round = 0; round < 18; round++) {
         struct epoll_event ev;
-        must("epoll_wait", epoll_wait(ep, &ev, 1, 1000));
+        must("epoll_wait", epoll_wait(ep, &ev, 1, 10000));
         seen[ev.data.u64]++;
     }
     for (int i = 0; i < 6; i++)
         most += seen[i] > 0;
     say(" all=%d", most);
-    ep_say("every", ep, 1000);
+    ep_say("every", ep, 10000);
 }
 
 static void epoll_many(int s)
@@ -400,9 +400,9 @@ static void epoll_many(int s)
     for (int i = 0; i < MANY; i++)
         ep_add(ep, (int)must("dup", dup(s)), EPOLLIN, (uint64_t)i);
     far_do(FAR_SEND, 10);
-    poll_one(s, POLLIN, 2000);
+    poll_one(s, POLLIN, 10000);
     for (int round = 0; round < 2; round++) {
-        int n = epoll_wait(ep, ev, MANY + 10, 1000), each = 0;
+        int n = epoll_wait(ep, ev, MANY + 10, 10000), each = 0;
         say_result("n", n);
         for (int i = 0; i < n; i++)
             times[ev[i].data.u64]++;
@@ -429,9 +429,9 @@ static void epoll_order(int s)
     } /* (nothing is there) */
     for (int i = 0; i < 4; i++) {
         far_send_on(order[i], 10);
-        poll_one(fd[order[i]], POLLIN, 2000);
+        poll_one(fd[order[i]], POLLIN, 10000);
     }
-    int n = epoll_wait(ep, ev, 4, 1000);
+    int n = epoll_wait(ep, ev, 4, 10000);
     say_result("n", n);
     for (int i = 0; i < n; i++)
         say("%s%d", i ? "," : " ", (int)ev[i].data.u64);
@@ -449,15 +449,15 @@ static void epoll_mixed(int s)
     must("write", write(p[1], "abc", 3));
     must("write", write(e, &(uint64_t){ 1 }, 8));
     far_do(FAR_SEND, 10);
-    poll_one(s, POLLIN, 2000);
-    ep_say("all", ep, 1000);
+    poll_one(s, POLLIN, 10000);
+    ep_say("all", ep, 10000);
     recv_next(s, 4);
-    ep_say("left", ep, 1000);
+    ep_say("left", ep, 10000);
     ep_mod(ep, e, EPOLLIN | EPOLLONESHOT, 5);
     must("write", write(p[1], "abc", 3));
-    ep_say("again", ep, 1000);
+    ep_say("again", ep, 10000);
     close(p[1]);
-    ep_say("hup", ep, 1000);
+    ep_say("hup", ep, 10000);
 }
 
 const struct scenario sem_epoll_life[] = {

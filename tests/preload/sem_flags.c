@@ -52,11 +52,11 @@ static void peek_waitall_timed(int s)
     await_octets(s, 5);
     uint64_t t = now_ms();
     say_result("peek", recv(s, buf, sizeof(buf), MSG_PEEK | MSG_WAITALL));
-    say_time("after", (unsigned)(now_ms() - t), 75, 4000);
+    say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
     say(" recv=%zu", recv_next(s, 5));
     t = now_ms();
     say_result("peek", recv(s, buf, sizeof(buf), MSG_PEEK));
-    say_time("after", (unsigned)(now_ms() - t), 75, 4000);
+    say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
 }
 
 static void trunc_waitall(int s)
@@ -164,7 +164,7 @@ static void oob_none(int s)
     say(" pri=%s", poll_names(poll_one(s, POLLPRI, 0)));
     say(" rest=%zu", recv_next(s, 2));
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     say_result("end", recv(s, &c, 1, MSG_OOB));
 }
 
@@ -175,7 +175,7 @@ static void oob_sent(int s)
     fill(&c, 1, sem_tx);
     say_result("send", send(s, &c, 1, MSG_OOB));
     far_say("far", far_do(FAR_OOB, 0));
-    say(" pri=%s", poll_names(poll_one(s, POLLPRI, 1000)));
+    say(" pri=%s", poll_names(poll_one(s, POLLPRI, 10000)));
     say_result("recv", recv(s, &c, 1, MSG_OOB));
     say_result("again", recv(s, &c, 1, MSG_OOB | MSG_DONTWAIT));
 }

@@ -207,7 +207,7 @@ static void pipe_interrupted(int s)
     must("SO_RCVTIMEO", setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
     uint64_t t = now_ms();
     say_result("timed", recv(pair[0], &c, 1, 0));
-    say_time("after", (unsigned)(now_ms() - t), 55, 5000);
+    say_time("after", (unsigned)(now_ms() - t), 55, LATE_MS);
     tv.tv_sec = 10;
     must("SO_RCVTIMEO", setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
     signals_begin(NULL, false);
@@ -249,7 +249,7 @@ static void waits_interrupted_too(int s)
     /* And what comes next is as ever. */
     far_do(FAR_SEND, 10);
     await_octets(s, 10);
-    say_result("poll", poll(&p, 1, 1000));
+    say_result("poll", poll(&p, 1, 10000));
     say(" recv=%zu", recv_next(s, 10));
 }
 
@@ -398,7 +398,7 @@ static void cancel_reader(int s)
         pthread_t t;
         void *end;
         must("pthread_create", -pthread_create(&t, NULL, cancelled_reader, &s));
-        sleep_ms(30);
+        others_sleep();
         say_result("cancel", -pthread_cancel(t));
         pthread_join(t, &end);
         say(" cancelled=%d", end == PTHREAD_CANCELED);

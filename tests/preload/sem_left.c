@@ -2,7 +2,9 @@
  * Calls that are left without returning: siglongjmp out of a signal handler, pthread_cancel, the death of a process that shares
  * the connection.
  */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -12,7 +14,6 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,21 +27,12 @@ static void jump(int sig)
     siglongjmp(out, 1);
 }
 
-/* SIGALRM after ms jumps out of what runs then. */
-static void jump_after(unsigned ms)
+/* A signal jumps out of the next call that waits. (Out of one at work a jump may cost the connection.) */
+static void jump_soon(void)
 {
+    signal_after(10, false);
     struct sigaction sa = { .sa_handler = jump };
-    sigaction(SIGALRM, &sa, NULL);
-    struct itimerval it = { .it_value = { .tv_usec = (suseconds_t)ms * 1000 } };
-    setitimer(ITIMER_REAL, &it, NULL);
-}
-
-static void no_more_jumps(void)
-{
-    struct itimerval none = { .it_value = { .tv_sec = 0 } };
-    setitimer(ITIMER_REAL, &none, NULL);
-    signal(SIGALRM, SIG_DFL);
-    alarm(20);
+    must("sigaction", sigaction(SIGUSR1, &sa, NULL));
 }
 
 /* The same deeper on the stack than the call that was left. */
@@ -60,10 +52,9 @@ static void jump_recv(int s)
     uint8_t buf[10];
     for (volatile int i = 0; i < 3; i++) {
         if (sigsetjmp(out, 1) == 0) {
-            jump_after(30);
+            jump_soon();
             say_result("recv", recv(s, buf, sizeof(buf), 0));
         }
-        no_more_jumps();
         far_do(FAR_SEND, 10);
         if (i == 2)
             deeper(s, 20);
@@ -80,10 +71,9 @@ static void jump_waitall(int s)
     uint8_t buf[100];
     far_do(FAR_SEND, 10);
     if (sigsetjmp(out, 1) == 0) {
-        jump_after(30);
+        jump_soon();
         say_result("peek", recv(s, buf, 20, MSG_PEEK | MSG_WAITALL));
     }
-    no_more_jumps();
     say(" got=%zu", recv_next(s, 10));
 }
 
@@ -95,12 +85,11 @@ static void jump_send(int s)
     /* How much the kernel took is not known; it is all of one value. */
     memset(buf, 'x', sizeof(buf));
     if (sigsetjmp(out, 1) == 0) {
-        jump_after(60);
+        jump_soon();
         for (;;)
             if (send(s, buf, sizeof(buf), 0) < 0)
                 say(" %s", strerror(errno));
     }
-    no_more_jumps();
     far_begin(FAR_DRAIN, 'x', 0);
     say_result("end", send(s, "end", 3, 0));
     shutdown(s, SHUT_WR);
@@ -111,7 +100,7 @@ static void jump_poll(int s)
 {
     for (volatile int i = 0; i < 4; i++) {
         if (sigsetjmp(out, 1) == 0) {
-            jump_after(20);
+            jump_soon();
             if (i & 1) {
                 fd_set r;
                 FD_ZERO(&r);
@@ -121,7 +110,6 @@ static void jump_poll(int s)
                 say(" %s", poll_names(poll_one(s, POLLIN, -1)));
             }
         }
-        no_more_jumps();
         far_do(FAR_SEND, 3);
         say(" %s", poll_names(poll_one(s, POLLIN, -1)));
         say(" got=%zu", recv_next(s, 3));
@@ -135,10 +123,9 @@ static void jump_epoll(int s)
     epoll_ctl(ep, EPOLL_CTL_ADD, s, &ev);
     for (volatile int i = 0; i < 3; i++) {
         if (sigsetjmp(out, 1) == 0) {
-            jump_after(20);
+            jump_soon();
             say_result("wait", epoll_wait(ep, &ev, 1, -1));
         }
-        no_more_jumps();
         far_do(FAR_SEND, 3);
         say_result("wait", epoll_wait(ep, &ev, 1, -1));
         say(" got=%zu", recv_next(s, 3));
@@ -147,14 +134,23 @@ static void jump_epoll(int s)
 
 static void jump_connect(int s)
 {
+    struct sockaddr_in in = {
+        .sin_family = AF_INET,
+        .sin_addr.s_addr = sem_address(),
+        .sin_port = htons(sem_far_port),
+    };
+    int c = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     if (sigsetjmp(out, 1) == 0) {
-        jump_after(150);
-        far_begin(FAR_ACCEPT, 0, 300);
-        int c = connect_to(sem_far_port);
-        say(" %s", c >= 0 ? "connected" : strerror(errno));
+        jump_soon();
+        must("connect", connect(c, (struct sockaddr *)&in, sizeof(in)));
+        for (;;) /* it need not have waited at all */
+            pause();
     }
-    no_more_jumps();
-    far_end();
+    far_do(FAR_ACCEPT, 0);
+    send_next(c, 10);
+    far_say("far", far_do(FAR_RECV, 10));
+    far_do(FAR_SEND, 10);
+    say(" got=%zu", recv_next(c, 10));
     (void)s;
 }
 
@@ -199,12 +195,12 @@ static void *wait_in(void *arg)
     return NULL;
 }
 
-static void cancelled(const char *name, const struct waiter *w, unsigned ms)
+static void cancelled(const char *name, const struct waiter *w)
 {
     pthread_t t;
     void *result;
     must("thread", pthread_create(&t, NULL, wait_in, (void *)(uintptr_t)w));
-    sleep_ms(ms);
+    others_sleep();
     pthread_cancel(t);
     pthread_join(t, &result);
     say(" %s=%s", name, result == PTHREAD_CANCELED ? "cancelled" : "returned");
@@ -214,7 +210,7 @@ static void cancel_recv(int s)
 {
     struct waiter w = { .what = WAIT_RECV, .s = s };
     for (int i = 0; i < 3; i++) {
-        cancelled("recv", &w, 30);
+        cancelled("recv", &w);
         far_do(FAR_SEND, 10);
         say(" got=%zu", recv_next(s, 10));
     }
@@ -227,8 +223,8 @@ static void cancel_second(int s)
     pthread_t first;
     void *result;
     must("thread", pthread_create(&first, NULL, wait_in, &w));
-    sleep_ms(30);
-    cancelled("second", &w, 30);
+    others_sleep();
+    cancelled("second", &w);
     far_do(FAR_SEND, 10);
     pthread_join(first, &result);
     say(" first=%s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
@@ -244,9 +240,9 @@ static void cancel_first(int s)
     pthread_t first, second;
     void *result;
     must("thread", pthread_create(&first, NULL, wait_in, &w));
-    sleep_ms(30);
+    others_sleep();
     must("thread", pthread_create(&second, NULL, wait_in, &w));
-    sleep_ms(30);
+    others_sleep();
     pthread_cancel(first);
     pthread_join(first, &result);
     say(" first=%s", result == PTHREAD_CANCELED ? "cancelled" : "returned");
@@ -260,7 +256,7 @@ static void cancel_send(int s)
     struct waiter w = { .what = WAIT_SEND, .s = s };
     send_next(s, 10);
     far_say("far", far_do(FAR_RECV, 10));
-    cancelled("send", &w, 60);
+    cancelled("send", &w);
     far_begin(FAR_DRAIN, 'x', 0);
     say_result("end", send(s, "end", 3, 0));
     shutdown(s, SHUT_WR);
@@ -274,13 +270,13 @@ static void cancel_waits(int s)
     epoll_ctl(w.ep, EPOLL_CTL_ADD, s, &ev);
     for (int i = 0; i < 2; i++) {
         w.what = WAIT_POLL;
-        cancelled("poll", &w, 20);
+        cancelled("poll", &w);
         w.what = WAIT_SELECT;
-        cancelled("select", &w, 20);
+        cancelled("select", &w);
         w.what = WAIT_EPOLL;
-        cancelled("epoll", &w, 20);
+        cancelled("epoll", &w);
         w.what = WAIT_ACCEPT;
-        cancelled("accept", &w, 20);
+        cancelled("accept", &w);
         far_do(FAR_SEND, 10);
         say(" %s", poll_names(poll_one(s, POLLIN, -1)));
         say_result("wait", epoll_wait(w.ep, &ev, 1, -1));
@@ -305,7 +301,7 @@ static void cancel_disabled(int s)
     pthread_t t;
     void *result;
     must("thread", pthread_create(&t, NULL, with_cancel_off, &s));
-    sleep_ms(30);
+    others_sleep();
     pthread_cancel(t);
     far_do(FAR_SEND, 10);
     pthread_join(t, &result);
@@ -384,7 +380,7 @@ static void cancel_closed(int s)
     pthread_t t;
     void *result;
     must("thread", pthread_create(&t, NULL, wait_in, &w));
-    sleep_ms(40);
+    others_sleep();
     say(" close=%d", close(s));
     pthread_cancel(t);
     pthread_join(t, &result);
@@ -398,7 +394,7 @@ static void cancel_closed_epoll(int s)
     struct waiter w = { .what = WAIT_EPOLL, .s = s, .ep = epoll_create1(0) };
     struct epoll_event ev = { .events = EPOLLIN };
     epoll_ctl(w.ep, EPOLL_CTL_ADD, s, &ev);
-    cancelled("epoll", &w, 40);
+    cancelled("epoll", &w);
     say(" close=%d,%d", close(w.ep), close(s));
     far_say("far", far_do(FAR_RECV, 1));
 }
@@ -420,7 +416,7 @@ static void cancel_own_memory(int s)
     send_next(s, 10);
     far_say("far", far_do(FAR_RECV, 10));
     must("thread", pthread_create(&t, NULL, sends_own, &s));
-    sleep_ms(60);
+    others_sleep();
     pthread_cancel(t);
     pthread_join(t, &result);
     say(" %s", result == PTHREAD_CANCELED ? "cancelled" : "returned");

@@ -214,7 +214,7 @@ static void sendfile_parts(int s)
         off_t before = off;
         ssize_t r = sendfile(s, fd, &off, len - (size_t)off);
         if (r < 0 && errno == EAGAIN)
-            poll_one(s, POLLOUT, 5000);
+            poll_one(s, POLLOUT, 10000);
         else
             must("sendfile", r);
         moved = moved && off == before + (r > 0 ? r : 0);

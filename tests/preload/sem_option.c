@@ -161,7 +161,7 @@ static void option_tcp_info(int s)
         sleep_ms(1);
     say(" half=%d", tcp_state(s));
     far_do(FAR_RESET, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     say(" reset=%d", tcp_state(s));
     struct tcp_info info;
     socklen_t len = 4;
@@ -265,7 +265,7 @@ static void option_error_once(int s)
     int c = (int)must("socket", socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
     int r = connect(c, (struct sockaddr *)&in, len);
     say_result("connect", r);
-    say(" poll=%s", poll_names(poll_one(c, POLLOUT, 2000)));
+    say(" poll=%s", poll_names(poll_one(c, POLLOUT, 10000)));
     say_option("error", c, SOL_SOCKET, SO_ERROR);
     say_option("again", c, SOL_SOCKET, SO_ERROR);
 }

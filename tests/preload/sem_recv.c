@@ -143,7 +143,7 @@ static void fionread(int s)
     say(" left=%d", n);
     recv_next(s, 600);
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     must("FIONREAD", ioctl(s, FIONREAD, &n));
     say(" end=%d", n);
 }
@@ -266,16 +266,16 @@ static void rcvlowat(int s)
     await_octets(s, 60);
     say(" poll60=%s", poll_names(poll_one(s, POLLIN, 50)));
     far_begin(FAR_SEND, 40, 30);
-    say(" wait=%s", poll_names(poll_one(s, POLLIN, 1000)));
+    say(" wait=%s", poll_names(poll_one(s, POLLIN, 10000)));
     far_end();
     uint8_t buf[300];
     say_result("recv", recv(s, buf, sizeof(buf), 0));
     far_do(FAR_SEND, 100);
-    say(" poll100=%s", poll_names(poll_one(s, POLLIN, 1000)));
+    say(" poll100=%s", poll_names(poll_one(s, POLLIN, 10000)));
     say_result("dontwait", recv(s, buf, 30, MSG_DONTWAIT));
     say(" poll70=%s", poll_names(poll_one(s, POLLIN, 20)));
     far_do(FAR_CLOSE, 0);
-    say(" end=%s", poll_names(poll_one(s, POLLIN, 1000)));
+    say(" end=%s", poll_names(poll_one(s, POLLIN, 10000)));
 }
 
 static void rcvtimeo(int s)
@@ -285,7 +285,7 @@ static void rcvtimeo(int s)
     must("SO_RCVTIMEO", setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
     uint64_t t = now_ms();
     say_result("recv", recv(s, buf, sizeof(buf), 0));
-    say_time("after", (unsigned)(now_ms() - t), 75, 2000);
+    say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
     far_begin(FAR_SEND, 5, 30);
     say_result("there", recv(s, buf, sizeof(buf), 0));
     far_end();
@@ -293,7 +293,7 @@ static void rcvtimeo(int s)
     far_do(FAR_SEND, 3);
     t = now_ms();
     say_result("waitall", recv(s, buf, sizeof(buf), MSG_WAITALL));
-    say_time("after", (unsigned)(now_ms() - t), 75, 2000);
+    say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
 }
 
 static void octet_by_octet(int s)

@@ -72,7 +72,7 @@ static void select_nothing(int s)
     struct timeval tv = { .tv_usec = 30000 };
     uint64_t t = now_ms();
     say_result("sleep", select(0, NULL, NULL, NULL, &tv));
-    say_time("after", (unsigned)(now_ms() - t), 28, 2000);
+    say_time("after", (unsigned)(now_ms() - t), 28, LATE_MS);
     say(" left=%ld", (long)(tv.tv_sec + tv.tv_usec));
     tv.tv_usec = 10000;
     say_result("null_sets", select(s + 1, NULL, NULL, NULL, &tv));
@@ -93,7 +93,7 @@ static void select_bad(int s)
     set_bit(&r, s);
     set_bit(&w, s);
     set_bit(&r, gone);
-    struct timeval tv = { .tv_sec = 1 };
+    struct timeval tv = { .tv_sec = 10 };
     say_result("closed", select(gone + 1, as_set(&r), as_set(&w), NULL, &tv));
     say(" sets=%d%d%d", has_bit(&r, s), has_bit(&w, s), has_bit(&r, gone));
     say_result("below",
@@ -113,14 +113,14 @@ static void select_stages(int s)
 {
     sel("fresh", s, -1);
     far_do(FAR_SEND, 10);
-    sel_in("data", s, 2000);
+    sel_in("data", s, 10000);
     sel("data", s, -1);
     recv_next(s, 4);
     sel("left", s, 0);
     recv_next(s, 6);
     sel("drained", s, 0);
     far_do(FAR_SHUTDOWN, SHUT_WR);
-    sel_in("fin", s, 2000);
+    sel_in("fin", s, 10000);
     sel("end", s, -1);
     must("shutdown", shutdown(s, SHUT_WR));
     sel("both", s, -1);
@@ -129,7 +129,7 @@ static void select_stages(int s)
 static void select_reset(int s)
 {
     far_do(FAR_RESET, 0);
-    sel_in("reset", s, 2000);
+    sel_in("reset", s, 10000);
     sel("all", s, -1);
     say_result("error", so_error(s));
     sel("told", s, -1);
@@ -140,7 +140,7 @@ static void select_full(int s)
     size_t total = fill_up(s);
     sel("full", s, 0);
     far_do(FAR_SEND, 1);
-    sel_in("in", s, 2000);
+    sel_in("in", s, 10000);
     sel("in", s, -1);
     recv_next(s, 1);
     far_begin(FAR_RECV, (int64_t)total, 10);
@@ -160,9 +160,9 @@ static void select_high(int s)
         int fd = (int)must("dup2", dup2(s, number[i]));
         sel("fresh", fd, -1);
         far_do(FAR_SEND, 10);
-        sel_in("data", fd, 2000);
+        sel_in("data", fd, 10000);
         recv_next(fd, 5);
-        sel("left", fd, 2000);
+        sel("left", fd, 10000);
         recv_next(fd, 5);
         sel_in("drained", fd, 10);
         close(fd);
@@ -181,7 +181,7 @@ static void select_beyond(int s)
     say_result("quiet", select(s + 1, as_set(&r), NULL, NULL, &tv));
     say(" %d%d%d", has_bit(&r, s), has_bit(&r, s + 3), has_bit(&r, d));
     far_do(FAR_SEND, 5);
-    poll_one(s, POLLIN, 2000);
+    poll_one(s, POLLIN, 10000);
     set_bit(&r, s);
     set_bit(&r, s + 3);
     say_result("ready", select(s + 1, as_set(&r), NULL, NULL, NULL));
@@ -208,7 +208,7 @@ static void select_many(int s)
     }
     say_result("out", select(200, as_set(&r), as_set(&w), NULL, NULL));
     far_do(FAR_SEND, 10);
-    poll_one(s, POLLIN, 2000);
+    poll_one(s, POLLIN, 10000);
     recv_next(s, 3);
     for (int fd = 100; fd < 200; fd++)
         set_bit(&r, fd);
@@ -223,37 +223,37 @@ static void select_many(int s)
 static void select_time_left(int s)
 {
     struct bits r = { 0 };
-    struct timeval tv = { .tv_sec = 3 };
+    struct timeval tv = { .tv_sec = 15 };
     set_bit(&r, s);
     far_begin(FAR_SEND, 10, 30);
     say_result("waits", select(s + 1, as_set(&r), NULL, NULL, &tv));
     far_end();
-    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 500, 2980);
+    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 500, 14980);
     recv_next(s, 5);
-    tv = (struct timeval){ .tv_sec = 3 };
+    tv = (struct timeval){ .tv_sec = 15 };
     say_result("at_once", select(s + 1, as_set(&r), NULL, NULL, &tv));
-    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 500, 3000);
+    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 500, 15000);
     recv_next(s, 5);
     tv = (struct timeval){ .tv_usec = 20000 };
     say_result("none", select(s + 1, as_set(&r), NULL, NULL, &tv));
     say(" left=%ld", (long)(tv.tv_sec + tv.tv_usec));
     set_bit(&r, s);
     signal_after(40, true);
-    tv = (struct timeval){ .tv_sec = 3 };
+    tv = (struct timeval){ .tv_sec = 15 };
     say_result("signal", select(s + 1, as_set(&r), NULL, NULL, &tv));
     say(" bit=%d signals=%d", has_bit(&r, s), sem_signals);
-    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 500, 2990);
+    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 500, 14990);
 }
 
 static void select_odd_times(int s)
 {
     struct bits r = { 0 };
     set_bit(&r, s);
-    struct timeval tv = { .tv_usec = 1000001 };
+    struct timeval tv = { .tv_sec = 9, .tv_usec = 1000001 };
     far_begin(FAR_SEND, 1, 20);
     say_result("more_than_a_second", select(s + 1, as_set(&r), NULL, NULL, &tv));
     far_end();
-    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 0, 990);
+    say_time("left", (unsigned)(tv.tv_sec * 1000 + tv.tv_usec / 1000), 0, 9990);
     recv_next(s, 1);
     static const time_t huge[] = { 10000000000, INT64_MAX / 1000000000 + 1, INT64_MAX };
     for (size_t i = 0; i < 3; i++) {
@@ -274,7 +274,7 @@ static void pselect_pending(int s)
 {
     sigset_t none;
     sigemptyset(&none);
-    struct timespec ts = { .tv_sec = 2 };
+    struct timespec ts = { .tv_sec = 10 };
     struct bits r = { 0 };
     set_bit(&r, s);
     signal_pending_now();
@@ -282,7 +282,7 @@ static void pselect_pending(int s)
     say(" signals=%d bit=%d", sem_signals, has_bit(&r, s));
     must("raise", raise(SIGUSR1));
     far_do(FAR_SEND, 10);
-    poll_one(s, POLLIN, 2000);
+    poll_one(s, POLLIN, 10000);
     say_result("ready", pselect(s + 1, as_set(&r), NULL, NULL, &ts, &none));
     say(" signals=%d", sem_signals);
     recv_next(s, 5);
@@ -304,7 +304,8 @@ static void pselect_blocks(int s)
     signal_after(15, false);
     uint64_t t = now_ms();
     say_result("blocked", pselect(s + 1, as_set(&r), NULL, NULL, &ts, &all));
-    say_time("after", (unsigned)(now_ms() - t), 48, 2000);
+    say_time("after", (unsigned)(now_ms() - t), 48, LATE_MS);
+    await_signals(1);
     say(" signals=%d bit=%d", sem_signals, has_bit(&r, s));
 }
 
@@ -314,7 +315,7 @@ static void select_lowat(int s)
     far_do(FAR_SEND, 10);
     sel_in("half", s, 20);
     far_do(FAR_SEND, 10);
-    sel_in("full", s, 2000);
+    sel_in("full", s, 10000);
     recv_next(s, 1);
     sel_in("under", s, 20);
     unsigned cpu = cpu_ms();
@@ -327,11 +328,11 @@ static void select_listener(int s)
     (void)s;
     sel("none", sem_listener, 10);
     far_begin(FAR_CONNECT, sem_port, 0);
-    sel("comes", sem_listener, 2000);
+    sel("comes", sem_listener, 10000);
     int a = (int)must("accept", accept(sem_listener, NULL, NULL));
     far_end();
     sel("taken", sem_listener, 10);
-    sel("accepted", a, 1000);
+    sel("accepted", a, 10000);
 }
 
 static void select_connecting(int s)
@@ -340,7 +341,7 @@ static void select_connecting(int s)
     int fd = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     far_begin(FAR_ACCEPT, 0, 20);
     say_result("connect", connect_begin_to(fd, sem_far_port));
-    sel("up", fd, 3000);
+    sel("up", fd, 10000);
     say_result("error", so_error(fd));
     must("accept", far_end().r);
 }
@@ -350,7 +351,7 @@ static void select_refused(int s)
     (void)s;
     int fd = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     say_result("connect", connect_begin_to(fd, dead_port()));
-    sel("down", fd, 3000);
+    sel("down", fd, 10000);
     say_result("error", so_error(fd));
     sel("told", fd, 0);
 }
@@ -360,7 +361,7 @@ static void *select_thread(void *arg)
     struct bits r = { 0 };
     int fd = *(int *)arg;
     set_bit(&r, fd);
-    struct timeval tv = { .tv_sec = 3 };
+    struct timeval tv = { .tv_sec = 10 };
     return (void *)(intptr_t)(10 * select(fd + 1, as_set(&r), NULL, NULL, &tv) + has_bit(&r, fd));
 }
 

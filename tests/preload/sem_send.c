@@ -18,7 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "tests/preload/sem.h"
+#include "tests/preload/sem_wait.h"
 
 static void sizes(int s)
 {
@@ -202,7 +202,7 @@ static void splice_out(int s)
     set_nonblock(s, true);
     say_result("empty", splice(s, NULL, p[1], NULL, 10, SPLICE_F_NONBLOCK));
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     say_result("end", splice(s, NULL, p[1], NULL, 10, 0));
 }
 
@@ -220,7 +220,7 @@ static void nonblock_full(int s)
     say_result("full", r);
     say(" poll=%s", poll_names(poll_one(s, POLLOUT, 30)));
     far_begin(FAR_RECV, (int64_t)total, 0);
-    say(" drained=%s", poll_names(poll_one(s, POLLOUT, 3000)));
+    say(" drained=%s", poll_names(poll_one(s, POLLOUT, 10000)));
     struct far_result res = far_end();
     say(" all=%d bad=%d", res.r == (int64_t)total, res.bad);
     say_result("more", send(s, &c, 1, 0));
@@ -246,7 +246,7 @@ static void nonblock_loop(int s)
             if (!waited)
                 far_begin(FAR_RECV, 20000000, 0);
             waited = true;
-            if (epoll_wait(ep, &ev, 1, 3000) != 1) {
+            if (epoll_wait(ep, &ev, 1, 10000) != 1) {
                 say(" no edge");
                 return;
             }
@@ -314,16 +314,28 @@ static void many_small(int s)
     far_say("far", far_end());
 }
 
-/* The last small write arrives although the program never calls again. */
+/*
+ * The last small write arrives although the program never calls again, and does not wait for a delayed acknowledgement. (A busy
+ * machine may keep it waiting, too, but not on every new connection.)
+ */
 static void small_then_idle(int s)
 {
-    far_begin(FAR_RECV, 3, 0);
-    send_next(s, 1);
-    send_next(s, 1);
-    send_next(s, 1);
-    uint64_t t = now_ms();
-    far_say("far", far_end());
-    say_time("arrived", (unsigned)(now_ms() - t), 0, 30);
+    unsigned ms = 0;
+    for (int i = 0; i < 20; i++) {
+        far_begin(FAR_RECV, 3, 0);
+        send_next(s, 1);
+        send_next(s, 1);
+        send_next(s, 1);
+        uint64_t t = now_ms();
+        struct far_result r = far_end();
+        ms = (unsigned)(now_ms() - t);
+        if (r.r != 3 || r.err != 0 || r.bad)
+            far_say("far", r);
+        if (ms <= 30)
+            break;
+        s = more();
+    }
+    say_time("arrived", ms, 0, 30);
 }
 
 static void sndtimeo(int s)
@@ -336,11 +348,11 @@ static void sndtimeo(int s)
     uint64_t t = now_ms();
     ssize_t r = send(s, buf, len, 0);
     say(" part=%d", r > 0 && r < (ssize_t)len);
-    say_time("after", (unsigned)(now_ms() - t), 75, 3000);
+    say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
     fill_up(s);
     t = now_ms();
     say_result("full", send(s, buf, 1, 0));
-    say_time("after", (unsigned)(now_ms() - t), 75, 2000);
+    say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
 }
 
 static void outq(int s)

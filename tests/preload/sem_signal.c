@@ -51,7 +51,7 @@ static void recv_restarted(int s)
 /* With a time-out nothing is restarted: signal(7). */
 static void recv_timed(int s)
 {
-    struct timeval tv = { .tv_sec = 2 };
+    struct timeval tv = { .tv_sec = 10 };
     uint8_t buf[10];
     must("SO_RCVTIMEO", setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
     signal_after(40, true);
@@ -76,7 +76,7 @@ static void send_part(int s)
 {
     static uint8_t buf[32 << 20];
     fill(buf, sizeof(buf), 0);
-    signal_after(200, false);
+    signal_after(20, false);
     ssize_t r = send(s, buf, sizeof(buf), 0);
     say(" part=%d signals=%d", r > 0 && r < (ssize_t)sizeof(buf), sem_signals);
     struct far_result res = far_do(FAR_RECV, r);
@@ -142,22 +142,32 @@ static void waits_interrupted(int s)
 {
     struct pollfd p = { .fd = s, .events = POLLIN };
     signal_after(30, true);
-    say_result("poll", poll(&p, 1, 2000));
-    struct timespec ts = { .tv_sec = 2 };
+    say_result("poll", poll(&p, 1, 10000));
+    struct timespec ts = { .tv_sec = 10 };
     signal_after(30, true);
     say_result("ppoll", ppoll(&p, 1, &ts, NULL));
     fd_set r;
     FD_ZERO(&r);
     FD_SET(s, &r);
-    struct timeval tv = { .tv_sec = 2 };
+    struct timeval tv = { .tv_sec = 10 };
     signal_after(30, true);
     say_result("select", select(s + 1, &r, NULL, NULL, &tv));
     int ep = (int)must("epoll_create1", epoll_create1(0));
     struct epoll_event ev = { .events = EPOLLIN };
     must("ADD", epoll_ctl(ep, EPOLL_CTL_ADD, s, &ev));
     signal_after(30, true);
-    say_result("epoll", epoll_wait(ep, &ev, 1, 2000));
+    say_result("epoll", epoll_wait(ep, &ev, 1, 10000));
     say(" signals=%d", sem_signals);
+}
+
+/* Until SIGUSR1, which is blocked, has come. */
+static void await_pending(void)
+{
+    sigset_t set;
+    do {
+        sleep_ms(1);
+        must("sigpending", sigpending(&set));
+    } while (!sigismember(&set, SIGUSR1));
 }
 
 /* The mask of ppoll and epoll_pwait lets a signal in that is blocked otherwise. */
@@ -169,9 +179,10 @@ static void waits_masked(int s)
     sigaddset(&block, SIGUSR1);
     must("sigprocmask", sigprocmask(SIG_BLOCK, &block, NULL));
     struct pollfd p = { .fd = s, .events = POLLIN };
-    struct timespec ts = { .tv_nsec = 80000000 };
+    struct timespec ts = { .tv_sec = 10 };
     signal_after(20, false);
     say_result("blocked", poll(&p, 1, 80));
+    await_pending();
     say(" signals=%d", sem_signals);
     say_result("ppoll", ppoll(&p, 1, &ts, &open));
     say(" signals=%d", sem_signals);
@@ -180,13 +191,14 @@ static void waits_masked(int s)
     must("ADD", epoll_ctl(ep, EPOLL_CTL_ADD, s, &ev));
     signal_after(20, false);
     say_result("blocked", epoll_wait(ep, &ev, 1, 80));
-    say_result("epoll_pwait", epoll_pwait(ep, &ev, 1, 80, &open));
+    await_pending();
+    say_result("epoll_pwait", epoll_pwait(ep, &ev, 1, 10000, &open));
     say(" signals=%d", sem_signals);
     fd_set r;
     FD_ZERO(&r);
     FD_SET(s, &r);
     signal_after(20, false);
-    ts.tv_nsec = 80000000;
+    ts = (struct timespec){ .tv_sec = 10 };
     say_result("pselect", pselect(s + 1, &r, NULL, NULL, &ts, &open));
     say(" signals=%d", sem_signals);
 }
@@ -227,7 +239,7 @@ static void handler_uses_it(int s)
 static void storm(int s)
 {
     struct sigaction sa = { .sa_handler = SIG_IGN };
-    signal_after(0, true); /* sets the handler */
+    handle_signal(true);
     struct itimerval it = { .it_interval.tv_usec = 500, .it_value.tv_usec = 500 };
     must("sigaction", sigaction(SIGALRM, NULL, &sa));
     struct sigaction usr;

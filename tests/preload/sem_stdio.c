@@ -599,7 +599,7 @@ static void errno_kept(int s)
     KEPT("sendfile", sendfile(s, file, &(off_t){ 0 }, 10));
     KEPT("rest", recv(s, buf, 80, MSG_WAITALL));
     far_do(FAR_SHUTDOWN, SHUT_WR);
-    KEPT("poll", poll(&p, 1, 1000));
+    KEPT("poll", poll(&p, 1, 10000));
     KEPT("end", recv(s, buf, 10, 0));
     KEPT("none", recv(s, buf, 0, 0));
     far_begin(FAR_CONNECT, sem_port, 0);

@@ -142,7 +142,7 @@ static void dup2_while_receiving(int s)
     must("pipe", pipe(p));
     struct task t = { .fd = s };
     pthread_t id = begin(reads_once, &t);
-    sleep_ms(40);
+    others_sleep();
     say(" dup2=%d", dup2(p[0], s) == s);
     must("write", write(p[1], "abcdef", 6));
     far_do(FAR_SEND, 5);
@@ -158,7 +158,7 @@ static void reused_while_receiving(int s)
 {
     struct task t = { .fd = s };
     pthread_t id = begin(reads_once, &t);
-    sleep_ms(40);
+    others_sleep();
     say_result("close", close(s));
     struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = sem_address() };
     socklen_t len = sizeof(in);
@@ -177,7 +177,7 @@ static void close_while_full(int s)
     fill_up(s);
     struct task t = { .fd = s };
     pthread_t id = begin(sends_once, &t);
-    sleep_ms(40);
+    others_sleep();
     say_result("close", close(s));
     struct far_result res = far_do(FAR_RECV, (int64_t)sem_tx);
     say(" all=%d bad=%d", res.r == (int64_t)sem_tx, res.bad);
@@ -192,7 +192,7 @@ static void close_while_polling(int s)
 {
     struct task t = { .fd = s };
     pthread_t id = begin(polls_once, &t);
-    sleep_ms(40);
+    others_sleep();
     int d = dup(s);
     say_result("close", close(s));
     far_do(FAR_SEND, 5);
@@ -206,7 +206,7 @@ static void close_while_accepting(int s)
     (void)s;
     struct task t = { .fd = sem_listener };
     pthread_t id = begin(accepts_once, &t);
-    sleep_ms(40);
+    others_sleep();
     say_result("close", close(sem_listener));
     /* The socket lives as long as the call, and so does the port. */
     far_begin(FAR_CONNECT, sem_port, 0);
@@ -219,7 +219,7 @@ static void shutdown_wakes_poll(int s)
 {
     struct task t = { .fd = s };
     pthread_t id = begin(polls_once, &t);
-    sleep_ms(40);
+    others_sleep();
     say_result("shutdown", shutdown(s, SHUT_RDWR));
     pthread_join(id, NULL);
     say(" poll=%ld %s", t.n, poll_names(t.err));
@@ -230,7 +230,7 @@ static void shutdown_wakes_send(int s)
     fill_up(s);
     struct task t = { .fd = s };
     pthread_t id = begin(sends_once, &t);
-    sleep_ms(40);
+    others_sleep();
     say_result("shutdown", shutdown(s, SHUT_RDWR));
     pthread_join(id, NULL);
     say_task("send", &t);
@@ -303,7 +303,7 @@ static void two_wait(int s)
 {
     struct task t[2] = { { .fd = s }, { .fd = s } };
     pthread_t id[2] = { begin(reads_once, &t[0]), begin(reads_once, &t[1]) };
-    sleep_ms(40);
+    others_sleep();
     uint8_t c;
     say_result("dontwait", recv(s, &c, 1, MSG_DONTWAIT));
     say(" poll=%s", poll_names(poll_one(s, POLLIN, 20)));
@@ -325,7 +325,7 @@ static void stuck_and_receiving(int s)
     size_t total = fill_up(s);
     struct task t = { .fd = s };
     pthread_t id = begin(sends_once, &t);
-    sleep_ms(30);
+    others_sleep();
     for (int i = 0; i < 5; i++) {
         far_do(FAR_SEND, 1000);
         say(" %zu", recv_next(s, 1000));
@@ -341,7 +341,7 @@ static void receiving_and_sending(int s)
 {
     struct task t = { .fd = s };
     pthread_t id = begin(reads_once, &t);
-    sleep_ms(30);
+    others_sleep();
     for (int i = 0; i < 5; i++) {
         send_next(s, 1000);
         far_say("far", far_do(FAR_RECV, 1000));
@@ -397,7 +397,7 @@ static void fork_while_receiving(int s)
 {
     struct task t = { .fd = s };
     pthread_t id = begin(reads_once, &t);
-    sleep_ms(30);
+    others_sleep();
     say(" system=%d", system("exit 0"));
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {

@@ -87,7 +87,7 @@ static void vector_empty(int s)
     say_result("readv", readv(s, iov, 3));
     check(buf, 4);
     far_do(FAR_CLOSE, 0);
-    poll_one(s, POLLIN, 1000);
+    poll_one(s, POLLIN, 10000);
     say_result("readv_end", readv(s, iov, 3));
     say_result("recvmsg_end", recvmsg(s, &none, 0));
 }
@@ -246,7 +246,7 @@ static void recvmmsg_end(int s)
     far_do(FAR_SEND, 15);
     far_do(FAR_CLOSE, 0);
     await_octets(s, 15);
-    poll_one(s, POLLRDHUP, 1000);
+    poll_one(s, POLLRDHUP, 10000);
     say_result("recvmmsg", recvmmsg(s, m, MSGS, 0, NULL));
     say(" lengths=%u,%u,%u,%u", m[0].msg_len, m[1].msg_len, m[2].msg_len, m[3].msg_len);
     mm_setup(m);
@@ -284,7 +284,7 @@ static void recvmmsg_timed(int s)
     say(" left=%lld,%ld", (long long)ts.tv_sec, ts.tv_nsec);
     ts = (struct timespec){ .tv_sec = 100 };
     say_result("long", recvmmsg(s, m, 2, 0, &ts));
-    say(" left=%d", ts.tv_sec == 99 || (ts.tv_sec == 100 && ts.tv_nsec == 0));
+    say(" left=%d", ts.tv_sec >= 90 && ts.tv_sec <= 100);
     ts = (struct timespec){ .tv_nsec = 50000000 };
     far_do(FAR_SEND, 10);
     far_begin(FAR_SEND, 10, 90);

@@ -4,11 +4,14 @@
 #include "tests/preload/sem_wait.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -159,29 +162,61 @@ static void *waiting(void *arg)
 /* Is the thread of that process asleep, or gone? */
 static bool sleeps(pid_t pid, int tid)
 {
-    char path[64], text[256], *state;
+    char path[64], text[256];
     snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
         return true;
-    size_t n = fread(text, 1, sizeof(text) - 1, f);
-    fclose(f);
     text[n] = '\0';
-    state = strrchr(text, ')');
-    return state == NULL || strchr("SZX", state[2]) != NULL;
+    const char *name_end = strrchr(text, ')');
+    return name_end == NULL || strchr("SZX", name_end[2]) != NULL;
 }
 
 /* Three times in a row, for it may sleep for a lock on the way. */
-static void await_sleep(const struct waiter *w)
+bool await_asleep(pid_t pid, int tid, unsigned ms)
+{
+    uint64_t end = now_ms() + ms;
+    for (int seen = 0; seen < 3; sleep_ms(1)) {
+        seen = sleeps(pid, tid) ? seen + 1 : 0;
+        if (seen == 0 && now_ms() >= end)
+            return false;
+    }
+    return true;
+}
+
+static bool others_sleep_now(void)
+{
+    bool all = true;
+    DIR *dir = opendir("/proc/self/task");
+    if (dir == NULL)
+        must("list the threads", -1);
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
+        int tid = atoi(e->d_name);
+        all = all && (tid == 0 || tid == gettid() || sleeps(getpid(), tid));
+    }
+    closedir(dir);
+    return all;
+}
+
+void others_sleep(void)
 {
     for (int seen = 0; seen < 3; sleep_ms(1))
-        seen = w->tid != 0 && sleeps(getpid(), w->tid) ? seen + 1 : 0;
+        seen = others_sleep_now() ? seen + 1 : 0;
+}
+
+static void await_sleep(const struct waiter *w)
+{
+    while (w->tid == 0)
+        sleep_ms(1);
+    await_asleep(getpid(), w->tid, UINT_MAX);
 }
 
 void process_sleeps(pid_t pid)
 {
-    for (int seen = 0; seen < 3; sleep_ms(1))
-        seen = sleeps(pid, pid) ? seen + 1 : 0;
+    await_asleep(pid, pid, UINT_MAX);
 }
 
 struct in_thread {
@@ -238,7 +273,7 @@ void signal_pending_now(void)
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
-    signal_after(1000000, false); /* for its handler */
+    handle_signal(false);
     must("sigprocmask", sigprocmask(SIG_BLOCK, &set, NULL));
     must("raise", raise(SIGUSR1));
 }

@@ -33,7 +33,7 @@ static void peek_until(int s, size_t len)
     static uint8_t buf[1 << 18];
     ssize_t r = 0;
     while (r < (ssize_t)len) {
-        must("poll", poll_one(s, POLLIN, 5000) & POLLIN);
+        must("poll", poll_one(s, POLLIN, 10000) & POLLIN);
         r = must("peek", recv(s, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT));
     }
     uint64_t before = sem_rx;
@@ -82,7 +82,7 @@ static void waiting_lowat(int s)
     await_octets(s, 4500);
     say(" less=%s", poll_names(poll_one(s, POLLIN, 0)));
     far_begin(FAR_SEND, 500, 10);
-    say(" enough=%s", poll_names(poll_one(s, POLLIN, 5000)));
+    say(" enough=%s", poll_names(poll_one(s, POLLIN, 10000)));
     far_end();
     say(" all=%zu", recv_next(s, 5000));
     set_lowat(s, 40000);
@@ -90,7 +90,7 @@ static void waiting_lowat(int s)
     await_octets(s, 39000);
     say(" less=%s", poll_names(poll_one(s, POLLIN, 0)));
     far_begin(FAR_SEND, 1000, 10);
-    say(" enough=%s", poll_names(poll_one(s, POLLIN, 5000)));
+    say(" enough=%s", poll_names(poll_one(s, POLLIN, 10000)));
     far_end();
     static uint8_t buf[50000];
     ssize_t r = must("recv", recv(s, buf, sizeof(buf), 0));
