@@ -2,6 +2,8 @@
 # tests. Add a file here when you add it to the tree.
 
 core_sources = \
+    core/base/append.c \
+    core/base/append.h \
     core/base/bytes.h \
     core/base/crc32c.c \
     core/base/crc32c.h \

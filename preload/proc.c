@@ -4,7 +4,6 @@
 #include "preload/proc.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,11 +12,10 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/append.h"
 #include "core/base/crc32c.h"
 #include "core/base/fault.h"
 #include "core/base/foreign.h"
@@ -92,27 +90,11 @@ bool proc_is_borrowed(void)
     return proc_ready == 2 && rawsys4(__NR_getpid, 0, 0, 0, 0) != proc.pid;
 }
 
-/* May the file not grow that far? (The kernel would answer by SIGXFSZ.) */
-static bool beyond_limit(int fd, size_t len)
-{
-    struct rlimit lim;
-    struct stat st;
-    return getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY && fstat(fd, &st) == 0 &&
-           S_ISREG(st.st_mode) && (rlim_t)st.st_size + len > lim.rlim_cur;
-}
-
 void proc_stats_write(const char *line, size_t len)
 {
-    int err = errno;
-    int fd = rawsys_open(proc.set.stats_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        trace_error("%s: cannot be opened: errno %d", proc.set.stats_file, -fd);
-    } else {
-        if (beyond_limit(fd, len) || rawsys_write(fd, line, len) != (ssize_t)len)
-            trace_error("%s: a statistics line could not be written", proc.set.stats_file);
-        rawsys4(__NR_close, fd, 0, 0, 0);
-    }
-    errno = err;
+    int r = append_line(proc.set.stats_file, line, len);
+    if (r < 0)
+        trace_error("%s: a statistics line could not be written: errno %d", proc.set.stats_file, -r);
 }
 
 /* Of no use where standard error is an accelerated connection: its frames would be damaged. */
@@ -152,13 +134,8 @@ void proc_explain(const struct sock *s, const char *role, const struct sockaddr_
 
 static void log_to_file(void *arg, const char *line, size_t len)
 {
-    const char *path = arg;
-    int fd = rawsys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return;
-    if (!beyond_limit(fd, len))
-        rawsys_write(fd, line, len);
-    rawsys4(__NR_close, fd, 0, 0, 0);
+    int r = append_line(arg, line, len);
+    (void)r; /* there is nowhere to tell it */
 }
 
 static void log_to_stderr(void *arg, const char *line, size_t len)

@@ -5,7 +5,6 @@
  * Order matters: everything that can be wrong is looked at before the environment is touched.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -15,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/append.h"
 #include "core/negotiate/hello.h"
 #include "core/policy/settings.h"
 #include "include/sockwarp.h"
@@ -215,9 +215,10 @@ static char *stats_path(const char *file)
         die("--stats: current folder: %s", strerror(errno));
     if (asprintf(&path, "%s%s%s", cwd, cwd[0] ? "/" : "", file) < 0)
         die("%s", strerror(ENOMEM));
-    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
-    if (fd < 0 && errno != ENXIO) /* a FIFO without a reader yet is fine */
-        die("--stats: %s: %s", path, strerror(errno));
+    fd = append_open(path);
+    if (fd < 0 && fd != -ENXIO) /* a FIFO without a reader yet is fine */
+        die("--stats: %s: %s", path,
+            fd == -ELOOP ? "a symbolic link, which is not followed" : fd == -EINVAL ? "no file, FIFO or terminal" : strerror(-fd));
     if (fd >= 0)
         close(fd);
     return path;
