@@ -223,11 +223,24 @@ static socklen_t offered(const struct conn *c, struct sockaddr_storage *peer)
     return sizeof(in);
 }
 
+/* Nobody sends us to a third host, or to another address of this one: the offer is the address we have connected to. */
+static bool is_peers_own(const struct conn *c, const struct sockaddr_storage *at)
+{
+    struct sockaddr_storage ours, theirs;
+    return verbs_address((const struct sockaddr *)&c->peer, &ours) != 0 &&
+           verbs_address((const struct sockaddr *)at, &theirs) != 0 && memcmp(&ours, &theirs, sizeof(ours)) == 0;
+}
+
 /* The initiator: connects to what the HelloAck said, by its device or in software. False: it cannot. */
 static bool connect_offered(struct sock *s, struct conn *c)
 {
     struct sockaddr_storage peer;
     socklen_t len = offered(c, &peer);
+    if (!is_peers_own(c, &peer)) {
+        trace_info("fd %d: the peer offers a device at an address that is not its own", atomic_load(&s->fd));
+        c->device_reason = REASON_DEVICE_ADDRESS;
+        return false;
+    }
     uint8_t kind = c->neg.offer.kind;
     bool device = c->device_kind != VERBS_KIND_NONE;
     bool goes = !device ? kind == NEGOTIATE_KIND_IWARP || kind == NEGOTIATE_KIND_SOFT
