@@ -4,6 +4,7 @@
 #include "preload/local.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -12,9 +13,11 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 
+#include "core/base/rawsys.h"
 #include "core/base/trace.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
@@ -303,6 +306,33 @@ static int holder_of(const struct key *k, struct ucred *cred, bool *any)
     return r;
 }
 
+/* The numbers of a short file of /proc's. Returns how many. */
+static size_t proc_numbers(const char *path, uint64_t *out, size_t max)
+{
+    char text[512], *p = text, *end;
+    int fd = rawsys_open(path, O_RDONLY | O_CLOEXEC, 0);
+    ssize_t len = fd >= 0 ? rawsys_read(fd, text, sizeof(text) - 1) : 0;
+    size_t n = 0;
+    if (fd >= 0)
+        rawsys_close(fd);
+    text[len > 0 ? len : 0] = '\0';
+    for (; n < max && (out[n] = strtoull(p, &end, 10), end != p); n++)
+        p = end;
+    return n;
+}
+
+/*
+ * Does this number tell users apart? The kernel names all users whom this user namespace does not know by one number
+ * (65534); it is a user's own only where none is unknown.
+ */
+static bool is_one_user(uid_t uid)
+{
+    uint64_t overflow = 0, map[3] = { 0 };
+    if (proc_numbers("/proc/sys/kernel/overflowuid", &overflow, 1) != 1)
+        overflow = 65534;
+    return uid != overflow || (proc_numbers("/proc/self/uid_map", map, 3) == 3 && map[2] == UINT32_MAX);
+}
+
 /* Is the listener that would answer the holder's? */
 static bool owns_listener(const struct key *k, const struct ucred *holder, bool any)
 {
@@ -313,7 +343,7 @@ static bool owns_listener(const struct key *k, const struct ucred *holder, bool 
     int r = find_listener(k, &diag);
     if (r > 0 && !same_address(&named, &diag))
         return false; /* the name is of another listener on this port, less specific than the one that answers */
-    if (r > 0 && diag.idiag_uid == holder->uid)
+    if (r > 0 && diag.idiag_uid == holder->uid && is_one_user(holder->uid))
         return true;
     trace_info("a name for port %u is held by uid %u, which does not own the listener", k->port, (unsigned)holder->uid);
     return false;
