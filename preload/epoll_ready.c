@@ -2,6 +2,7 @@
  * The ready lists of epoll sets: connections of which the program is to be told what the kernel does not know, or not any more.
  */
 #include <fcntl.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
 #include "preload/conn.h"
@@ -142,6 +143,33 @@ void epset_list_release(struct epset *set)
     if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
         ready_kick_drain(atomic_load(&set->kick_fd));
     pthread_mutex_unlock(&set->ready_lock);
+}
+
+void epset_keep(struct epset *set, const struct epoll_event *ev)
+{
+    uint32_t n = atomic_load(&set->kept_n);
+    if (n == EPOLL_KEPT_MAX)
+        return;
+    set->kept[n] = *ev;
+    atomic_store(&set->kept_n, n + 1);
+    pthread_mutex_lock(&set->ready_lock);
+    if (atomic_fetch_add(&set->ready_n, 1) == 0 && atomic_load(&set->nested))
+        epset_kick(set);
+    pthread_mutex_unlock(&set->ready_lock);
+}
+
+bool epset_kept(struct epset *set, struct epoll_event *ev)
+{
+    epset_lock(set);
+    uint32_t n = atomic_load(&set->kept_n);
+    if (n > 0) {
+        *ev = set->kept[0];
+        memmove(set->kept, set->kept + 1, (n - 1) * sizeof(*ev));
+        atomic_store(&set->kept_n, n - 1);
+        epset_list_release(set);
+    }
+    epset_unlock(set);
+    return n > 0;
 }
 
 void epoll_nest(int fd)

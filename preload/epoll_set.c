@@ -24,6 +24,8 @@
  */
 #define STALE_MAX 8
 #define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
+/* The first gen. Pointers, descriptors and small numbers, which programs register, do not look like this. */
+#define GEN_FIRST 0x9d3a0001u
 
 typedef _Atomic(struct epset *) set_slot;
 static _Atomic(set_slot *) sets[EPOLL_CHUNKS];
@@ -109,6 +111,7 @@ static struct epset *set_make(int epfd)
             return NULL;
         pthread_mutex_init(&set->lock, NULL);
         pthread_mutex_init(&set->ready_lock, NULL);
+        set->gen = GEN_FIRST - 1;
     }
     set->epfd = epfd;
     set->ready_first = NULL;
@@ -119,6 +122,8 @@ static struct epset *set_make(int epfd)
     set->list_owed = false;
     set->kick_fd = -1;
     set->nested = false;
+    set->kept_n = 0;
+    set->unseen = false;
     return set;
 }
 
@@ -256,6 +261,11 @@ _Static_assert(EPOLL_FDS_CHUNK *EPOLL_CHUNKS == 1 << TOKEN_FD_BITS, "a descripto
 uint64_t watch_token(const struct watch *w)
 {
     return (uint64_t)w->gen << 32 | (w->turn & TOKEN_TURN_MASK) << TOKEN_FD_BITS | (uint32_t)w->fd;
+}
+
+bool watch_token_is_ours(const struct epset *set, uint64_t token)
+{
+    return (uint32_t)(token >> 32) - GEN_FIRST < share_gen_last(set) + 1 - GEN_FIRST;
 }
 
 bool watch_token_is(uint64_t token, int fd, uint32_t gen)
@@ -633,7 +643,7 @@ static void count_watches(struct epset *set)
 {
     set->ready_first = NULL;
     set->ready_end = &set->ready_first;
-    atomic_store(&set->ready_n, 0);
+    atomic_store(&set->ready_n, set->kept_n);
     for (int c = 0; c < EPOLL_CHUNKS; c++)
         for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
             for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older) {

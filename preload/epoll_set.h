@@ -16,6 +16,7 @@
 #define EPOLL_FDS_CHUNK 256
 #define EPOLL_CHUNKS 4096
 #define EPOLL_KICK_TOKEN UINT64_MAX
+#define EPOLL_KEPT_MAX 64
 #define EPOLL_MODE_BITS (EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP)
 
 struct epset;
@@ -80,6 +81,10 @@ struct epset {
     uint64_t share_seen;           /* the table's count of changes */
     bool share_held;               /* lock's holder has the table's lock as well */
     struct watch *gone;            /* detached; their socks' references are dropped when lock is given back */
+    /* Events of registrations that we did not see, taken from the kernel and not told yet; lock. Each counts in ready_n. */
+    struct epoll_event kept[EPOLL_KEPT_MAX];
+    _Atomic uint32_t kept_n;
+    _Atomic bool unseen; /* there has been such an event: nobody takes from the kernel but who tells it at once; lock */
     struct epset *next_free;
 };
 
@@ -104,6 +109,11 @@ void epset_unlock(struct epset *set);
 
 /* The kernel's token of w, and the registration of a token, or NULL. */
 uint64_t watch_token(const struct watch *w);
+/*
+ * Was it given out by this set, for a registration that may be gone? (Registrations that are made beside us, by a ring or by a
+ * system call of the program's own, have what the program put there, which is no number of this kind.)
+ */
+bool watch_token_is_ours(const struct epset *set, uint64_t token);
 /* Was the token given out before the registration became edge-triggered? */
 bool watch_is_stale(const struct watch *w, uint64_t token);
 struct watch *watch_find(struct epset *set, uint64_t token);
@@ -198,6 +208,10 @@ bool epset_rotate(struct epset *set, uint64_t *token);
  */
 bool epset_list_hold(struct epset *set);
 void epset_list_release(struct epset *set);
+/* An event of an unseen registration, for the next wait. set->lock is held. */
+void epset_keep(struct epset *set, const struct epoll_event *ev);
+/* Takes the oldest of them back; false: there is none. No lock held. */
+bool epset_kept(struct epset *set, struct epoll_event *ev);
 
 /* As epoll_left_over, for all registrations but one. */
 void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but);

@@ -225,6 +225,12 @@ uint32_t share_gen(struct epset *set)
     return sh->gen;
 }
 
+uint32_t share_gen_last(const struct epset *set)
+{
+    const struct share *sh = atomic_load(&set->share);
+    return sh != NULL ? sh->gen : set->gen;
+}
+
 /* No record is free: are there some of files that were closed without a word? The kernel knows. */
 static void sweep(struct epset *set)
 {

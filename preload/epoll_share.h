@@ -44,6 +44,8 @@ bool share_changed(const struct epset *set);
 void share_lock(struct epset *set);
 void share_unlock(struct epset *set);
 uint32_t share_gen(struct epset *set);
+/* The last one given out. Without a table, too. */
+uint32_t share_gen_last(const struct epset *set);
 
 /* ---- the table's lock is held as well ---- */
 

@@ -138,6 +138,31 @@ static uint32_t with_room(struct sock *s, int fd, uint32_t want, uint32_t kernel
     return likely ? kernel | (want & OUT_BITS) : kernel;
 }
 
+/*
+ * The kernel has told token's event, and there is no such registration: it was deleted meanwhile, or it was made beside us. Then it
+ * is the program's as it is. The set is locked by lock_for, and is unlocked.
+ */
+static void look_unseen(struct wait *wt, uint64_t token, uint32_t kernel)
+{
+    struct epset *set = wt->set;
+    struct epoll_event ev = { .events = kernel, .data.u64 = token };
+    bool ours = watch_token_is_ours(set, token);
+    if (!ours)
+        atomic_store(&set->unseen, true);
+    if (!ours && wt->evs != NULL && wt->n < wt->max && probe_can_write(&wt->evs[wt->n], sizeof(ev))) {
+        wt->evs[wt->n++] = ev;
+    } else if (!ours) {
+        epset_keep(set, &ev);
+        if (wt->evs == NULL) {
+            wt->n++;
+        } else if (wt->n < wt->max) {
+            wt->fault = true;
+            wt->max = wt->n;
+        }
+    }
+    epset_unlock(set);
+}
+
 static bool settle(int epfd, bool take, bool *later);
 
 /*
@@ -177,6 +202,10 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
 {
     struct epset *set = wt->set;
     struct watch *w = lock_for(set, token);
+    if (w == NULL && kernel != 0) {
+        look_unseen(wt, token, kernel);
+        return;
+    }
     if (w == NULL || w->disarmed) {
         if (w != NULL)
             watch_unqueue(w);
@@ -270,10 +299,21 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     sock_put(s);
 }
 
+static void tell_kept(struct wait *wt)
+{
+    if (wt->evs == NULL)
+        wt->n++;
+    while (wt->evs != NULL && wt->n < wt->max && probe_can_write(&wt->evs[wt->n], sizeof(*wt->evs)) &&
+           epset_kept(wt->set, &wt->evs[wt->n]))
+        wt->n++;
+}
+
 /* The ready list: at most as many as stand on it now, so that nobody is looked at twice. */
 static void look_ready(struct wait *wt)
 {
     uint64_t token;
+    if (SW_UNLIKELY(atomic_load(&wt->set->kept_n) > 0))
+        tell_kept(wt);
     for (unsigned n = atomic_load(&wt->set->ready_n); n > 0 && wt->n < wt->max; n--) {
         if (!epset_rotate(wt->set, &token))
             break;
@@ -347,14 +387,14 @@ static bool settle(int epfd, bool take, bool *later)
         epset_list_release(set);
     }
     struct epoll_event kev[64];
-    for (int r = 64; wt.n == 0 && take && (r == 64 || wt.later);) {
+    for (int r = 64; wt.n == 0 && take && !atomic_load(&set->unseen) && (r == 64 || wt.later);) {
         wt.later = false;
         r = REAL(epoll_wait)(epfd, kev, 64, 0);
         for (int i = 0; i < r; i++)
             if (kev[i].data.u64 != EPOLL_KICK_TOKEN)
                 look(&wt, kev[i].data.u64, kev[i].events);
     }
-    if (wt.n == 0 && !take && ask(epfd, POLLIN) != 0) {
+    if (wt.n == 0 && (!take || atomic_load(&set->unseen)) && ask(epfd, POLLIN) != 0) {
         settle_starting(set);
         bool listed = atomic_load(&set->ready_n) > 0;
         *later = *later || listed;

@@ -21,7 +21,7 @@ struct scenario {
 /* Each file's scenarios; an entry without a name ends them. */
 extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[],
     sem_fd[], sem_backlog[], sem_close[], sem_efault[], sem_epoll[], sem_epoll_life[],
-    sem_epoll_sets[], sem_epoll_fork[], sem_epoll_late[], sem_epoll_park[], sem_flags[],
+    sem_epoll_sets[], sem_epoll_beside[], sem_epoll_fork[], sem_epoll_late[], sem_epoll_park[], sem_flags[],
     sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[], sem_poll[], sem_raw[],
     sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[],
     sem_urgent[];
