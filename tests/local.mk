@@ -271,7 +271,9 @@ say-left-out:
 	@echo "sanitized build: left out, because a sanitizer's runtime must be loaded before a preloaded library:"
 	@for t in $(preload_tests); do echo "  $$t"; done
 scripts_here = $(script_tests)
+for_scripts =
 else
+for_scripts = all
 scripts_here = $(script_tests) $(preload_tests)
 endif
 
@@ -296,9 +298,9 @@ endif
 JOBS = 1
 run-tests: check-programs
 	@$(AM_TESTS_ENVIRONMENT) $(PYTHON3) $(srcdir)/build-aux/run-tests --jobs $(JOBS) $(TESTS)
-# Builds all that the tests need.
-check-programs: all
-	$(MAKE) $(AM_MAKEFLAGS) $(check_PROGRAMS) $(check_DATA)
+# Builds all that the tests need. (In a sanitized build nobody loads the library.)
+check-programs: $(BUILT_SOURCES)
+	$(MAKE) $(AM_MAKEFLAGS) $(for_scripts) $(check_PROGRAMS) $(check_DATA)
 print-tests:
 	@for t in $(TESTS); do echo $$t; done
 .PHONY: run-tests check-programs print-tests
