@@ -216,6 +216,10 @@ int conn_go_full(struct sock *s, struct conn *c)
         lowat = 1;
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
     }
+    int inq = 0;
+    socklen_t inq_len = sizeof(inq);
+    if (proc.inq_used && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INQ, &inq, &inq_len) == 0)
+        atomic_store(&c->tells_waiting, inq != 0);
     /*
      * Urgent data: the kernel's urgent pointer goes with a frame's last octet, so that SIGURG and POLLPRI come by themselves;
      * but no octet may leave the stream for it. What the program sees of it is done by the stream (conn_rx.c).

@@ -92,7 +92,9 @@ struct conn {
     uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
     _Atomic bool rtr_came;    /* any: the responder may send from now on, and who waits for that was not told */
     _Atomic bool rx_arrived;  /* any: octets or the end came in since somebody looked: an edge */
-    bool rx_more;             /* the last receive filled all there was room for */
+    bool rx_empty;            /* the last receive left nothing in the kernel */
+    bool rx_owes;             /* FIONREAD told less than there may be: when that is read, the rest is an edge */
+    uint64_t rx_look;         /* the wait that found the kernel empty when it took in what had come: preload/look.h */
     struct spin rx_spin;      /* whether a recv that waits looks before it sleeps */
     bool rx_shut;             /* shutdown(SHUT_RD) */
     bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
@@ -144,6 +146,7 @@ struct conn {
     uint8_t device_kind;        /* initiator: enum verbs_kind, the device that has its address */
     char device[16];            /* its name */
 
+    _Atomic bool tells_waiting; /* any: TCP_INQ: recvmsg tells how much is left */
     _Atomic uint32_t user_lowat; /* any: SO_RCVLOWAT as the program set it */
     _Atomic int so_error;     /* any: pending error, told once */
 
@@ -311,6 +314,8 @@ void conn_rx_all(struct conn *c, int fd);
  * thread's poll) waits for input until he is told.
  */
 void conn_rtr_told(struct sock *s);
+/* What FIONREAD tells: octets a read would give, those in the kernel included. Takes rx. */
+int conn_rx_waiting(struct sock *s, int fd);
 /* Octets that are there, an urgent one among them; rx held. */
 size_t conn_rx_avail(const struct conn *c);
 /* Sets SO_RCVLOWAT so that half a frame wakes nobody; 1 between frames. rx held. */

@@ -7,6 +7,7 @@
  * shutdown by another thread behave as the kernel's because they are the kernel's.
  */
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include "preload/connect.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/look.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -103,10 +105,10 @@ static ssize_t received(struct conn *c, ssize_t n, size_t room)
 {
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
         n = 0; /* the peer had closed when a frame of ours came: the program, which sent nothing, sees the end */
+    c->rx_empty = n < 0 ? errno == EAGAIN : n > 0 && (size_t)n < room;
     if (n < 0)
         return -errno;
     c->kernel_rx += (uint64_t)n;
-    c->rx_more = (size_t)n == room;
     if (n > 0) /* (the end is not taken from the kernel: it tells everybody itself) */
         atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
     if (n == 0 && c->rx_shut)
@@ -123,13 +125,18 @@ static ssize_t received(struct conn *c, ssize_t n, size_t room)
 static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
 {
     uint8_t *p;
-    if (conn_on_verbs(c))
-        return verbs_fill(c, fd);
+    if (conn_on_verbs(c)) {
+        ssize_t r = verbs_fill(c, fd);
+        c->rx_empty = r == -EAGAIN;
+        return r;
+    }
     size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
     if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
         room = iwarp_in_space(&c->ep, &p);
-    if (room == 0)
+    if (room == 0) {
+        c->rx_empty = false;
         return -ENOBUFS;
+    }
     if (room > most)
         room = most;
     ssize_t n;
@@ -212,6 +219,18 @@ static bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, s
     return *idle > RX_IDLE_MAX;
 }
 
+/* Is the kernel known to have nothing? (At an urgent mark, which is at a frame's last octet, it gives less than there is.) */
+static bool drained(const struct conn *c)
+{
+    return c->rx_empty && (conn_on_verbs(c) || iwarp_in_need(&c->ep) != 1);
+}
+
+/* A wait, or its like, has taken in what had come, and decoded it. */
+static void note_look(struct conn *c)
+{
+    c->rx_look = drained(c) ? look_found_empty() : 0;
+}
+
 int conn_rx_progress(struct conn *c, int fd, bool take)
 {
     size_t idle = 0;
@@ -225,6 +244,8 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
     /* The program's low-water mark counts its octets, the kernel's would count frames. */
     while (take && (stream_avail(&c->st) < conn_rx_target(c) && c->st.rx.end == STREAM_OPEN)) {
         ssize_t n = fill(c, fd, MSG_DONTWAIT, SIZE_MAX);
+        decode(c, fd);
+        note_look(c);
         if (n < 0) {
             if (n == -ESHUTDOWN)
                 return 1;
@@ -234,7 +255,6 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
             }
             break;
         }
-        decode(c, fd);
         if (idle_too_long(c, &idle, &avail, n))
             break;
     }
@@ -255,6 +275,30 @@ void conn_rx_all(struct conn *c, int fd)
     } while (n > 0 && !idle_too_long(c, &idle, &avail, n));
     if (n > 0)
         decode(c, fd);
+    note_look(c);
+}
+
+#define WAITING_ENOUGH (CONN_IN_LEN / 4)
+
+/*
+ * Octets still in the kernel are taken in first, as far as staging goes. Where many are staged already it is left at that, as if
+ * the others had not come yet: a program that asks after each small read (wrk) would have a full staging moved down each time, to
+ * make room for as little.
+ */
+int conn_rx_waiting(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    if (turn_take_brief(&c->rx) < 0)
+        return 0;
+    if (conn_rx_avail(c) < WAITING_ENOUGH)
+        conn_rx_all(c, fd);
+    else
+        c->rx_empty = look_holds(c->rx_look);
+    c->rx_owes = !drained(c);
+    size_t n = conn_rx_count(c);
+    turn_give(&c->rx);
+    ready_left_over(s); /* the kernel will not report them again */
+    return n > INT_MAX ? INT_MAX : (int)n;
 }
 
 void conn_rx_lowat(struct conn *c, int fd)
@@ -413,6 +457,13 @@ static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len,
     return skip > 0 ? 0 : whole;
 }
 
+/* A receive failed behind octets that the call returns: the next call tells it. */
+static void later_error(struct conn *c, ssize_t r)
+{
+    if (r < 0 && r != -EAGAIN && r != -EINTR && r != -ENOBUFS && r != -ESHUTDOWN)
+        atomic_store(&c->so_error, (int)-r);
+}
+
 static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
@@ -422,6 +473,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     uint64_t avail = 0;
     bool directly = !(flags & (MSG_PEEK | MSG_TRUNC));
     conn_rx_whole(c, fd);
+    c->rx_empty = look_holds(c->rx_look);
     for (;;) {
         if (conn_state(c) == CONN_FULL)
             decode(c, fd);
@@ -446,21 +498,19 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         if (done >= target && done > 0) {
             /*
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
-             * not hold octets whose edge was told already. A look leaves what it saw: all there is has to be seen.
+             * not hold octets whose edge was told already.
              */
-            bool more = false;
-            if (conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN)
-                /* (At an urgent mark, which is at a frame's last octet, the kernel gives less than there is.) */
-                more = c->rx_more || (flags & MSG_PEEK) || (!conn_on_verbs(c) && iwarp_in_need(&c->ep) == 1);
-            if (!more)
+            if (conn_state(c) != CONN_FULL || c->st.rx.end != STREAM_OPEN || drained(c))
                 return (ssize_t)done;
             size_t ahead, placed;
             ssize_t n = fill_directly(c, fd, it, len - done, &ahead, &placed, &directly);
             done += placed;
             if (n == -EOPNOTSUPP)
                 n = fill(c, fd, MSG_DONTWAIT, ahead);
-            if (n <= 0)
+            if (n <= 0) {
+                later_error(c, n);
                 return (ssize_t)done;
+            }
             continue;
         }
         if (ended(c))
@@ -487,8 +537,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             return done > 0 ? (ssize_t)done : -EAGAIN;
         if (done == 0)
             return r;
-        if (r != -EINTR && r != -EAGAIN)
-            atomic_store(&c->so_error, (int)-r); /* told at the next call */
+        later_error(c, r);
         return (ssize_t)done;
     }
 }
@@ -533,6 +582,14 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
     }
 }
 
+/* The program has read what FIONREAD told it, and may wait for an edge (nginx does). */
+static void pay_owed(struct conn *c, int fd)
+{
+    c->rx_owes = false;
+    if (!drained(c))
+        conn_rx_all(c, fd);
+}
+
 /* *waits: see begins_to_wait. */
 static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
@@ -574,6 +631,8 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         verbs_after_recv(s, c, sock_fd_now(s, fd));
     if (n > 0)
         conn_batch_asked(c, wait);
+    if (SW_UNLIKELY(c->rx_owes) && (drained(c) || conn_rx_avail(c) == 0))
+        pay_owed(c, fd);
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_FULL;

@@ -245,24 +245,6 @@ int fcntl64(int fd, int cmd, ...)
     return fcntl_arg(fd, cmd, arg);
 }
 
-#define READABLE_ENOUGH (CONN_IN_LEN / 4)
-
-/*
- * Octets a read would give; those still in the kernel are taken in first, as far as staging goes. Where many are staged already
- * it is left at that, as if the others had not come yet: a program that asks after each small read (wrk) would have a full
- * staging moved down each time, to make room for as little.
- */
-static int readable_octets(struct conn *c, int fd)
-{
-    if (turn_take_brief(&c->rx) < 0)
-        return 0;
-    if (conn_rx_avail(c) < READABLE_ENOUGH)
-        conn_rx_all(c, fd);
-    size_t n = conn_rx_count(c);
-    turn_give(&c->rx);
-    return n > INT_MAX ? INT_MAX : (int)n;
-}
-
 /* Is the urgent octet the next one? */
 static int at_mark(struct conn *c, int fd)
 {
@@ -298,8 +280,7 @@ int ioctl(int fd, unsigned long request, ...)
             REAL(ioctl)(fd, request, &kernel);
             *(int *)arg = kernel + (int)conn_rx_avail(s->conn);
         } else {
-            *(int *)arg = readable_octets(s->conn, fd);
-            ready_left_over(s); /* the kernel will not report them again */
+            *(int *)arg = conn_rx_waiting(s, fd);
         }
         r = 0;
         errno = err;

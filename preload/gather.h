@@ -23,6 +23,7 @@
 
 #include "core/base/iov.h"
 #include "core/base/must.h"
+#include "preload/look.h"
 
 struct conn;
 struct sock;
@@ -76,12 +77,19 @@ size_t gather_put(int fd, const void *buf, size_t len, int flags);
 
 void gather_send_mine(bool nested);
 
-/* The program makes a call that may wait: what this thread has gathered goes out first. */
-static inline void gather_before_wait(void)
+/* The program reads from a descriptor, which may let it wait: what this thread has gathered goes out first. */
+static inline void gather_before_read(void)
 {
     gather_waits++;
     if (SW_UNLIKELY(gather_mine))
         gather_send_mine(false);
+}
+
+/* The same before any other call that may wait. */
+static inline void gather_before_wait(void)
+{
+    look_over();
+    gather_before_read();
 }
 
 /* Likewise, one that waits for several descriptors, maybe. */
@@ -94,6 +102,7 @@ static inline void gather_before_poll(void)
 /* The same inside a call of ours, which may hold a turn. */
 static inline void gather_before_sleep(void)
 {
+    look_over();
     if (SW_UNLIKELY(gather_mine))
         gather_send_mine(true);
 }

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 
@@ -96,6 +98,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
 
 int io_drive_before(int fd, int flags)
 {
+    look_over(); /* (what is the kernel's to read is read now) */
     if (SW_LIKELY(!drive_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)) ||
         foreign_call())
         return 0;
@@ -143,7 +146,7 @@ static unsigned by_kernel(struct sock **s, int *fd)
 #define IN(fd, iov, n, flags, call)                                 \
     do {                                                            \
         cancel_enter();                                             \
-        gather_before_wait();                                       \
+        gather_before_read();                                       \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
             return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : call; \
@@ -283,7 +286,7 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
 {
     struct iovec v = one(buf, cut(len));
     cancel_enter();
-    gather_before_wait();
+    gather_before_read();
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return sock_is_leaving(fd) || io_drive_before(fd, flags) < 0
@@ -314,6 +317,33 @@ static int header_check(const struct msghdr *msg, int flags)
     return msg->msg_iovlen > IOV_MAX ? -EMSGSIZE : 0;
 }
 
+/* TCP_INQ: how much is left to read, the end counting as one more. As the kernel's put_cmsg. */
+static void tell_waiting(struct sock *s, int fd, struct msghdr *msg, size_t room)
+{
+    const struct conn *c = s->conn;
+    union {
+        char buf[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr hdr;
+    } m = { .hdr = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = IPPROTO_TCP, .cmsg_type = TCP_CM_INQ } };
+    if (conn_state(c) != CONN_FULL)
+        return;
+    int n = conn_rx_waiting(s, sock_fd_now(s, fd));
+    n += c->st.rx.end != STREAM_OPEN;
+    memcpy(CMSG_DATA(&m.hdr), &n, sizeof(n));
+    if (msg->msg_control == NULL || room < sizeof(m.hdr)) {
+        msg->msg_flags |= MSG_CTRUNC;
+        return;
+    }
+    if (room < m.hdr.cmsg_len) {
+        msg->msg_flags |= MSG_CTRUNC;
+        m.hdr.cmsg_len = room;
+    }
+    if (!probe_can_write(msg->msg_control, m.hdr.cmsg_len))
+        return;
+    memcpy(msg->msg_control, &m, m.hdr.cmsg_len);
+    msg->msg_controllen = room < sizeof(m.buf) ? room : sizeof(m.buf);
+}
+
 static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
 {
     ssize_t r = header_check(msg, flags);
@@ -325,8 +355,11 @@ static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
     if (r >= 0) {
         if (msg->msg_name != NULL)
             msg->msg_namelen = 0; /* as TCP */
+        size_t room = msg->msg_controllen;
         msg->msg_controllen = 0;
         msg->msg_flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
+        if (SW_UNLIKELY(atomic_load_explicit(&s->conn->tells_waiting, memory_order_relaxed)) && !(flags & MSG_OOB))
+            tell_waiting(s, fd, msg, room);
         if ((flags & MSG_OOB) && r == 0)
             msg->msg_flags |= MSG_TRUNC;
     }
@@ -351,7 +384,7 @@ static void passed(struct msghdr *msg)
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
     cancel_enter();
-    gather_before_wait();
+    gather_before_read();
     struct sock *s = sock_get_active(fd);
     if (s == NULL || msg == NULL) {
         if (s != NULL)
@@ -427,7 +460,7 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
 int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
 {
     cancel_enter();
-    gather_before_wait();
+    gather_before_read();
     struct sock *s = sock_get_active(fd);
     if (s == NULL) {
         int r = sock_is_leaving(fd) || io_drive_before(fd, flags) < 0 ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);

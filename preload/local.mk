@@ -53,6 +53,7 @@ preload_sources = \
     preload/listen.c \
     preload/local.c \
     preload/local.h \
+    preload/look.c preload/look.h \
     preload/opts.c \
     preload/poll.c \
     preload/probe.c \

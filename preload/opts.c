@@ -72,6 +72,15 @@ static int set_oobinline(struct conn *c, const void *val)
     return 0;
 }
 
+/* (The kernel is told as well, and refuses what is no value of it.) */
+static void set_inq(struct conn *c, const void *val, socklen_t len)
+{
+    int v = 0;
+    if (val != NULL && len >= sizeof(v))
+        memcpy(&v, val, sizeof(v));
+    atomic_store(&c->tells_waiting, v == 1);
+}
+
 static bool is_nagle(int level, int name)
 {
     return level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK);
@@ -84,6 +93,8 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     struct conn *c = s->conn;
     if (level == SOL_SOCKET && name == SO_RCVLOWAT)
         atomic_store(&proc.lowat_used, true);
+    if (level == IPPROTO_TCP && name == TCP_INQ)
+        atomic_store(&proc.inq_used, true);
     if (c == NULL) {
         if (reason != REASON_NONE) {
             s->stay_plain = true;
@@ -97,6 +108,8 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
         return set_lowat(s, fd, val, len);
     if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_FULL && len >= sizeof(int))
         return set_oobinline(c, val);
+    if (level == IPPROTO_TCP && name == TCP_INQ)
+        set_inq(c, val, len);
     if (is_nagle(level, name) && val != NULL && len >= sizeof(int)) {
         int on;
         memcpy(&on, val, sizeof(on));

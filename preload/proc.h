@@ -25,6 +25,7 @@ struct proc {
     uint64_t spin_ns;     /* SOCKWARP_SPIN_US; 0 on one processor */
     char program[64];     /* its name, as it was called */
     _Atomic bool lowat_used; /* the program has set SO_RCVLOWAT on some socket */
+    _Atomic bool inq_used;   /* and TCP_INQ */
     _Atomic bool own_uring; /* the program set up an io_uring: it may wait for sockets unseen */
 };
 

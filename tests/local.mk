@@ -199,6 +199,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_vector.c \
     tests/preload/sem_wait.c \
     tests/preload/sem_waiting.c \
+    tests/preload/sem_drain.c \
     tests/preload/sem_wait.h
 tests_preload_sem_CFLAGS = $(preload_program_cflags)
 tests_preload_sem_LDFLAGS = $(program_ldflags)

@@ -133,6 +133,22 @@ static ssize_t send_some(int s, size_t len)
     return (ssize_t)done;
 }
 
+/* FAR_PUT: what is not sent at once, for want of room in the peer's window, is waited for. */
+static ssize_t put_all(int s, size_t len)
+{
+    struct tcp_info info = { .tcpi_notsent_bytes = 1 };
+    socklen_t size = sizeof(info);
+    int on = 1;
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    ssize_t r = send_some(s, len);
+    while (r >= 0 && info.tcpi_notsent_bytes > 0) {
+        r = getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &size);
+        if (info.tcpi_notsent_bytes > 0)
+            sleep_ms(1);
+    }
+    return r < 0 ? r : (ssize_t)(info.tcpi_bytes_sent - info.tcpi_bytes_retrans);
+}
+
 void send_next(int s, size_t len)
 {
     must("send", send_some(s, len));
@@ -299,6 +315,9 @@ static struct far_result far_act(int *s, int listener, int commands, const struc
         return far_drain(*s, (uint8_t)c->a);
     case FAR_EXIT:
     case FAR_SIGNAL:
+        break;
+    case FAR_PUT:
+        res.r = put_all(*s, (size_t)c->a);
         break;
     case FAR_OOB:
         res.r = send(*s, "++++++++!" + 8 - c->a, (size_t)c->a + 1, MSG_OOB | MSG_NOSIGNAL);
@@ -520,7 +539,7 @@ static const struct scenario *const all[] = {
     sem_recv,       sem_send,       sem_end,  sem_ready, sem_signal, sem_fd,   sem_close,
     sem_epoll,      sem_epoll_life, sem_epoll_sets, sem_flags, sem_interrupt, sem_left, sem_move,
     sem_name,       sem_option,     sem_poll, sem_raw,   sem_select, sem_share, sem_stdio,
-    sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent, sem_epoll_fork,
+    sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent, sem_drain, sem_epoll_fork,
     sem_epoll_late,
     sem_epoll_park, sem_epoll_beside,
 };

@@ -24,7 +24,7 @@ extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem
     sem_epoll_sets[], sem_epoll_beside[], sem_epoll_fork[], sem_epoll_late[], sem_epoll_park[], sem_flags[],
     sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[], sem_poll[], sem_raw[],
     sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[],
-    sem_urgent[];
+    sem_urgent[], sem_drain[];
 
 /* ---- the outcome ---- */
 
@@ -68,6 +68,7 @@ enum far_op {
     FAR_USE,    /* a: which of its connections, in the order they were made, is meant from now on */
     FAR_OOB,    /* sends an urgent octet; a: with so many before it, in one call */
     FAR_SIGNAL, /* SIGUSR1 to the thread that gives the command; there is no far_end() */
+    FAR_PUT,    /* as FAR_SEND, without Nagle's rule; returns the octets that its kernel has sent in all, headers included */
 };
 
 struct far_result {
