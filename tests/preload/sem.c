@@ -320,7 +320,7 @@ static struct far_result far_act(int *s, int listener, int commands, const struc
         res.r = put_all(*s, (size_t)c->a);
         break;
     case FAR_OOB:
-        res.r = send(*s, "++++++++!" + 8 - c->a, (size_t)c->a + 1, MSG_OOB | MSG_NOSIGNAL);
+        res.r = send(*s, &"++++++++!"[8 - c->a], (size_t)c -> a + 1, MSG_OOB | MSG_NOSIGNAL);
         break;
     }
     if (res.r < 0)

@@ -286,11 +286,15 @@ static void rcvtimeo(int s)
     uint64_t t = now_ms();
     say_result("recv", recv(s, buf, sizeof(buf), 0));
     say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
+    struct timeval ample = { .tv_sec = 10 };
+    must("SO_RCVTIMEO", setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &ample, sizeof(ample)));
     far_begin(FAR_SEND, 5, 30);
     say_result("there", recv(s, buf, sizeof(buf), 0));
     far_end();
+    must("SO_RCVTIMEO", setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)));
     /* WAITALL gives what there is when time is over. */
     far_do(FAR_SEND, 3);
+    await_octets(s, 3);
     t = now_ms();
     say_result("waitall", recv(s, buf, sizeof(buf), MSG_WAITALL));
     say_time("after", (unsigned)(now_ms() - t), 75, LATE_MS);
