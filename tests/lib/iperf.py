@@ -30,9 +30,9 @@ def check(name, *options, address="127.0.0.1", server_prefix=(), client_prefix=(
         server = shim.start(*server_prefix, *shim.under(theirs, "iperf3", "-s", "-1", "-J", "-p", str(port)),
                             stdout=out, stderr=out)
         shim.await_listener(server, port)
-        client = shim.run(*client_prefix, *shim.under(ours, "iperf3", "-c", address, "-p", str(port), "-J", *options),
-                          text=True, timeout=30)
-        status = shim.finish(server, 10)
+        client = shim.run(*client_prefix, *shim.under(ours, "iperf3", "-c", address, "-p", str(port), "-J", *options, patient=True),
+                          text=True, timeout=100)
+        status = shim.finish(server)
         out.seek(0)
         served = out.read().decode(errors="replace")
     if not tap.same((client.returncode, status), (0, 0), name + ": both iperf3 end well",

@@ -7,18 +7,33 @@ import shim
 import tap
 
 
-def need():
-    """Skips the whole test where namespaces cannot be made."""
-    reason = why_not()
+# What a test may want beyond a namespace, tried in one of its own. (A kernel may lack it, or be no longer the one whose modules are there.)
+TRIALS = {
+    "veth": "ip link add sw0 type veth peer name sw1",
+    "nft": "echo 'table inet t { chain c { type filter hook input priority 0; tcp dport 1 reject with icmp host-unreachable; }; }' | "
+           "nft -f -",
+    "random": "echo 'table inet t { chain c { type filter hook input priority 0; numgen random mod 100 < 1 drop; }; }' | nft -f -",
+}
+
+
+def need(*trials):
+    """Skips the whole test where namespaces cannot be made, or not with all of this in them."""
+    reason = why_not(*trials)
     if reason:
         tap.skip_all(reason)
 
 
-def why_not():
+def why_not(*trials):
     if os.geteuid() != 0:
         return "network namespaces need root"
     result = shim.run("unshare", "-n", "true", text=True)
-    return "no network namespaces: " + result.stderr.strip() if result.returncode else None
+    if result.returncode:
+        return "no network namespaces: " + result.stderr.strip()
+    for trial in trials:
+        result = shim.run("unshare", "-n", "sh", "-c", TRIALS[trial], text=True)
+        if result.returncode:
+            return "no %s here: %s" % (trial, " ".join(result.stderr.split()))
+    return None
 
 
 class Space:

@@ -6,6 +6,8 @@ import signal
 import sys
 import traceback
 
+sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the caller's locale
+
 _count = 0
 _bad = 0
 _ended = False
@@ -37,6 +39,11 @@ def ok(good, name, *details, todo=None):
 
 def same(got, want, name, *details):
     return ok(got == want, name, "got:  %r" % (got,), "want: %r" % (want,), *details)
+
+
+def retry(what, why):
+    """Something is done once more: it can be seen in the log, which is searched for these lines."""
+    note("RETRY %s: %s" % (what, " ".join(str(why).split())))
 
 
 def skip(name, reason):
