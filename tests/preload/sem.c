@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #define LIMIT_S 40    /* a scenario that hangs is ended by SIGALRM */
-#define FULL 300      /* tries, 3 ms each */
+#define FULL 1000     /* tries, 3 ms each */
 #define WAITS_MS 3000 /* a thread that does not sleep by then is not about to */
 #define FAR_MADE 16 /* connections of the far end that FAR_USE knows */
 
@@ -521,7 +521,7 @@ size_t fill_up(int s)
         fill(buf, len, sem_tx);
         ssize_t r = send(s, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (r < 0 && errno == EAGAIN) {
-            full += at_rest(s) ? FULL / 5 : 1;
+            full += at_rest(s) ? FULL / 25 : 1;
             sleep_ms(3);
             continue;
         }
