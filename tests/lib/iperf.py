@@ -31,7 +31,7 @@ def check(name, *options, address="127.0.0.1", server_prefix=(), client_prefix=(
                             stdout=out, stderr=out)
         shim.await_listener(server, port)
         client = shim.run(*client_prefix, *shim.under(ours, "iperf3", "-c", address, "-p", str(port), "-J", *options, patient=True),
-                          text=True, timeout=100)
+                          text=True, timeout=shim.HANG)
         status = shim.finish(server)
         out.seek(0)
         served = out.read().decode(errors="replace")

@@ -25,10 +25,10 @@ LIBRARY = os.environ.get("SW_LIBRARY", os.path.join(BUILD, ".libs", "libsockwarp
 LIB = os.path.dirname(os.path.realpath(__file__))
 
 # How long a test waits for what has to come: this tells a hang from a busy machine. What is true ends the wait at once.
-PATIENCE = 20  # for each single thing
+PATIENCE = 60  # for each single thing
 HANG = 300  # for a piece of a program
 # The same for the initiator, which then waits for the other program's accept() and does not go on plain: under(), Agent().
-HELLO_TIMEOUT_MS = "60000"
+HELLO_TIMEOUT_MS = "200000"
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # some crash on purpose
 # The caller's that would change what is tested; urllib and curl are asked for things of this machine.
@@ -157,7 +157,7 @@ def run(*command, env=None, timeout=HANG, **more):
     return child
 
 
-def finish(child, timeout=100):
+def finish(child, timeout=HANG):
     """Waits for a child; its status, or "timeout" if it had to be killed."""
     try:
         return child.wait(timeout)
@@ -234,7 +234,7 @@ def _listening(pid, port):
     return False
 
 
-def await_listener(child, port, timeout=100):
+def await_listener(child, port, timeout=HANG):
     """Until somebody in child's network namespace listens on port. Fails the test run if that does not happen."""
     def there():
         if child.poll() is not None:
@@ -410,7 +410,7 @@ class Agent:
             return "timeout" if error.errno is None else error.errno
         return 0
 
-    def quit(self, timeout=100):
+    def quit(self, timeout=HANG):
         """Ends it as a program ends; its status."""
         self.child.stdin.close()
         status = finish(self.child, timeout)
@@ -429,7 +429,7 @@ def joined(near_code, far_code, rules="any * auto", env=None, names=("writer", "
     far = Agent(rules=rules, name=names[1])
     port = far.do(far_code + "listener = socket.create_server(('127.0.0.1', 0)); listener.getsockname()[1]")
     near = Agent(rules=rules, name=names[0], env=env, patient=True)
-    far.begin("c = listener.accept()[0]; c.settimeout(60); recv_all(c, 5)")
+    far.begin("c = listener.accept()[0]; c.settimeout(200); recv_all(c, 5)")
     near.do(near_code + "s = socket.create_connection(('127.0.0.1', %d)); s.sendall(b'hello')" % port)
     far.end()
     return near, far

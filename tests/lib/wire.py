@@ -99,7 +99,7 @@ class Peer:
 
     def __init__(self, sock):
         self.sock = sock
-        self.sock.settimeout(20)
+        self.sock.settimeout(60)
         self.buffer = b""
         self.msn = 1
         self.offset = 0
@@ -271,7 +271,7 @@ class Peer:
                 raise ValueError("Terminate %r" % (terminate(ulpdu),))
         return data
 
-    def take_terminate(self, seconds=20):
+    def take_terminate(self, seconds=60):
         """Reads on until the connection ends: (layer, type, code) of the Terminate or None, and how it ended."""
         self.sock.settimeout(seconds)
         found = None
