@@ -291,7 +291,7 @@ static int converse(const char *ip, const char *port, const char *plan, size_t s
 int main(int argc, char **argv)
 {
     self = argv[0];
-    alarm(60);
+    alarm(300);
     if (argc == 3 && strcmp(argv[1], "echo") == 0)
         return echo(atoi(argv[2]), argv[2][0] == '0' ? 1 : atoi(argv[2]), SIZE_MAX) == 0;
     if (argc == 5 && strcmp(argv[1], "serve") == 0)

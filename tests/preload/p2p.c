@@ -38,7 +38,7 @@ static void die(const char *what)
 static void wait_for(int fd, short events)
 {
     struct pollfd p = { .fd = fd, .events = events };
-    int r = poll(&p, 1, 10000);
+    int r = poll(&p, 1, 200000);
     if (r == 0)
         errno = ETIMEDOUT;
     if (r <= 0)
