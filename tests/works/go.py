@@ -67,7 +67,7 @@ def build(run, name, source):
         with open(os.path.join(folder, name, "main.go"), "w", encoding="ascii") as f:
             f.write(source)
         out = os.path.join(folder, name, name)
-        run.call("go", "build", "-o", out, os.path.join(folder, name, "main.go"), plain=True, timeout=300,
+        run.call("go", "build", "-o", out, os.path.join(folder, name, "main.go"), plain=True,
                  env={"CGO_ENABLED": "0", "GOCACHE": os.path.join(folder, "cache"), "GOPATH": folder,
                       "GO111MODULE": "off",
                       "GOFLAGS": "", "HOME": folder})

@@ -3,7 +3,7 @@
 import re
 
 import shim
-from matrix import Wrong, entry
+from matrix import HANG, Wrong, entry
 
 VERSION = ["iperf", "--version"]
 
@@ -20,37 +20,54 @@ def totals(text, role):
     return found
 
 
+class Refused(Exception):
+    """The server connected back before iperf's client listened, which waits for ever then."""
+
+
+def said_in(log):
+    with open(log, encoding="ascii", errors="replace") as f:
+        return f.read()
+
+
 def transfer(run, *options, streams):
     port, other = shim.free_port(), shim.free_port()
     while other == port:
         other = shim.free_port()
     server = run.serve(port, "iperf", "-s", "-B", "127.0.0.1", "-p", str(port), "-y", "C")
     log = run.logs[-1]
-    said = run.call("iperf", "-c", "127.0.0.1", "-p", str(port), "-y", "C", "-L", str(other), *options, timeout=60 if run.long else 20)
+    client = run.start("iperf", "-c", "127.0.0.1", "-p", str(port), "-y", "C", "-L", str(other), *options)
+    near_log = run.logs[-1]
+
+    def refused():
+        return "tcp connect failed: Connection refused" in said_in(log)
+    ended = shim.until(lambda: client.poll() is not None or refused(), HANG, 0.02)
+    if refused():
+        client.kill()
+        client.wait()
+        run.stop(server, status=None)
+        raise Refused
+    run.must(ended and client.returncode == 0, "iperf's client: status %s" % client.returncode, said_in(near_log))
 
     def both():
-        with open(log, encoding="ascii", errors="replace") as f:
-            text = f.read()
+        text = said_in(log)
         return totals(text, "server") if len(text.splitlines()) >= streams else None
-    far = shim.until(both, 20)
-    run.must(far, "the server's report is not complete", said)
-    near = totals(said, "client")
+    far = shim.until(both, HANG)
+    run.must(far, "the server's report is not complete", said_in(near_log))
+    near = totals(said_in(near_log), "client")
     run.stop(server, status=None)
-    run.same(len(near) >= streams, True, "streams (client: %r)" % said)
+    run.same(len(near) >= streams, True, "streams (client: %r)" % near)
     run.same({key: near[key] for key in far}, far, "octets that either end reports")
     return near
 
 
 def transfer_back(run, *options, streams):
-    """The server may connect back before iperf's client listens, and the client waits for ever then: once more."""
-    for left in 2, 1, 0:
+    """By a client that the server connects back to."""
+    for _ in range(10):
         try:
             return transfer(run, *options, streams=streams)
-        except Wrong:
-            with open(run.logs[-1], encoding="ascii", errors="replace") as f:
-                if not left or "tcp connect failed: Connection refused" not in f.read():
-                    raise
-        run.stop(run.running[-1], status=None)
+        except Refused:
+            print("# RETRY iperf %s: %s" % (" ".join(options), Refused.__doc__), flush=True)
+    raise Wrong("ten times: " + Refused.__doc__)
 
 
 def amount(run):

@@ -116,7 +116,7 @@ def java_client(run):
     middle = blob(3_000_000, 17)
     run.write("www/middle", middle)
     child = nginx.serve(run, port, folder)
-    said = run.call("java", run.write("Client.java", CLIENT), str(port), timeout=120)
+    said = run.call("java", run.write("Client.java", CLIENT), str(port))
     run.same(said.split(), [digest(nginx.SMALL), digest(nginx.BIG), digest(middle)], "digests of all that was fetched")
     run.stop(child, number=3)
     return "checksums of 209 answers equal"
@@ -127,7 +127,7 @@ def java_client(run):
        at_least=6)
 def java_server(run):
     port = shim.free_port()
-    child = run.serve(port, "java", run.write("Server.java", SERVER), str(port), timeout=60)
+    child = run.serve(port, "java", run.write("Server.java", SERVER), str(port))
     data = blob(20_000_000, 18)
     body = run.write("body", data)
     for _ in range(3):

@@ -25,6 +25,8 @@ import tap
 entries = []
 UPGRADED = "upgraded"
 PR_SET_CHILD_SUBREAPER = 36
+HANG = 600  # seconds: a program that takes longer for anything hangs. No verdict on how fast it is
+ATTEMPTS = 3
 
 # Servers' orphans become our children: they are found, and ended, with their entry.
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -163,7 +165,7 @@ class Run:
         self.running.append(child)
         return child
 
-    def serve(self, port, *command, timeout=20, **more):
+    def serve(self, port, *command, timeout=HANG, **more):
         """The same, and waits until somebody listens on the port."""
         child = self.start(*command, **more)
         try:
@@ -172,7 +174,7 @@ class Run:
             raise Wrong(str(error)) from error
         return child
 
-    def call(self, *command, status=0, plain=False, timeout=60, text=True, **more):
+    def call(self, *command, status=0, plain=False, timeout=HANG, text=True, **more):
         """Runs a program to its end, which must have the status; what it wrote."""
         result = shim.run(*self.under(command, plain), timeout=timeout, text=text, **more)
         if result.returncode != status:
@@ -182,10 +184,10 @@ class Run:
 
     def curl(self, url, *options, **more):
         """What curl fetches."""
-        return self.call("curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "60", *options, url, text=False,
+        return self.call("curl", "-sS", "--fail", "--noproxy", "*", "--max-time", str(HANG), *options, url, text=False,
                          **more)
 
-    def stop(self, child, number=signal.SIGTERM, status=0, timeout=20):
+    def stop(self, child, number=signal.SIGTERM, status=0, timeout=HANG):
         """Ends a child as its users do; it must end well (status None: however it likes)."""
         if child.poll() is None:
             child.send_signal(number)
@@ -204,14 +206,14 @@ class Run:
                 child.kill()
             child.wait()
         left = []
-        end = time.monotonic() + 10
+        end = time.monotonic() + 40
         while time.monotonic() < end:
             pids = children()
             if not pids:
                 break
             for pid in pids:
                 done, _ = os.waitpid(pid, os.WNOHANG)
-                if not done and time.monotonic() > end - 6 and pid not in [p for p, _ in left]:
+                if not done and time.monotonic() > end - 10 and pid not in [p for p, _ in left]:
                     left.append((pid, name_of(pid)))  # it had time to end by itself
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
@@ -305,6 +307,9 @@ class Upgrades:
         self.pairs = sum((connect & accept).values())
         enough = self.pairs + self.plain[LATE] // 2 >= entry_.at_least and self.pairs * 2 >= entry_.at_least
         self.good = not self.bad and len(self.alone) <= entry_.killed and enough
+        # Only too many of those that may be plain, each for its reason: how many there are depends on who was quicker.
+        self.crowded = not self.good and all(line["transport"] == "plain" and not line["errors"] and
+                                             line["reason"] in entry_.stays_plain for line in self.bad)
 
     def __str__(self):
         text = "%d / %d" % (self.connect, self.accept)
@@ -325,12 +330,18 @@ def run_all(names, long):
             tap.skip(title, "missing: " + " ".join(missing))
             rows.append((e, "", "not run: %s is missing" % ", ".join(missing), "", ""))
             continue
+        tap.limit(4 * HANG)
         plain = Outcome(e, False, long)
         tap.ok(not plain.error, title + ", plain", plain.error, *plain.logs)
-        shimmed = Outcome(e, True, long)
+        for attempt in range(ATTEMPTS):
+            tap.limit(4 * HANG)
+            shimmed = Outcome(e, True, long)
+            upgrades = Upgrades(shimmed.lines, e)
+            if shimmed.error or not upgrades.crowded or attempt == ATTEMPTS - 1:
+                break
+            tap.note("RETRY %s: %s" % (title, upgrades))
         tap.ok(not shimmed.error, title + ", under sockwarp", shimmed.error, *shimmed.logs,
                "plain: %s" % (plain.error or plain.result), todo=e.todo)
-        upgrades = Upgrades(shimmed.lines, e)
         tap.ok(upgrades.good, title + (": every connection is upgraded on both ends" if e.at_least else
                                        ": every connection is plain, for its reason"),
                "connecting/accepting: %s, in pairs %d of %d at least" % (upgrades, upgrades.pairs, e.at_least),
@@ -338,7 +349,7 @@ def run_all(names, long):
         if e.todo:
             rows.append((e, version_of(e.version), "ok", "**fails**: " + e.todo, ""))
             continue
-        tap.same([name for _, name in shimmed.left], [name for _, name in plain.left],
+        tap.same(sorted(name for _, name in shimmed.left), sorted(name for _, name in plain.left),
                  title + ": nothing is left running that plain would not leave")
         tap.note("%.1f s plain, %.1f s under sockwarp" % (plain.seconds, shimmed.seconds))
         rows.append((e, version_of(e.version), plain.error and "**fails**" or "ok",

@@ -37,8 +37,7 @@ def memcached(run):
     child = run.serve(port, "memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "4", "-m", "256", "-u",
                       "nobody")
     count = 1000000 if run.long else 60000
-    said = run.call("memcaslap", "-s", "127.0.0.1:%d" % port, "-T", "2", "-c", "32", "-x", str(count), "-v", "0.1",
-                    timeout=120)
+    said = run.call("memcaslap", "-s", "127.0.0.1:%d" % port, "-T", "2", "-c", "32", "-x", str(count), "-v", "0.1")
     found = dict(re.findall(r"^(\w+): (\d+)", said, re.M))
     run.must(int(found.get("cmd_get", 0)) + int(found.get("cmd_set", 0)) >= count, "operations are missing", said)
     run.same([found.get(name) for name in ("get_misses", "verify_misses", "verify_failed")], ["0"] * 3,

@@ -93,7 +93,7 @@ def node_http(run):
     port = shim.free_port()
     child = run.serve(port, "node", run.write("server.js", SERVER), str(port))
     count, size = (20000, 500_000_000) if run.long else (1000, 50_000_000)
-    said = run.call("node", run.write("client.js", CLIENT), str(port), str(count), str(size), timeout=120)
+    said = run.call("node", run.write("client.js", CLIENT), str(port), str(count), str(size))
     run.same(said.split(), [str(count + 20), "true", "true", "true", str(size)],
              "right answers; 50 MB down, back, digest, size")
     run.stop(child)

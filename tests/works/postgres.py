@@ -5,7 +5,7 @@ import pwd
 import re
 
 import shim
-from matrix import blob, digest, entry
+from matrix import HANG, blob, digest, entry
 
 NEEDS = ["initdb", "postgres", "pgbench", "psql"]
 
@@ -46,11 +46,11 @@ class Server:
 def postgres_pgbench(run):
     server = Server(run)
     scale = 20 if run.long else 3
-    server.call("pgbench", "-i", "-q", "-s", str(scale), "postgres", timeout=120)
+    server.call("pgbench", "-i", "-q", "-s", str(scale), "postgres")
     done = 0
     for count, options in (500, []), (500, ["-M", "prepared"]), (5, ["-C"]):
         count *= 10 if run.long else 1
-        said = server.call("pgbench", "-c", "8", "-j", "2", "-t", str(count), "-n", *options, "postgres", timeout=300)
+        said = server.call("pgbench", "-c", "8", "-j", "2", "-t", str(count), "-n", *options, "postgres")
         found = re.search(r"actually processed: (\d+)/(\d+)\n", said)
         run.must(found and found.group(1) == found.group(2) == str(8 * count), "transactions are missing", said)
         run.must("number of failed transactions: 0 " in said, "transactions failed", said)
@@ -83,7 +83,7 @@ def postgres_copy(run):
     # psql cancels by a second connection when it is interrupted.
     psql = run.start("psql", "-X", "-c", "select pg_sleep(600)", "postgres", **server.more)
     sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
-    asleep = shim.until(lambda: server.sql(sleeping) == "1", 20, 0.1)
+    asleep = shim.until(lambda: server.sql(sleeping) == "1", HANG, 0.1)
     run.must(asleep, "the query does not run")
     psql.send_signal(2)
     run.same(shim.finish(psql, 20), 1, "status of psql after its query was cancelled")

@@ -3,7 +3,7 @@
 import re
 
 import shim
-from matrix import Wrong, blob, entry
+from matrix import HANG, Wrong, blob, entry
 
 VERSION = ["redis-server", "--version"]
 
@@ -31,7 +31,7 @@ def redis_benchmark(run):
         cli(run, port, "config", "resetstat")
         run.call("redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-c", "50", "-n", str(count), "-P", depth,
                  "-r", "1000",
-                 "-d", "100", "-t", "set,get", "--csv", "-e", timeout=120)
+                 "-d", "100", "-t", "set,get", "--csv", "-e")
         stats = cli(run, port, "info", "commandstats")
         for command in "set", "get":
             found = re.search(r"cmdstat_%s:calls=(\d+),.*failed_calls=(\d+)" % command, stats)
@@ -58,11 +58,11 @@ def redis_replica(run):
         replicas.append(shim.free_port())
         server(run, replicas[-1], "--replicaof", "127.0.0.1", str(port), "--repl-diskless-load",
                "swapdb" if diskless == "yes" else "disabled")
-        if not shim.until(lambda: "master_link_status:up" in cli(run, replicas[-1], "info", "replication"), 30, 0.1):
+        if not shim.until(lambda: "master_link_status:up" in cli(run, replicas[-1], "info", "replication"), HANG, 0.1):
             raise Wrong("a replica does not come up: " + cli(run, replicas[-1], "info", "replication"))
     run.call("redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-c", "20", "-n", "20000", "-P", "4", "-r", "5000",
              "-d",
-             "500", "-t", "set,incr,lpush,sadd", "--csv", "-e", timeout=120)
+             "500", "-t", "set,incr,lpush,sadd", "--csv", "-e")
     # The same connection writes and waits.
     said = cli(run, port, input="set last one\nwait 2 20000\n")
     run.same(said.split(), ["OK", "2"], "replicas that have the last write")

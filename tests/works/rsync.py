@@ -50,16 +50,16 @@ def rsync_daemon(run):
                       "--config=" + config)
     url = "rsync://127.0.0.1:%d/there/" % port
     want = tree(run.path("source"))
-    run.call("rsync", "-a", run.path("source") + "/", url, timeout=120)
+    run.call("rsync", "-a", run.path("source") + "/", url)
     run.same(tree(run.path("there")) == want, True, "the same tree there")
-    run.call("rsync", "-a", "-z", url, run.path("back") + "/", timeout=120)
+    run.call("rsync", "-a", "-z", url, run.path("back") + "/")
     run.same(tree(run.path("back")) == want, True, "the same tree back")
     with open(run.path("source", "half"), "r+b") as f:
         for offset in range(0, 50_000_000, 5_000_000):
             f.seek(offset)
             f.write(b"something else")
     os.unlink(run.path("source", "many", "7"))
-    said = run.call("rsync", "-a", "-c", "--delete", "--stats", "--no-W", run.path("source") + "/", url, timeout=120)
+    said = run.call("rsync", "-a", "-c", "--delete", "--stats", "--no-W", run.path("source") + "/", url)
     run.must("files transferred: 1\n" in said and "deleted files: 1 " in said, "not the changes were sent", said)
     run.same(tree(run.path("there")) == tree(run.path("source")), True, "the same tree after changes")
     run.call("rsync", "-r", "--list-only", url)

@@ -9,7 +9,7 @@ VERSION = ["socat", "-V"]
 
 def talk(run, port, data, *options):
     """What comes back over socat as a client, which half-closes after the data."""
-    return run.call("socat", "-t", "30", *options, "-", "TCP:127.0.0.1:%d" % port, input=data, text=False, timeout=60)
+    return run.call("socat", "-t", "30", *options, "-", "TCP:127.0.0.1:%d" % port, input=data, text=False)
 
 
 def serve(run, what, *options):

@@ -5,7 +5,7 @@ import os
 import shutil
 
 import shim
-from matrix import Wrong, blob, digest, file_digest, entry, find
+from matrix import HANG, Wrong, blob, digest, file_digest, entry, find
 
 NEEDS = ["sshd", "ssh", "scp", "ssh-keygen"]
 # One that was not decided when sshd executed itself: it is standard input then.
@@ -62,7 +62,7 @@ def ssh_commands(run):
         run.same(server.ssh("wc -c", input=data, text=False).strip(), b"20000000", "octets that wc counts")
         many = [run.start("ssh", *server.options, "-p", str(server.port), getpass.getuser() + "@127.0.0.1",
                           "head -c 1000000 /dev/zero | wc -c; exit %d" % n) for n in range(10)]
-        run.same([shim.finish(child, 30) for child in many], list(range(10)), "exit status of ten at once")
+        run.same([shim.finish(child, HANG) for child in many], list(range(10)), "exit status of ten at once")
     finally:
         server.stop()
     return "octets and exit status right"
@@ -76,7 +76,7 @@ def ssh_scp(run):
     target = "%s@127.0.0.1:%s" % (getpass.getuser(), run.path("there"))
     try:
         for a, b in (source, target), (target, run.path("back")):
-            run.call("scp", "-q", *server.options, "-P", str(server.port), a, b, timeout=120)
+            run.call("scp", "-q", *server.options, "-P", str(server.port), a, b)
         if file_digest(run.path("there")) != digest(data) or file_digest(run.path("back")) != digest(data):
             raise Wrong("the copy differs")
     finally:

@@ -14,7 +14,7 @@ SPOKE_FIRST = {"spoke-first": 30, "mpa-failed": 30, "hello-closed": 30, "no-loca
 def stress(run, *options):
     ops = "20000" if run.long else "1000"
     said = run.call("stress-ng", "--verify", "--metrics-brief", "--stdout", "--temp-path", run.folder, *options,
-                    "--sock-ops", ops, timeout=120)
+                    "--sock-ops", ops)
     run.must(not re.search("fail|error|unexpected", said), "stress-ng found something", said)
     found = re.search(r"\bsock +(\d+) ", said)
     run.must(found and int(found.group(1)) >= int(ops), "operations are missing", said)
