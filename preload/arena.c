@@ -41,7 +41,7 @@ struct head {
 static const char magic[16] = "sockwarp " SW_VERSION;
 
 static struct arena {
-    int fd;
+    _Atomic int fd;
     ino_t ino;
     struct head *head;
 } arenas[ARENAS_MAX]; /* the first is where we make new pieces */
@@ -98,6 +98,16 @@ static int file_make(void)
     return -1;
 }
 
+/* The lock is held. */
+static void put(unsigned at, int fd, ino_t ino, struct head *head)
+{
+    struct arena *a = &arenas[at];
+    atomic_store(&a->fd, fd);
+    a->ino = ino;
+    a->head = head;
+    hidden_own(fd, &a->fd);
+}
+
 /* Makes our own. The lock is held. */
 static bool arena_make(void)
 {
@@ -120,9 +130,9 @@ static bool arena_make(void)
     h->base = base;
     atomic_store(&h->next, HEAD_LEN);
     if (arenas_n > 0)
-        arenas[arenas_n] = arenas[0];
+        put(arenas_n, arenas[0].fd, arenas[0].ino, arenas[0].head);
     arenas_n++;
-    arenas[0] = (struct arena){ fd, st.st_ino, h };
+    put(0, fd, st.st_ino, h);
     own = true;
     impossible = false;
     return true;
@@ -219,7 +229,7 @@ static struct arena *arena_given(int fd)
         return NULL;
     }
     /* Never the first: another process takes pieces from it, and so could we, but its range is its makers'. */
-    arenas[arenas_n] = (struct arena){ hidden_move(high), st.st_ino, h };
+    put(arenas_n, hidden_move(high), st.st_ino, h);
     return &arenas[arenas_n++];
 }
 

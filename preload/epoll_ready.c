@@ -39,6 +39,8 @@ void epset_kick_make(struct epset *set)
     else if (REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_ADD, fd, &ev) < 0) {
         atomic_store(&set->kick_fd, -1);
         hidden_close(fd);
+    } else {
+        hidden_own(fd, &set->kick_fd);
     }
 }
 

@@ -59,10 +59,8 @@ int close(int fd)
 {
     if (!proc_on())
         return REAL(close)(fd);
-    if (SW_UNLIKELY(hidden_is(fd))) {
-        errno = EBADF; /* as far as the program knows, it is not open */
-        return -1;
-    }
+    if (SW_UNLIKELY(hidden_is(fd)))
+        return 0; /* it was found in /proc/self/fd, by a program that closes all it has */
     if (sock_is_leaving(fd))
         return -1;
     cancel_enter();
@@ -181,10 +179,20 @@ static struct sock *replaced(int fd, int fd2)
     return proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0 ? fdops_leaves(fd2, true) : NULL;
 }
 
+/* fd2 is about to be another name of fd: what is ours under that number makes way. False: it cannot. */
+static bool makes_way(int fd, int fd2)
+{
+    if (!proc_on() || SW_LIKELY(!hidden_is(fd2)) || fd == fd2 || proc_is_borrowed() || REAL(fcntl)(fd, F_GETFD) < 0 ||
+        hidden_yield(fd2) == 0)
+        return true;
+    errno = EBUSY;
+    return false;
+}
+
 int dup2(int fd, int fd2)
 {
     struct sock *s;
-    if (!to_dup(fd, &s))
+    if (!makes_way(fd, fd2) || !to_dup(fd, &s))
         return -1;
     struct sock *old = replaced(fd, fd2);
     int r = REAL(dup2)(fd, fd2);
@@ -199,7 +207,7 @@ int dup2(int fd, int fd2)
 int dup3(int fd, int fd2, int flags)
 {
     struct sock *s, *old = NULL;
-    if (!to_dup(fd, &s))
+    if (((flags & ~O_CLOEXEC) == 0 && !makes_way(fd, fd2)) || !to_dup(fd, &s))
         return -1;
     if ((flags & ~O_CLOEXEC) == 0)
         old = replaced(fd, fd2);

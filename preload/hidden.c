@@ -3,8 +3,8 @@
  */
 #include "preload/hidden.h"
 
+#include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,6 +19,7 @@
 
 static _Atomic uint64_t hidden[FDS_MAX / BITS];
 static uint64_t identity[FDS_MAX]; /* of the file, as it was moved; mostly untouched pages */
+static _Atomic(_Atomic int *) owner[FDS_MAX]; /* where its number stands, NULL: in several places; untouched likewise */
 static _Atomic unsigned limit; /* one above the highest there ever was */
 
 static uint64_t identity_of(int fd)
@@ -42,6 +43,19 @@ int hidden_dup(int fd)
     return REAL(fcntl)(fd, F_DUPFD_CLOEXEC, (int)from);
 }
 
+static void hide(int fd, _Atomic int *where)
+{
+    unsigned n = (unsigned)fd;
+    if (n >= FDS_MAX)
+        return;
+    identity[n] = identity_of(fd);
+    atomic_store(&owner[n], where);
+    atomic_fetch_or(&hidden[n / BITS], UINT64_C(1) << n % BITS);
+    unsigned seen = atomic_load(&limit);
+    while (seen <= n && !atomic_compare_exchange_weak(&limit, &seen, n + 1))
+        ;
+}
+
 int hidden_move(int fd)
 {
     int high = hidden_dup(fd);
@@ -51,15 +65,29 @@ int hidden_move(int fd)
     } else {
         rawsys_close(fd); /* no point of cancellation */
     }
-    unsigned n = (unsigned)high;
-    if (n >= FDS_MAX)
-        return high;
-    identity[n] = identity_of(high);
-    atomic_fetch_or(&hidden[n / BITS], UINT64_C(1) << n % BITS);
-    unsigned seen = atomic_load(&limit);
-    while (seen <= n && !atomic_compare_exchange_weak(&limit, &seen, n + 1))
-        ;
+    hide(high, NULL);
     return high;
+}
+
+void hidden_own(int fd, _Atomic int *where)
+{
+    if ((unsigned)fd < FDS_MAX)
+        atomic_store(&owner[fd], where);
+}
+
+int hidden_yield(int fd)
+{
+    if (!hidden_is(fd))
+        return 0;
+    _Atomic int *where = atomic_load(&owner[fd]);
+    int high = where != NULL ? hidden_dup(fd) : -1, old = fd;
+    if (high < 0)
+        return -EBUSY;
+    hide(high, where);
+    if (!atomic_compare_exchange_strong(where, &old, high))
+        hidden_close(high); /* it had been given up */
+    forget((unsigned)fd);
+    return 0;
 }
 
 void hidden_reveal(int fd)

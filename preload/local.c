@@ -387,18 +387,19 @@ void local_after_fork(void)
     pthread_mutex_init(&lately_lock, NULL);
 }
 
-static int name_listen(const struct key *k)
+static void name_listen(const struct key *k, _Atomic int *where)
 {
     struct sockaddr_un un;
     socklen_t len = name_of(k, &un);
     int fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return -1;
+        return;
     if (REAL(bind)(fd, (struct sockaddr *)&un, len) < 0 || REAL(listen)(fd, SOMAXCONN) < 0) {
         REAL(close)(fd);
-        return -1;
+        return;
     }
-    return hidden_move(fd);
+    atomic_store(where, hidden_move(fd));
+    hidden_own(*where, where);
 }
 
 void local_names_open(struct sock *s, int fd)
@@ -409,14 +410,14 @@ void local_names_open(struct sock *s, int fd)
     if (s->name_fd[0] >= 0 || REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) < 0 ||
         !key_of((struct sockaddr *)&ss, &k))
         return;
-    s->name_fd[0] = name_listen(&k);
+    name_listen(&k, &s->name_fd[0]);
     int only = 0;
     len = sizeof(only);
     if (k.family == AF_INET6 && key_any(&k) &&
         REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len) == 0 && !only) {
         k.family = AF_INET;
         k.addr_len = 4;
-        s->name_fd[1] = name_listen(&k);
+        name_listen(&k, &s->name_fd[1]);
     }
 }
 

@@ -49,7 +49,7 @@ struct sock {
     _Atomic int sent_from;  /* 1 + the number of a file that sendfile has read as it is; a hint: preload/file.c */
 
     /* SOCK_LISTENER */
-    int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
+    _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
     _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
 
     pthread_mutex_t watch_lock; /* protects watches, pollers */

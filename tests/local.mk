@@ -66,6 +66,7 @@ preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test
 preload_tests += tests/preload/segv.test
 preload_tests += tests/preload/report_files.test
+preload_tests += tests/preload/numbers.test
 preload_tests += tests/preload/answer.test
 preload_tests += tests/preload/cork.test
 preload_tests += tests/preload/one_trip.test
