@@ -190,7 +190,7 @@ int drive_hurry(struct sock *s)
 int drive_sock(struct sock *s, bool brief)
 {
     drive_use(s->conn);
-    return in_turns(s, brief, drive_step);
+    return in_turns(s, brief, drive_step_called);
 }
 
 int drive_unused(struct sock *s)

@@ -24,6 +24,8 @@ void drive_leave(struct sock *s);
  * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
  */
 void drive_step(struct sock *s);
+/* The same, for a call of the program's on s. */
+void drive_step_called(struct sock *s);
 /*
  * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of another
  * thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.

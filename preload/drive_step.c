@@ -375,6 +375,29 @@ bool drive_held(const struct conn *c)
     return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user) != proc.pid;
 }
 
+/*
+ * The program goes on with a connection that it was not told of by us: it waits by system calls of its own, and would miss what
+ * those do not tell. Nothing has been said to the peer yet.
+ */
+static void leave_unseen(struct sock *s, struct conn *c)
+{
+    int state = drive_tcp_state(atomic_load(&s->fd));
+    if (state == TCP_SYN_SENT || state == TCP_SYN_RECV)
+        return;
+    conn_go_plain(s, c, state == TCP_CLOSE || state < 0 ? REASON_NOT_CONNECTED : REASON_EPOLL_KIND);
+    drive_remove(s);
+    changed(s);
+}
+
+void drive_step_called(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (conn_state(c) == CONN_CONNECTING && !c->require && epoll_waits_unseen(s))
+        leave_unseen(s, c);
+    else
+        drive_step(s);
+}
+
 void drive_step(struct sock *s)
 {
     struct conn *c = s->conn;

@@ -38,13 +38,13 @@ static int ctl_add(struct epset *set, int fd, const struct epoll_event *ev, stru
     w->events = ev->events;
     w->sock = *drop = sock_get(fd);
     struct sock *s = w->sock;
-    struct epoll_event kev = { .events = watch_kernel_events(w), .data.u64 = watch_token(w) };
-    w->kevents = kev.events;
+    uint32_t events = watch_kernel_events(w);
+    w->kevents = events;
     if (set->share != NULL)
         share_enter(w);
     if (ev->events & EPOLLEXCLUSIVE)
-        kev.events |= ev->events & ~(uint32_t)EXCLUSIVE_OK; /* the kernel refuses it */
-    if (REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_ADD, fd, &kev) < 0) {
+        events |= ev->events & ~(uint32_t)EXCLUSIVE_OK; /* the kernel refuses it */
+    if (watch_put(w, EPOLL_CTL_ADD, events) < 0) {
         int err = errno;
         share_forget(w);
         watch_free(w);
@@ -94,7 +94,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     if (!(ev->events & EPOLL_MODE_BITS) && watch_may_differ(w))
         return ctl_mod_simple(w, ev);
     struct sock *s = w->sock;
-    struct epoll_event kev = *ev;
+    struct epoll_event kev = *ev; /* (the real call takes no const) */
     if ((w->events | ev->events) & EPOLLEXCLUSIVE) /* an error */
         return REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_MOD, w->fd, &kev);
     if (s != NULL)
@@ -109,8 +109,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     uint32_t old_kevents = w->kevents;
     w->kevents = watch_kernel_events(w);
     share_save(w, true);
-    kev = (struct epoll_event){ .events = w->kevents, .data.u64 = watch_token(w) };
-    int r = REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_MOD, w->fd, &kev);
+    int r = watch_put(w, EPOLL_CTL_MOD, w->kevents);
     int err = errno;
     if (r < 0) {
         w->events = old;
@@ -146,7 +145,8 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
     struct watch *w = NULL;
     bool again = false;
     int r, err;
-    epoll_nest(fd);
+    if (epset_is_tokened(set))
+        epoll_nest(fd);
     epset_lock_whole(set);
     if (op != EPOLL_CTL_ADD || set->parked_n > 0) {
         s = sock_get(fd);

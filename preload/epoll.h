@@ -53,6 +53,13 @@ void epoll_expel(struct sock *s, int fd);
 /* Is a thread waiting on a set that holds s? s->watch_lock is not held. */
 bool epoll_awaits(struct sock *s);
 
+/*
+ * The program goes on with s, a listener or a connection to be made, as if it was told to: was it, by a call that we did not see? So
+ * it is if s is registered only in sets in which nobody has ever waited by our calls, or in none, and does not block, in a process
+ * that has never waited by our calls.
+ */
+bool epoll_waits_unseen(struct sock *s);
+
 /* Is fd a tracked epoll descriptor? */
 bool epoll_tracks(int fd);
 /* One above the highest tracked epoll descriptor ever. */

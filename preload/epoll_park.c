@@ -35,7 +35,7 @@ bool watch_may_differ(const struct watch *w)
 {
     const struct epset *set = w->set;
     const struct sock *s = w->sock;
-    return s != NULL && set->share == NULL && !atomic_load(&set->nested) && !atomic_load(&forking) && !w->foreign && !w->disarmed &&
+    return s != NULL && set->share == NULL && w->tokened && !atomic_load(&set->nested) && !atomic_load(&forking) && !w->foreign && !w->disarmed &&
            ((w->events | w->kevents) & EPOLL_MODE_BITS) == 0 && w->chan < 0 && atomic_load(&s->active) &&
            conn_state(s->conn) == CONN_FULL && !conn_on_verbs(s->conn);
 }
@@ -56,10 +56,8 @@ int watch_tell(struct watch *w)
             atomic_fetch_add(&w->set->late_n, 1);
         return 0;
     }
-    struct epoll_event kev = { .events = k, .data.u64 = watch_token(w) };
-    if (k != w->kevents && REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_MOD, w->fd, &kev) < 0)
+    if (k != w->kevents && watch_put(w, EPOLL_CTL_MOD, k) < 0)
         return -1;
-    w->kevents = k;
     watch_is_told(w);
     return 0;
 }

@@ -74,6 +74,8 @@ static void leave_list(struct epset *set, struct watch *w)
 void watch_queue(struct watch *w)
 {
     struct epset *set = w->set;
+    if (!epset_is_tokened(set))
+        return; /* epset_take_over looks what there is */
     pthread_mutex_lock(&set->ready_lock);
     if (!w->queued) {
         w->queued = true;
@@ -179,6 +181,7 @@ void epoll_nest(int fd)
     struct epset *set = epset_hold(fd);
     if (set == NULL)
         return;
+    epset_take_over(set);
     if (!atomic_load(&set->nested)) {
         epset_kick_make(set);
         pthread_mutex_lock(&set->ready_lock);

@@ -122,6 +122,9 @@ static struct epset *set_make(int epfd)
     set->list_owed = false;
     set->kick_fd = -1;
     set->nested = false;
+    set->tokened = false;
+    set->taken = false;
+    set->strays = false;
     set->kept_n = 0;
     set->unseen = false;
     return set;
@@ -393,11 +396,10 @@ static void forget_stale(struct epset *set, int fd)
     for (older = w; older != NULL; older = older->older)
         n += older->sock == NULL;
     char *list = n < STALE_MAX ? NULL : watch_kernel_list(set);
-    if (list == NULL)
-        return;
+    /* (What the kernel has with the program's data is told as it is, known or not.) */
     for (; w != NULL; w = older) {
         older = w->older;
-        if (w->sock == NULL && !still_there(list, w))
+        if (w->sock == NULL && (!w->tokened || (list != NULL && !still_there(list, w))))
             watch_remove(w); /* (without a sock there is no reference to drop) */
     }
     free(list);
@@ -464,11 +466,27 @@ struct sock *watch_remove(struct watch *w)
 
 /* ---- what is asked of the kernel ---- */
 
+int watch_put(struct watch *w, int op, uint32_t events)
+{
+    bool tokened = epset_is_tokened(w->set);
+    struct epoll_event ev = { .events = events, .data = w->data };
+    if (tokened)
+        ev.data.u64 = watch_token(w);
+    int r = REAL(epoll_ctl)(atomic_load(&w->set->epfd), op, w->fd, &ev);
+    if (r == 0) {
+        w->kevents = events;
+        w->tokened = tokened;
+    }
+    return r;
+}
+
 uint32_t watch_kernel_events(const struct watch *w)
 {
     struct sock *s = w->sock;
     if (w->disarmed)
         return EPOLLONESHOT;
+    if (!epset_is_tokened(w->set))
+        return w->events;
     if (s == NULL || !atomic_load(&s->active))
         return w->events;
     struct conn *c = s->conn;
@@ -516,7 +534,7 @@ static void chan_refresh(struct watch *w)
     struct sock *s = w->sock;
     bool on = s != NULL && !w->disarmed && atomic_load(&s->active) && conn_on_verbs(s->conn);
     int chan = on ? verbs_chan(s->conn) : -1, epfd = atomic_load(&w->set->epfd);
-    uint64_t token = watch_token(w);
+    uint64_t token = epset_is_tokened(w->set) ? watch_token(w) : w->data.u64;
     if (chan == w->chan && (chan < 0 || token == w->chan_token))
         return;
     struct epoll_event ev = { .events = EPOLLIN, .data.u64 = token };
@@ -557,22 +575,86 @@ static void refresh(struct watch *w, bool force)
     bool edge = k & ~w->kevents & EPOLLET;
     w->turn += edge;
     share_save(w, false);
-    struct epoll_event ev = { .events = k, .data.u64 = watch_token(w) };
-    int epfd = atomic_load(&w->set->epfd), r;
+    struct epoll_event none = { 0 };
+    int r = 0, op = EPOLL_CTL_MOD;
     if (k & EPOLLEXCLUSIVE) { /* cannot be changed, only made */
-        r = REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, w->fd, &ev);
-        if (r == 0)
-            r = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, w->fd, &ev);
-    } else {
-        r = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, w->fd, &ev);
+        r = REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_DEL, w->fd, &none);
+        op = EPOLL_CTL_ADD;
     }
-    if (r == 0) {
-        w->kevents = k;
+    if (r == 0)
+        r = watch_put(w, op, k);
+    if (r == 0)
         watch_is_told(w);
-    } else {
+    else
         w->turn -= edge;
-    }
     share_save(w, false);
+}
+
+/* ---- from the program's data to tokens ---- */
+
+static void take_over(struct watch *w)
+{
+    struct sock *s = w->sock;
+    if (!w->tokened) {
+        if (s != NULL)
+            pthread_mutex_lock(&s->watch_lock);
+        watch_refresh(w, true);
+        if (s != NULL)
+            pthread_mutex_unlock(&s->watch_lock);
+        if (s != NULL && !w->tokened)
+            atomic_store(&w->set->strays, true);
+    }
+    if (s != NULL && atomic_load(&s->active) && conn_may_be_staged(s->conn))
+        watch_queue(w);
+}
+
+struct watch *watch_stray(struct epset *set, uint64_t data)
+{
+    for (int c = 0; atomic_load(&set->strays) && c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older)
+                if (!w->tokened && w->sock != NULL && w->data.u64 == data)
+                    return w;
+    return NULL;
+}
+
+static bool has_set(struct epset *set, int fd)
+{
+    epset_lock(set);
+    bool has = watch_current(set, fd, NULL) != NULL;
+    epset_unlock(set);
+    return has;
+}
+
+void epset_take_over(struct epset *set)
+{
+    if (SW_LIKELY(atomic_load_explicit(&set->taken, memory_order_acquire)))
+        return;
+    epset_lock_whole(set);
+    share_token(set);
+    atomic_store(&set->tokened, true);
+    for (int c = 0; c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older)
+                take_over(w);
+    atomic_store(&set->taken, true);
+    epset_unlock(set);
+    /* Sets in it are as if they were registered now. */
+    for (int fd = 0; fd < epoll_fd_limit(); fd++)
+        if (epoll_tracks(fd) && has_set(set, fd))
+            epoll_nest(fd);
+}
+
+bool epoll_waits_unseen(struct sock *s)
+{
+    if (s->watches == NULL)
+        return atomic_load(&s->nonblock) && atomic_load(&s->waiters) == 0 && !atomic_load(&proc.waited);
+    pthread_mutex_lock(&s->watch_lock);
+    bool unseen = s->watches != NULL && atomic_load(&s->waiters) == 0;
+    for (struct watch *w = s->watches; w != NULL && unseen; w = w->next)
+        unseen = !epset_is_tokened(w->set);
+    pthread_mutex_unlock(&s->watch_lock);
+    return unseen;
 }
 
 /* ---- fork ---- */

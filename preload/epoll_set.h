@@ -41,6 +41,7 @@ struct watch {
     int chan;          /* its device's channel in the kernel's set, -1; as kevents, and the next */
     uint64_t chan_token;
     bool disarmed;     /* EPOLLONESHOT has fired; set's lock */
+    bool tokened;      /* the kernel has watch_token as its data, and not the program's; as kevents */
     bool parked;       /* deleted by the program, not in the kernel (epoll_park.c); as events, which are none then */
     _Atomic bool late; /* the kernel's is as it was before (epoll_park.c); sock's watch_lock, read by any as a hint */
     /* Not level-triggered: writability was told, and no send found no room since; watch_lock. */
@@ -74,6 +75,9 @@ struct epset {
         kick_fd; /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
     _Atomic bool
         nested; /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
+    _Atomic bool tokened; /* see epset_take_over; share has it for all processes */
+    _Atomic bool strays;  /* some keep the program's data though: their numbers were closed (watch_stray) */
+    _Atomic bool taken;   /* epset_take_over has seen to what this process knows */
     bool fork_locked;     /* lock is held for a fork; sets_lock */
     uint64_t left_seen;   /* the count of epoll_shared_left that was looked at; lock */
     _Atomic(struct share *) share; /* NULL: no fork has seen the set; changed with lock */
@@ -99,6 +103,19 @@ struct epset *epset_hold(int epfd);
 void epset_put(struct epset *set);
 
 /*
+ * Until somebody waits in set by a call of ours the kernel has what the program put there: its data, its events. Programs that
+ * register by the C library and wait by system calls of their own (Bun) see nothing else. From then on the data are our tokens, the
+ * events those that the connections' states ask for. Whoever waits, or takes the kernel's events, calls this first; no lock held.
+ */
+void epset_take_over(struct epset *set);
+/* Is it so for the registrations that are made from now on? */
+static inline bool epset_is_tokened(const struct epset *set)
+{
+    return SW_LIKELY(atomic_load_explicit(&set->tokened, memory_order_seq_cst)) ||
+           (SW_UNLIKELY(atomic_load(&set->share) != NULL) && share_is_tokened(set));
+}
+
+/*
  * set->lock, with our registrations as they are. epset_lock_whole: and nobody in any process changes one until epset_unlock.
  */
 void epset_lock(struct epset *set);
@@ -107,7 +124,9 @@ void epset_unlock(struct epset *set);
 
 /* ---- registrations; set->lock is held, and for what changes one it is whole ---- */
 
-/* The kernel's token of w, and the registration of a token, or NULL. */
+/* w in the kernel: EPOLL_CTL_ADD or MOD for events. As epoll_ctl; w->tokened and w->kevents follow. */
+int watch_put(struct watch *w, int op, uint32_t events) SW_MUST;
+/* The token of w, and the registration of a token, or NULL. */
 uint64_t watch_token(const struct watch *w);
 /*
  * Was it given out by this set, for a registration that may be gone? (Registrations that are made beside us, by a ring or by a
@@ -117,6 +136,8 @@ bool watch_token_is_ours(const struct epset *set, uint64_t token);
 /* Was the token given out before the registration became edge-triggered? */
 bool watch_is_stale(const struct watch *w, uint64_t token);
 struct watch *watch_find(struct epset *set, uint64_t token);
+/* One that epset_take_over could not change, by the program's data, or NULL. */
+struct watch *watch_stray(struct epset *set, uint64_t data);
 /* The registration of what fd is now: of s, or, with NULL, of something that is not ours. */
 struct watch *watch_current(struct epset *set, int fd, const struct sock *s);
 /* Is w's number still its sock's? Else the kernel would change another registration, or none. */

@@ -27,11 +27,12 @@ struct record {
     uint32_t events, kevents;
     uint32_t mods; /* how often the program changed it */
     uint16_t turn;
-    bool disarmed;
+    bool tokened, disarmed;
 };
 
 struct share {
     pthread_mutex_t lock;     /* robust; protects the rest but what is atomic */
+    _Atomic bool tokened;     /* epset_take_over, by any process */
     _Atomic uint64_t version; /* changes, those under way among them */
     _Atomic uint32_t waiters; /* threads of all processes; those that were killed are counted for ever */
     uint32_t gen;
@@ -111,6 +112,7 @@ void share_load(struct watch *w)
     w->events = r->events;
     w->kevents = r->kevents;
     w->turn = r->turn;
+    w->tokened = r->tokened;
     w->disarmed = r->disarmed;
     if (r->mods != w->mods)
         w->out_told = false;
@@ -174,10 +176,10 @@ static void recover(struct epset *set)
         uint64_t token;
         bool there = false;
         while (!there && watch_kernel_next(&at, &token))
-            there = watch_token_is(token, r->fd, r->gen);
+            there = watch_token_is(token, r->fd, r->gen) || (!r->tokened && token == r->data.u64);
         free(list);
         if (there) {
-            r->turn = watch_token_turn(token);
+            r->turn = r->tokened ? watch_token_turn(token) : r->turn;
             r->kevents = UNKNOWN;
         } else {
             r->gen = 0;
@@ -231,6 +233,18 @@ uint32_t share_gen_last(const struct epset *set)
     return sh != NULL ? sh->gen : set->gen;
 }
 
+void share_token(struct epset *set)
+{
+    if (set->share != NULL)
+        atomic_store(&set->share->tokened, true);
+}
+
+bool share_is_tokened(const struct epset *set)
+{
+    const struct share *sh = atomic_load(&set->share);
+    return sh != NULL && atomic_load(&sh->tokened);
+}
+
 /* No record is free: are there some of files that were closed without a word? The kernel knows. */
 static void sweep(struct epset *set)
 {
@@ -248,7 +262,7 @@ static void sweep(struct epset *set)
     free(list);
     for (uint32_t i = 0; i < sh->end; i++) {
         struct watch *w = set->share_at[i];
-        if (w == NULL || w->told_seq == seq)
+        if (w == NULL || w->told_seq == seq || !w->tokened)
             continue;
         touch(sh, i);
         sh->record[i].gen = 0;
@@ -303,6 +317,7 @@ void share_save(struct watch *w, bool changed)
     r->events = w->events;
     r->kevents = w->kevents;
     r->turn = w->turn;
+    r->tokened = w->tokened;
     r->disarmed = w->disarmed;
     w->mods += changed;
     r->mods = w->mods;
@@ -359,6 +374,7 @@ void share_make(struct epset *set)
         return;
     }
     sh->gen = set->gen;
+    atomic_store(&sh->tokened, atomic_load(&set->tokened));
     set->share_at = at;
     atomic_store(&sh->waiters, atomic_load(&set->waiters));
     atomic_store(&set->share, sh);

@@ -47,6 +47,10 @@ uint32_t share_gen(struct epset *set);
 /* The last one given out. Without a table, too. */
 uint32_t share_gen_last(const struct epset *set);
 
+/* epset_take_over, for all processes; and is it so? */
+void share_token(struct epset *set);
+bool share_is_tokened(const struct epset *set);
+
 /* ---- the table's lock is held as well ---- */
 
 /* Before the kernel is told: w, which is fresh, gets a record. Without room for one it is known here alone. */

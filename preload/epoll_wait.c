@@ -202,6 +202,12 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
 {
     struct epset *set = wt->set;
     struct watch *w = lock_for(set, token);
+    struct watch *stray = w == NULL && kernel != 0 ? watch_stray(set, token) : NULL;
+    if (SW_UNLIKELY(stray != NULL)) {
+        token = watch_token(stray);
+        epset_unlock(set);
+        w = lock_for(set, token);
+    }
     if (w == NULL && kernel != 0) {
         look_unseen(wt, token, kernel);
         return;
@@ -533,6 +539,8 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
                    const sigset_t *mask)
 {
     ready_call_begin();
+    epset_take_over(set);
+    proc_waits();
     share_wait_begin(set);
     struct poller *me = ready_count_begin(&set->waiters);
     if (me == NULL) {

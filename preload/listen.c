@@ -12,6 +12,7 @@
 #include "preload/conn.h"
 #include "preload/connect.h"
 #include "preload/drive.h"
+#include "preload/epoll.h"
 #include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
@@ -224,8 +225,9 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY
                       : listener->stay_plain     ? listener->plain_reason
                       : fd <= 2                  ? REASON_STD_FD
-                      : atomic_load(&proc.own_uring) ? REASON_OWN_URING
-                                                 : REASON_NONE;
+                      : atomic_load(&proc.own_uring)  ? REASON_OWN_URING
+                      : epoll_waits_unseen(listener) ? REASON_EPOLL_KIND
+                                                     : REASON_NONE;
     if (reason != REASON_NONE)
         negotiate_decline(&c->neg, reason);
     atomic_store(&s->active, true);

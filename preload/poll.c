@@ -263,6 +263,8 @@ static int result(int r)
 int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
     gather_before_poll();
+    if (timeout_ms != 0)
+        proc_waits();
     if (!concerns(fds, n))
         return REAL(poll)(fds, n, timeout_ms);
     return result(poll_ns(fds, n, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, NULL));
@@ -272,6 +274,7 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const si
 {
     int64_t ns;
     gather_before_poll();
+    proc_waits();
     if (!ready_timeout(timeout, &ns) || !concerns(fds, n))
         return REAL(ppoll)(fds, n, timeout, mask);
     return result(poll_ns(fds, n, ns, mask));
@@ -386,6 +389,7 @@ int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
         ts = (struct timespec){ .tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec % 1000000 * 1000 };
     int64_t ns;
     gather_before_poll();
+    proc_waits();
     if (n < 0 || !ready_timeout(timeout ? &ts : NULL, &ns) || !sets_concern(&sets))
         return REAL(select)(n, r, w, e, timeout);
     if (ns >= 0) /* (more than a second of microseconds is allowed) */
@@ -405,6 +409,7 @@ int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeo
     struct sets sets = sets_of(n, r, w, e);
     int64_t ns;
     gather_before_poll();
+    proc_waits();
     if (n < 0 || !ready_timeout(timeout, &ns) || !sets_concern(&sets))
         return REAL(pselect)(n, r, w, e, timeout, mask);
     return result(select_ns(&sets, ns, mask));

@@ -26,6 +26,7 @@ struct proc {
     char program[64];     /* its name, as it was called */
     _Atomic bool lowat_used; /* the program has set SO_RCVLOWAT on some socket */
     _Atomic bool inq_used;   /* and TCP_INQ */
+    _Atomic bool waited;    /* the program has waited for something by poll, select or epoll_wait of ours */
     _Atomic bool own_uring; /* the program set up an io_uring: it may wait for sockets unseen */
 };
 
@@ -52,6 +53,12 @@ static inline bool proc_on(void)
     if (SW_UNLIKELY(proc_ready != 2))
         proc_init();
     return proc.on;
+}
+
+static inline void proc_waits(void)
+{
+    if (SW_UNLIKELY(!atomic_load_explicit(&proc.waited, memory_order_relaxed)))
+        atomic_store(&proc.waited, true);
 }
 
 /* Does this thread run on its alternate signal stack? Addresses there say nothing of which call is inside which. */

@@ -29,7 +29,7 @@
     X(ULP, 18, "tcp-ulp", "an upper layer protocol (kTLS) is set")                                   \
     X(MPTCP, 19, "mptcp", "the socket is not plain TCP")                                             \
     X(OWN_URING, 20, "own-io-uring", "the program drives sockets through its own io_uring")          \
-    X(EPOLL_KIND, 21, "epoll-kind", "registered in an epoll set in a way that is not followed")      \
+    X(EPOLL_KIND, 21, "epoll-kind", "the program waits in an epoll set by system calls of its own")        \
     X(URGENT, 22, "urgent", "the program uses urgent data")                                          \
     X(NO_MEMORY, 23, "no-memory", "memory or descriptors ran out")                                   \
     X(TRANSPORT, 24, "no-transport", "no common transport")                                          \
