@@ -20,8 +20,15 @@ void exec_before_fork(void);
 void exec_count_child(void);
 /* In the child; they are still taken. */
 void exec_am_child(void);
+/* In the parent, once all locks are free: the child is there, or (-1) it is not. */
+void exec_fork_done(pid_t child);
 /* An asynchronous send of this process' ring ends here; what it did not send waits in c. */
 void exec_stop_job(struct conn *c);
+
+/* ---- clone.c ---- */
+
+/* clone, clone3, fork and vfork by syscall(2): its result, with errno. */
+long clone_syscall(long number, const long a[6]);
 
 /* ---- exec.c ---- */
 

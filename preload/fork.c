@@ -107,6 +107,11 @@ void exec_am_child(void)
     sock_each_locked(am_child, NULL);
 }
 
+void exec_fork_done(pid_t child)
+{
+    sock_each(child < 0 ? failed : made, &child);
+}
+
 /* What was stopped goes on with whatever the program does next. */
 pid_t fork(void)
 {
@@ -114,10 +119,8 @@ pid_t fork(void)
         return REAL(fork)();
     pid_t pid = REAL(fork)();
     int err = errno;
-    if (pid < 0)
-        sock_each(failed, NULL);
-    else if (pid > 0)
-        sock_each(made, &pid);
+    if (pid != 0)
+        exec_fork_done(pid);
     errno = err;
     return pid;
 }

@@ -8,6 +8,7 @@ preload_sources = \
     preload/calls.h \
     preload/cancel.c \
     preload/cancel.h \
+    preload/clone.c \
     preload/conn.c \
     preload/conn.h \
     preload/conn_end.c \

@@ -158,7 +158,7 @@ static void name_program(void)
 
 static __thread bool one_of_many; /* other threads run while this one forks */
 
-static void before_fork(void)
+void proc_before_fork(void)
 {
     one_of_many = !__libc_single_threaded;
     gather_stop();
@@ -170,7 +170,7 @@ static void before_fork(void)
     exec_count_child();
 }
 
-static void after_fork_parent(void)
+void proc_after_fork_parent(void)
 {
     sock_after_fork(false);
     drive_after_fork();
@@ -185,7 +185,7 @@ static bool in_our_call(void)
     return cancel_program != -1;
 }
 
-static void after_fork_child(void)
+void proc_after_fork_child(void)
 {
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     proc_my_tid = 0;
@@ -241,7 +241,7 @@ static void init_once(void)
         if (proc.set.spin_us > 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
             proc.spin_ns = proc.set.spin_us * (uint64_t)1000;
         exec_save_env();
-        pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+        pthread_atfork(proc_before_fork, proc_after_fork_parent, proc_after_fork_child);
     }
     atomic_store(&proc_ready, 2);
     if (proc.on) {

@@ -71,6 +71,11 @@ uint64_t proc_now_ns(void);
 uint32_t proc_random32(void *unused);
 void proc_random(void *buf, size_t len);
 
+/* Around whatever makes a process with a copy of our memory: before it, and after it in the parent and in the child. */
+void proc_before_fork(void);
+void proc_after_fork_parent(void);
+void proc_after_fork_child(void);
+
 /* --explain: one line about a decision for s, with the program's call site. */
 void proc_explain(const struct sock *s, const char *role, const struct sockaddr_storage *peer,
                   const char *decision, unsigned reason);

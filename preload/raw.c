@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "preload/exec.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
@@ -159,6 +160,13 @@ long syscall(long number, ...)
         } *mask = P(5);
         return pselect(I(0), P(1), P(2), P(3), P(4), mask != NULL ? mask->set : NULL);
     }
+    case SYS_clone:
+    case SYS_clone3:
+#ifdef SYS_fork
+    case SYS_fork:
+    case SYS_vfork:
+#endif
+        return clone_syscall(number, a);
     case SYS_execve:
         return execve(P(0), P(1), P(2));
     case SYS_execveat:

@@ -9,6 +9,7 @@
 #define SW_PRELOAD_REAL_H
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>

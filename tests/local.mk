@@ -76,6 +76,7 @@ preload_tests += tests/preload/mpa.test
 preload_tests += tests/preload/samehost.test
 preload_tests += tests/preload/fallback.test
 preload_tests += tests/preload/forks.test
+preload_tests += tests/preload/clones.test
 preload_tests += tests/preload/hostile.test
 preload_tests += tests/preload/kill.test
 preload_tests += tests/preload/devices.test
@@ -116,6 +117,12 @@ preload_program_cflags = $(program_cflags) -U_FORTIFY_SOURCE -pthread
 if !SANITIZED
 check_PROGRAMS += $(preload_programs)
 endif
+
+preload_programs += tests/preload/clones
+tests_preload_clones_SOURCES = tests/preload/clones.c
+tests_preload_clones_CFLAGS = $(preload_program_cflags)
+tests_preload_clones_LDFLAGS = $(program_ldflags)
+tests_preload_clones_LDADD =
 
 preload_programs += tests/preload/filtered
 tests_preload_filtered_SOURCES = tests/preload/filtered.c
