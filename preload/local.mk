@@ -51,6 +51,8 @@ preload_sources = \
     preload/holders.h \
     preload/inherit.c \
     preload/io.c preload/io.h \
+    preload/libc.h \
+    preload/libc_calls.h \
     preload/listen.c \
     preload/local.c \
     preload/local.h \
@@ -104,7 +106,11 @@ shared_sources = \
 preload_unfortified_sources = \
     preload/chk.c
 
-EXTRA_DIST += preload/libsockwarp.awk
+# Symbols that are defined by assembly, which link-time optimisation does not see.
+preload_asm_sources = \
+    preload/libc.c
+
+EXTRA_DIST += preload/libsockwarp.awk preload/libc.awk
 
 noinst_LTLIBRARIES += libshared.la
 libshared_la_SOURCES = $(shared_sources)
@@ -116,23 +122,32 @@ preload_defs = -Wl,-z,defs
 endif
 
 preload_map = preload/libsockwarp.map
+libc_opts = preload/libc.opts
 pkglib_LTLIBRARIES += libsockwarp.la
 noinst_LTLIBRARIES += libunfortified.la
 libunfortified_la_SOURCES = $(preload_unfortified_sources)
 # (In CFLAGS, to come after a -D of the user's CPPFLAGS.)
 libunfortified_la_CFLAGS = $(AM_CFLAGS) -U_FORTIFY_SOURCE
+noinst_LTLIBRARIES += libasm.la
+libasm_la_SOURCES = $(preload_asm_sources)
+libasm_la_CFLAGS = $(AM_CFLAGS) -fno-lto
 libsockwarp_la_SOURCES = $(preload_sources)
 libsockwarp_la_CFLAGS = $(AM_CFLAGS) $(SW_LTO_CFLAGS)
 libsockwarp_la_LDFLAGS = $(AM_LDFLAGS) $(SW_LTO_LDFLAGS) -module -avoid-version -shared -no-undefined $(preload_defs) \
-    -Wl,--version-script=$(preload_map)
-libsockwarp_la_LIBADD = libunfortified.la libshared.la libcore.la
-EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map)
-CLEANFILES += $(preload_map) libsockwarp.so
+    -Wl,--version-script=$(preload_map) -Wl,-Bsymbolic-functions -Wl,@$(libc_opts)
+libsockwarp_la_LIBADD = libasm.la libunfortified.la libshared.la libcore.la
+EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map) $(libc_opts)
+CLEANFILES += $(preload_map) $(libc_opts) libsockwarp.so
 
 # Exported: the intercepted calls, from the list that declares and resolves them. Everything else is local.
 $(preload_map): preload/calls.h preload/libsockwarp.awk
 	$(AM_V_at)$(MKDIR_P) preload
 	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/libsockwarp.awk $(srcdir)/preload/calls.h >$@.tmp && mv $@.tmp $@
+
+# What we call, whoever else defines it: our own functions by -Bsymbolic-functions, libc's by these.
+$(libc_opts): preload/libc_calls.h preload/libc.awk
+	$(AM_V_at)$(MKDIR_P) preload
+	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/libc.awk $(srcdir)/preload/libc_calls.h >$@.tmp && mv $@.tmp $@
 
 all-local: libsockwarp.so
 libsockwarp.so: libsockwarp.la

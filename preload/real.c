@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/rawsys.h"
+#include "preload/libc.h"
 
 /* What an allocator may need while dlsym is under way. */
 static long raw_result(long r)
@@ -44,6 +45,7 @@ void real_init(void)
     if (resolving)
         return;
     resolving = true;
+    libc_init();
     struct real_calls r;
     memset(&r, 0, sizeof(r));
 /* dlsym gives a data pointer; POSIX wants it to be a function's. */
