@@ -17,6 +17,7 @@
 
 #include "core/base/rawsys.h"
 #include "preload/gather.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -272,10 +273,26 @@ static void leave_failed(struct leaving *l)
     errno = err;
 }
 
+/* (The kernel says what there is to say of others.) */
+static bool strings_readable(char *const v[])
+{
+    for (size_t i = 0; v != NULL; i++) {
+        if (!probe_can_read(&v[i], sizeof(v[i])))
+            return false;
+        if (v[i] == NULL)
+            break;
+        if (!probe_can_read(v[i], 1))
+            return false;
+    }
+    return true;
+}
+
 static int do_exec(const char *path, char *const argv[], char *const envp[], bool search)
 {
     struct leaving l;
     char found[4096];
+    if (!search && !strings_readable(envp))
+        return REAL(execve)(path, argv, envp);
     char *const *env = leave_begin(&l, search ? search_path(path, found, sizeof(found)) : path, envp, false);
     int r = search ? REAL(execvpe)(path, argv, env) : REAL(execve)(path, argv, env);
     leave_failed(&l);

@@ -270,12 +270,18 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
     return result(poll_ns(fds, n, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, NULL));
 }
 
+/* ready_timeout, where there may be no memory: the kernel says so. */
+static bool timeout_of(const struct timespec *timeout, int64_t *ns)
+{
+    return (timeout == NULL || probe_can_read(timeout, sizeof(*timeout))) && ready_timeout(timeout, ns);
+}
+
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
     int64_t ns;
     gather_before_poll();
     proc_waits();
-    if (!ready_timeout(timeout, &ns) || !concerns(fds, n))
+    if (!concerns(fds, n) || !timeout_of(timeout, &ns))
         return REAL(ppoll)(fds, n, timeout, mask);
     return result(poll_ns(fds, n, ns, mask));
 }
@@ -381,22 +387,34 @@ static int select_ns(const struct sets *sets, int64_t timeout_ns, const sigset_t
     return got;
 }
 
+/* (More than a second of microseconds is allowed.) */
+static bool timeval_of(const struct timeval *timeout, int64_t *ns)
+{
+    *ns = -1;
+    if (timeout == NULL)
+        return true;
+    if (!probe_can_read(timeout, sizeof(*timeout)))
+        return false;
+    struct timespec ts = { .tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec % 1000000 * 1000 };
+    if (!ready_timeout(&ts, ns))
+        return false;
+    if (*ns >= 0)
+        *ns += timeout->tv_usec / 1000000 * INT64_C(1000000000);
+    return true;
+}
+
 int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 {
     struct sets sets = sets_of(n, r, w, e);
-    struct timespec ts = { 0 };
-    if (timeout != NULL)
-        ts = (struct timespec){ .tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec % 1000000 * 1000 };
     int64_t ns;
     gather_before_poll();
     proc_waits();
-    if (n < 0 || !ready_timeout(timeout ? &ts : NULL, &ns) || !sets_concern(&sets))
+    if (n < 0 || !sets_concern(&sets) || !timeval_of(timeout, &ns))
         return REAL(select)(n, r, w, e, timeout);
-    if (ns >= 0) /* (more than a second of microseconds is allowed) */
-        ns += timeout->tv_usec / 1000000 * INT64_C(1000000000);
     uint64_t begin = proc_now_ns();
     int got = select_ns(&sets, ns, NULL);
-    if (timeout != NULL && ns >= 0) { /* Linux tells what was left */
+    /* Linux tells what was left, where it can be written. */
+    if (timeout != NULL && ns >= 0 && probe_can_write(timeout, sizeof(*timeout))) {
         uint64_t took = proc_now_ns() - begin, left = (uint64_t)ns > took ? (uint64_t)ns - took : 0;
         timeout->tv_sec = (time_t)(left / 1000000000u);
         timeout->tv_usec = (suseconds_t)(left % 1000000000u / 1000u);
@@ -410,7 +428,7 @@ int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeo
     int64_t ns;
     gather_before_poll();
     proc_waits();
-    if (n < 0 || !ready_timeout(timeout, &ns) || !sets_concern(&sets))
+    if (n < 0 || !sets_concern(&sets) || !timeout_of(timeout, &ns))
         return REAL(pselect)(n, r, w, e, timeout, mask);
     return result(select_ns(&sets, ns, mask));
 }

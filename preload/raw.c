@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "preload/exec.h"
+#include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
@@ -58,6 +59,8 @@ void _Exit(int status)
 #define I(i) ((int)a[i])
 #define U(i) ((unsigned)a[i])
 #define Z(i) ((size_t)a[i])
+/* (libc reads time-outs by itself, where the kernel says EFAULT.) */
+#define GOOD(i, type) (P(i) == NULL || probe_can_read(P(i), sizeof(type)))
 
 /* Numbers we do not know pass; so does everything while nothing is accelerated. */
 long syscall(long number, ...)
@@ -142,8 +145,16 @@ long syscall(long number, ...)
         return dup2(I(0), I(1));
     case SYS_poll:
         return poll(P(0), (nfds_t)a[1], I(2));
-    case SYS_select:
-        return select(I(0), P(1), P(2), P(3), P(4));
+    case SYS_select: {
+        struct timeval fixed, *timeout = P(4);
+        if (!GOOD(4, struct timeval))
+            break;
+        if (timeout != NULL && !probe_can_write(timeout, sizeof(*timeout))) { /* libc would write there, too */
+            fixed = *timeout;
+            timeout = &fixed;
+        }
+        return select(I(0), P(1), P(2), P(3), timeout);
+    }
     case SYS_epoll_create:
         return epoll_create(I(0));
     case SYS_epoll_wait:
@@ -158,6 +169,8 @@ long syscall(long number, ...)
             const sigset_t *set;
             size_t len;
         } *mask = P(5);
+        if (!GOOD(4, struct timespec) || !GOOD(5, *mask))
+            break;
         return pselect(I(0), P(1), P(2), P(3), P(4), mask != NULL ? mask->set : NULL);
     }
     case SYS_clone:
@@ -172,6 +185,8 @@ long syscall(long number, ...)
     case SYS_execveat:
         return execveat(I(0), P(1), P(2), P(3), I(4));
     case SYS_ppoll:
+        if (!GOOD(2, struct timespec))
+            break;
         return ppoll(P(0), (nfds_t)a[1], P(2), P(3));
     case SYS_rt_sigaction:
         return segv_rt_sigaction(a);

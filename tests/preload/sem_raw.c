@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -134,6 +136,56 @@ static void raw_connection(int s)
 }
 
 /* With lengths the compiler cannot know, these are the checking variants. */
+static fd_set *only(int fd)
+{
+    static fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    return &set;
+}
+
+/* Where the kernel says EFAULT, and where it writes nothing and says nothing. (libc would look for itself.) */
+static void raw_pointers(int s)
+{
+    static void *volatile nowhere = (void *)16;
+    char *none[] = { NULL }, *bad[] = { nowhere, NULL };
+    long page = sysconf(_SC_PAGESIZE);
+    void *constant = mmap(NULL, (size_t)page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must("mmap", constant == MAP_FAILED ? -1 : 0);
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT };
+    int ep = (int)must("epoll_create1", epoll_create1(0));
+    must("epoll_ctl", epoll_ctl(ep, EPOLL_CTL_ADD, s, &ev));
+    far_do(FAR_SEND, 10);
+    await_octets(s, 10);
+    struct pollfd p = { .fd = s, .events = POLLIN };
+    struct {
+        void *set;
+        size_t len;
+    } mask = { nowhere, 8 };
+#ifdef SYS_select
+    say_result("select_time", syscall(SYS_select, (long)s + 1, only(s), NULL, NULL, nowhere));
+    say_result("select_const", syscall(SYS_select, (long)s + 1, only(s), NULL, NULL, constant));
+    say_result("select_set", syscall(SYS_select, (long)s + 1, NULL, nowhere, NULL, constant));
+    say_result("select_none", syscall(SYS_select, 0L, NULL, NULL, NULL, nowhere));
+#endif
+    say_result("pselect_time", syscall(SYS_pselect6, (long)s + 1, only(s), NULL, NULL, nowhere, NULL));
+    say_result("pselect_const", syscall(SYS_pselect6, (long)s + 1, only(s), NULL, NULL, constant, NULL));
+    say_result("pselect_six", syscall(SYS_pselect6, (long)s + 1, only(s), NULL, NULL, constant, nowhere));
+    say_result("pselect_mask", syscall(SYS_pselect6, (long)s + 1, only(s), NULL, NULL, constant, &mask));
+    say_result("ppoll_time", syscall(SYS_ppoll, &p, 1L, nowhere, NULL, 8L));
+    say_result("ppoll_const", syscall(SYS_ppoll, &p, 1L, constant, NULL, 8L));
+    say_result("ppoll_mask", syscall(SYS_ppoll, &p, 1L, constant, nowhere, 8L));
+    say_result("pwait2_time", syscall(SYS_epoll_pwait2, ep, &ev, 1L, nowhere, NULL, 8L));
+    say_result("pwait2_const", syscall(SYS_epoll_pwait2, ep, &ev, 1L, constant, NULL, 8L));
+    struct mmsghdr mm = { .msg_hdr = { .msg_iov = nowhere } };
+    say_result("recvmmsg_const", syscall(SYS_recvmmsg, s, &mm, 1L, (long)MSG_DONTWAIT, constant));
+    say_result("exec_path", execve(nowhere, none, none));
+    say_result("exec_args", execve("/bin/true", nowhere, none));
+    say_result("exec_env", execve("/bin/true", none, nowhere));
+    say_result("exec_string", execve("/bin/true", none, bad));
+    say(" recv=%zu", recv_next(s, 10));
+}
+
 static void fortified(int s)
 {
     uint8_t buf[20];
@@ -192,5 +244,6 @@ const struct scenario sem_raw[] = {
     { "raw_octets", raw_octets },           { "raw_positioned", raw_positioned },
     { "raw_descriptors", raw_descriptors }, { "raw_waits", raw_waits },
     { "raw_connection", raw_connection },   { "fortified", fortified },
-    { "fortified_ends", fortified_ends },   { NULL, NULL },
+    { "fortified_ends", fortified_ends },   { "raw_pointers", raw_pointers },
+    { NULL, NULL },
 };
