@@ -32,6 +32,14 @@ static inline ssize_t result(ssize_t n)
     return -1;
 }
 
+/* (errno stays what it was when a call succeeds, as the kernel leaves it.) */
+static inline ssize_t keep_errno(ssize_t r, int before)
+{
+    if (r >= 0)
+        errno = before;
+    return r;
+}
+
 #define CALL_MAX_LEN 0x7ffff000u         /* what the kernel moves in one call */
 #define MSG_COMPAT ((int)0x80000000u)    /* MSG_CMSG_COMPAT: the kernel's own, refused by the calls with a msghdr */
 #define beyond_memory(len) ((len) >> 47) /* no buffer is so long: EFAULT before anything is looked at */
@@ -75,7 +83,6 @@ static ssize_t checked(struct sock *s, int fd, ssize_t r)
     return SW_UNLIKELY(r == -ENOTSOCK || r == -EBADF) && reused(s, fd) ? CONN_ASK_KERNEL : r;
 }
 
-/* (errno stays what it was when a call succeeds, as the kernel leaves it.) */
 static ssize_t in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags)
 {
     int err = errno;
@@ -145,6 +152,7 @@ static unsigned by_kernel(struct sock **s, int *fd)
  */
 #define IN(fd, iov, n, flags, call)                                 \
     do {                                                            \
+        int err_ = errno;                                           \
         cancel_enter();                                             \
         gather_before_read();                                       \
         struct sock *s_ = sock_get_active(fd);                      \
@@ -158,7 +166,7 @@ static unsigned by_kernel(struct sock **s, int *fd)
         }                                                           \
         if (s_ != NULL)                                             \
             sock_put(s_);                                           \
-        return r_;                                                  \
+        return keep_errno(r_, err_);                                \
     } while (0)
 
 static bool is_active(int fd)
@@ -203,6 +211,7 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
 
 #define OUT(fd, iov, n, flags, call)                                \
     do {                                                            \
+        int err_ = errno;                                           \
         cancel_enter();                                             \
         struct sock *s_ = sock_get_active(fd);                      \
         if (SW_LIKELY(s_ == NULL))                                  \
@@ -218,7 +227,7 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
         }                                                           \
         if (s_ != NULL)                                             \
             sock_put(s_);                                           \
-        return r_;                                                  \
+        return keep_errno(r_, err_);                                \
     } while (0)
 
 static inline size_t cut(size_t len)
@@ -284,6 +293,7 @@ static ssize_t no_address(ssize_t r, socklen_t *from_len)
 
 ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
 {
+    int err = errno;
     struct iovec v = one(buf, cut(len));
     cancel_enter();
     gather_before_read();
@@ -302,7 +312,7 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     }
     if (s != NULL)
         sock_put(s);
-    return r;
+    return keep_errno(r, err);
 }
 
 /* Of a message with more vector elements than the kernel takes nothing is looked at. */
@@ -383,6 +393,7 @@ static void passed(struct msghdr *msg)
 
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
+    int err = errno;
     cancel_enter();
     gather_before_read();
     struct sock *s = sock_get_active(fd);
@@ -404,7 +415,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     }
     if (s != NULL)
         sock_put(s);
-    return r;
+    return keep_errno(r, err);
 }
 
 /* What is left until `end`, or false if that is over. */
@@ -459,6 +470,7 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
 
 int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
 {
+    int err = errno;
     cancel_enter();
     gather_before_read();
     struct sock *s = sock_get_active(fd);
@@ -470,7 +482,7 @@ int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec
     }
     ssize_t r = flags & MSG_COMPAT ? -EINVAL : in_msgs(s, fd, vec, n, flags, timeout);
     sock_put(s);
-    return (int)result(r);
+    return (int)keep_errno(result(r), err);
 }
 
 ssize_t write(int fd, const void *buf, size_t len)
@@ -605,6 +617,7 @@ static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
+    int err = errno;
     cancel_enter();
     struct sock *s = sock_get_active(fd);
     if (s == NULL && sock_is_leaving(fd))
@@ -626,7 +639,7 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     }
     if (s != NULL)
         sock_put(s);
-    return r;
+    return keep_errno(r, err);
 }
 
 /* Of this message a part only: what is behind it may not come before its rest. */
@@ -681,13 +694,14 @@ static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n,
 
 int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
+    int err = errno;
     cancel_enter();
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return sock_is_leaving(fd) ? -1 : send_messages(fd, vec, n, flags);
     ssize_t r = flags & MSG_COMPAT ? -EINVAL : out_msgs(s, fd, vec, n, flags);
     sock_put(s);
-    return (int)result(r);
+    return (int)keep_errno(result(r), err);
 }
 
 /* Of the flags RWF_NOWAIT alone means something on a socket; the kernel knows these, and refuses others. */

@@ -293,13 +293,11 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
         int conn = accept_waiting(fd, (struct sockaddr *)&peer, &peer_len, flags);
         if (conn < 0)
             return conn;
-        int err = errno;
         struct cancel hold = cancel_never();
         bool ours = adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0);
         cancel_restore(hold);
         if (!ours)
             continue;
-        errno = err;
         int bad = addr != NULL ? tell_address(addr, addr_len, &peer, peer_len) : 0;
         if (bad == 0)
             return conn;
@@ -311,6 +309,7 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
 
 int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
+    int err = errno;
     gather_before_wait();
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
@@ -328,6 +327,8 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
     int conn = accept_sock(s, fd, addr, len, flags);
     cancel_restore(hold);
     sock_put(s);
+    if (conn >= 0)
+        errno = err;
     return conn;
 }
 

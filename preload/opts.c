@@ -131,7 +131,7 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
 int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
 {
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
-    int r = 1;
+    int r = 1, err = errno;
     if (!is_nagle(level, name)) /* (which see to it themselves) */
         gather_send_fd(fd);     /* what it says is for later octets */
     if (s != NULL) {
@@ -146,10 +146,8 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
             conn_nodelay_changed(s->conn);
         sock_put(s);
     }
-    if (r == 0)
-        return 0;
-    errno = -r;
-    return -1;
+    errno = r < 0 ? -r : err;
+    return r < 0 ? -1 : 0;
 }
 
 /* The error the program has not been told yet; 0: ask the kernel. */
@@ -178,7 +176,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
     struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
-    int r = REAL(getsockopt)(fd, level, name, val, len);
+    int err = errno, r = REAL(getsockopt)(fd, level, name, val, len);
     if (r == 0) {
         /* A shorter value is cut by the kernel, too. */
         int v = 0;
@@ -201,6 +199,8 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         memcpy(val, &v, n);
     }
     sock_put(s);
+    if (r == 0)
+        errno = err;
     return r;
 }
 
@@ -220,10 +220,8 @@ int shutdown(int fd, int how)
             sock_put(s);
         return r;
     }
-    int r = conn_shutdown(s, fd, how);
+    int err = errno, r = conn_shutdown(s, fd, how);
     sock_put(s);
-    if (r == 0)
-        return 0;
-    errno = -r;
-    return -1;
+    errno = r < 0 ? -r : err;
+    return r < 0 ? -1 : 0;
 }

@@ -252,22 +252,22 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
     return r;
 }
 
-static int result(int r)
+/* (errno is as it was before a call that succeeds.) */
+static int result(int r, int before)
 {
-    if (r >= 0)
-        return r;
-    errno = -r;
-    return -1;
+    errno = r < 0 ? -r : before;
+    return r < 0 ? -1 : r;
 }
 
 int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
+    int err = errno;
     gather_before_poll();
     if (timeout_ms != 0)
         proc_waits();
     if (!concerns(fds, n))
         return REAL(poll)(fds, n, timeout_ms);
-    return result(poll_ns(fds, n, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, NULL));
+    return result(poll_ns(fds, n, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, NULL), err);
 }
 
 /* ready_timeout, where there may be no memory: the kernel says so. */
@@ -278,12 +278,13 @@ static bool timeout_of(const struct timespec *timeout, int64_t *ns)
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
+    int err = errno;
     int64_t ns;
     gather_before_poll();
     proc_waits();
     if (!concerns(fds, n) || !timeout_of(timeout, &ns))
         return REAL(ppoll)(fds, n, timeout, mask);
-    return result(poll_ns(fds, n, ns, mask));
+    return result(poll_ns(fds, n, ns, mask), err);
 }
 
 /* ---- select, over poll ---- */
@@ -406,6 +407,7 @@ static bool timeval_of(const struct timeval *timeout, int64_t *ns)
 int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 {
     struct sets sets = sets_of(n, r, w, e);
+    int err = errno;
     int64_t ns;
     gather_before_poll();
     proc_waits();
@@ -419,16 +421,17 @@ int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
         timeout->tv_sec = (time_t)(left / 1000000000u);
         timeout->tv_usec = (suseconds_t)(left % 1000000000u / 1000u);
     }
-    return result(got);
+    return result(got, err);
 }
 
 int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout, const sigset_t *mask)
 {
     struct sets sets = sets_of(n, r, w, e);
+    int err = errno;
     int64_t ns;
     gather_before_poll();
     proc_waits();
     if (n < 0 || !sets_concern(&sets) || !timeout_of(timeout, &ns))
         return REAL(pselect)(n, r, w, e, timeout, mask);
-    return result(select_ns(&sets, ns, mask));
+    return result(select_ns(&sets, ns, mask), err);
 }

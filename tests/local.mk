@@ -65,6 +65,7 @@ preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test
 preload_tests += tests/preload/own.test
+preload_tests += tests/preload/errno.test
 EXTRA_DIST += tests/preload/talk.c
 preload_tests += tests/preload/segv.test
 preload_tests += tests/preload/report_files.test
