@@ -38,10 +38,11 @@ static int open_as(const char *path, struct stat *st)
     int fd = rawsys_open(path, flags, 0666);
     if (fd < 0)
         return fd;
-    int err = errno, r = fstat(fd, st) < 0 ? -errno : 0;
+    int keep = errno;
+    int r = fstat(fd, st) < 0 ? -errno : 0;
     if (r == 0 && !S_ISREG(st->st_mode) && !S_ISFIFO(st->st_mode) && !S_ISCHR(st->st_mode))
         r = -EINVAL;
-    errno = err;
+    errno = keep;
     if (r == 0)
         return fd;
     rawsys_close(fd);
@@ -57,11 +58,12 @@ int append_open(const char *path)
 int append_line(const char *path, const char *line, size_t len)
 {
     struct stat st;
-    int fd = open_as(path, &st), err = errno;
+    int keep = errno;
+    int fd = open_as(path, &st);
     if (fd < 0)
         return fd;
     ssize_t n = beyond_limit(&st, len) ? -EFBIG : rawsys_write(fd, line, len);
     rawsys_close(fd);
-    errno = err;
+    errno = keep;
     return n < 0 ? (int)n : (size_t)n == len ? 0 : -EIO;
 }
