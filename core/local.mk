@@ -9,6 +9,7 @@ core_sources = \
     core/base/crc32c.h \
     core/base/crc32c_arm.c \
     core/base/crc32c_const.h \
+    core/base/crc32c_cpu.c \
     core/base/crc32c_impl.h \
     core/base/crc32c_x86.c \
     core/base/crc32c_x86.h \

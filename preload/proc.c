@@ -215,7 +215,6 @@ void proc_after_fork_child(void)
 static void init_once(void)
 {
     fault_setup();
-    crc32c_setup();
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     proc.transports = TRANSPORTS_BUILT_IN;
     name_program();
@@ -243,10 +242,12 @@ static void init_once(void)
         exec_save_env();
         pthread_atfork(proc_before_fork, proc_after_fork_parent, proc_after_fork_child);
     }
+    crc32c_setup(proc.set.crc);
     atomic_store(&proc_ready, 2);
     if (proc.on) {
         inherit_start();
         stdio_start();
+        trace_info("crc32c: %s", crc32c_name());
     }
 }
 

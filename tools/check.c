@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "core/base/crc32c.h"
 #include "core/negotiate/hello.h"
 #include "core/policy/policy.h"
 #include "core/transport/transport.h"
@@ -53,6 +54,12 @@ static void say_io(const struct settings *s)
     const char *why = "";
     const struct transport_ops *t = transport_choose(want, &env, &why);
     say("i/o", "%s: %s", strcmp(t->name, "uring") == 0 ? "io_uring" : "system calls", why);
+}
+
+static void say_crc(const struct settings *s)
+{
+    crc32c_setup(s->crc);
+    say("crc32c", "%s", crc32c_name());
 }
 
 static void say_limits(void)
@@ -259,6 +266,7 @@ int check_print(const char *lib, const struct settings *s, const char *rules, bo
     say("library", "%s", lib);
     say("rules", "%s%s", rules[0] ? rules : "(none: everything stays plain)", by_default ? " (the default)" : "");
     say_io(s);
+    say_crc(s);
     say_limits();
     say_libraries();
     say_devices();

@@ -1,6 +1,7 @@
 /*
  * CRC32C: the table implementation that works everywhere (eight octets a step), and the choice of
- * the fastest one. RFC 5044 section 4.4. See crc32c_impl.h for where the constants come from.
+ * the fastest one that the CPU (crc32c_cpu.c) and SOCKWARP_CRC allow. RFC 5044 section 4.4. See
+ * crc32c_impl.h for where the constants come from.
  */
 #include "core/base/crc32c.h"
 
@@ -44,11 +45,6 @@ const uint32_t crc32c_shift_short[4][256] = {
     TABLE(CRC32C_E_1048), TABLE(CRC32C_E_1040), TABLE(CRC32C_E_1032), TABLE(CRC32C_E_1024),
 };
 
-static int table_usable(void)
-{
-    return 1;
-}
-
 uint32_t crc32c_table_update(uint32_t state, const void *buf, size_t len)
 {
     const uint8_t *p = buf;
@@ -63,18 +59,28 @@ uint32_t crc32c_table_update(uint32_t state, const void *buf, size_t len)
     return state;
 }
 
-const struct crc32c_impl crc32c_impls[] = {
 #if defined(__x86_64__)
-    { "vpclmul512", crc32c_vpclmul512_usable, crc32c_vpclmul512_update },
-    { "vpclmul256", crc32c_vpclmul256_usable, crc32c_vpclmul256_update },
-    { "pclmul", crc32c_pclmul_usable, crc32c_pclmul_update },
-    { "sse4.2", crc32c_sse42_usable, crc32c_sse42_update },
-#elif defined(__aarch64__)
-    { "pmull", crc32c_pmull_usable, crc32c_pmull_update },
-    { "armv8", crc32c_armv8_usable, crc32c_armv8_update },
+#define X86(update) update
+#else
+#define X86(update) NULL
 #endif
-    { "table", table_usable, crc32c_table_update },
-    { NULL, NULL, NULL },
+#if defined(__aarch64__)
+#define ARM(update) update
+#else
+#define ARM(update) NULL
+#endif
+
+#define NEEDS_PCLMUL (CRC32C_CAN_SSE42 | CRC32C_CAN_PCLMUL)
+
+const struct crc32c_impl crc32c_impls[] = {
+    { "vpclmul512", NEEDS_PCLMUL | CRC32C_CAN_VPCLMUL256 | CRC32C_CAN_VPCLMUL512, X86(crc32c_vpclmul512_update) },
+    { "vpclmul256", NEEDS_PCLMUL | CRC32C_CAN_VPCLMUL256, X86(crc32c_vpclmul256_update) },
+    { "pclmul", NEEDS_PCLMUL, X86(crc32c_pclmul_update) },
+    { "sse4.2", CRC32C_CAN_SSE42, X86(crc32c_sse42_update) },
+    { "pmull", CRC32C_CAN_ARMV8 | CRC32C_CAN_PMULL, ARM(crc32c_pmull_update) },
+    { "armv8", CRC32C_CAN_ARMV8, ARM(crc32c_armv8_update) },
+    { "table", 0, crc32c_table_update },
+    { NULL, 0, NULL },
 };
 
 /*
@@ -83,26 +89,37 @@ const struct crc32c_impl crc32c_impls[] = {
  */
 static uint32_t first_update(uint32_t state, const void *buf, size_t len)
 {
-    crc32c_setup();
+    crc32c_setup(CRC32C_ANY);
     return crc32c_update(state, buf, len);
 }
 
 uint32_t (*crc32c_update_fn)(uint32_t state, const void *buf, size_t len) = first_update;
 
-static const struct crc32c_impl *fastest(void)
+const struct crc32c_impl *crc32c_choose(unsigned features)
 {
     const struct crc32c_impl *i = crc32c_impls;
-    while (!i->usable()) /* ends: the table is always usable */
+    while (i->needs & ~features) /* ends: the table needs nothing */
         i++;
     return i;
 }
 
-void crc32c_setup(void)
+const struct crc32c_impl *crc32c_named(const char *name)
 {
-    __atomic_store_n(&crc32c_update_fn, fastest()->update, __ATOMIC_RELAXED);
+    for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
+        if (i->update && strcmp(i->name, name) == 0)
+            return i;
+    return NULL;
+}
+
+void crc32c_setup(unsigned allowed)
+{
+    __atomic_store_n(&crc32c_update_fn, crc32c_choose(crc32c_features() & allowed)->update, __ATOMIC_RELAXED);
 }
 
 const char *crc32c_name(void)
 {
-    return fastest()->name;
+    const struct crc32c_impl *i = crc32c_impls;
+    while (i->name && i->update != __atomic_load_n(&crc32c_update_fn, __ATOMIC_RELAXED))
+        i++;
+    return i->name ? i->name : "undecided";
 }

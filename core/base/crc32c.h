@@ -5,9 +5,9 @@
  * Use: state = CRC32C_INIT; state = crc32c_update(state, …) any number of times;
  * value = crc32c_final(state). In an FPDU the value is stored little-endian (put_le32).
  *
- * The fastest implementation the CPU has is chosen once, at the first call or by crc32c_setup();
- * the choice is a plain pointer store of a value that is the same in every thread, so a race is
- * harmless. Safe in signal handlers and after fork; takes no lock.
+ * The fastest implementation that the CPU has and crc32c_setup() allows is chosen once, there or
+ * at the first call before it; the choice is a plain pointer store, and all choices give the same
+ * values, so a race is harmless. Safe in signal handlers and after fork; takes no lock.
  */
 #ifndef SW_BASE_CRC32C_H
 #define SW_BASE_CRC32C_H
@@ -17,20 +17,34 @@
 
 #define CRC32C_INIT 0xffffffffu
 
+/* What the CPU can and the kernel allows. */
+enum {
+    CRC32C_CAN_SSE42 = 1 << 0,
+    CRC32C_CAN_PCLMUL = 1 << 1,
+    CRC32C_CAN_VPCLMUL256 = 1 << 2,
+    CRC32C_CAN_VPCLMUL512 = 1 << 3,
+    CRC32C_CAN_ARMV8 = 1 << 4,
+    CRC32C_CAN_PMULL = 1 << 5,
+};
+#define CRC32C_ANY (~0u)
+
 struct crc32c_impl {
-    const char *name; /* "vpclmul512", "vpclmul256", "pclmul", "sse4.2", "pmull", "armv8", "table" */
-    int (*usable)(void); /* CPU and kernel allow it; the table always */
-    uint32_t (*update)(uint32_t state, const void *buf, size_t len);
+    const char *name;
+    unsigned needs; /* features, with those of the slower ones of the same CPU; the table: none */
+    uint32_t (*update)(uint32_t state, const void *buf, size_t len); /* NULL: another architecture's */
 };
 
-/* All implementations built in, fastest first, ended by name == NULL; for tests and benchmarks. */
+/* All implementations, fastest first, ended by name == NULL. */
 extern const struct crc32c_impl crc32c_impls[];
 
 /* Points at a function that chooses until the choice is made; use crc32c_update(). */
 extern uint32_t (*crc32c_update_fn)(uint32_t state, const void *buf, size_t len);
 
-void crc32c_setup(void);
-const char *crc32c_name(void); /* the implementation in use */
+unsigned crc32c_features(void);                              /* of this CPU */
+const struct crc32c_impl *crc32c_choose(unsigned features);  /* the fastest that these are enough for */
+const struct crc32c_impl *crc32c_named(const char *name);    /* NULL: this architecture has none of that name */
+void crc32c_setup(unsigned allowed);                         /* features that may be used; CRC32C_ANY */
+const char *crc32c_name(void);                               /* the one in use, after crc32c_setup() */
 
 static inline uint32_t crc32c_update(uint32_t state, const void *buf, size_t len)
 {

@@ -11,16 +11,8 @@
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
-#include <sys/auxv.h>
 
 #include "core/base/crc32c_const.h"
-
-#ifndef HWCAP_CRC32
-#define HWCAP_CRC32 (1UL << 7)
-#endif
-#ifndef HWCAP_PMULL
-#define HWCAP_PMULL (1UL << 4)
-#endif
 
 /*
  * In assembler, because compilers differ in how a single function is given an extension, and the
@@ -36,20 +28,6 @@ static inline uint32_t step1(uint32_t state, uint8_t v)
 {
     __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(state) : "r"((uint32_t)v));
     return state;
-}
-
-int crc32c_armv8_usable(void)
-{
-    return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
-}
-
-/* (A big-endian kernel's vectors would have to be turned round: nobody has one.) */
-int crc32c_pmull_usable(void)
-{
-    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return 0;
-    unsigned long want = HWCAP_CRC32 | HWCAP_PMULL;
-    return (getauxval(AT_HWCAP) & want) == want;
 }
 
 static inline uint32_t serial(uint32_t state, const uint8_t *p, size_t len)

@@ -52,20 +52,23 @@ static inline uint64_t crc32c_load64(const uint8_t *p)
     return v;
 }
 
+/* CPUID's answers (0 where a leaf is missing or not to be asked), and the registers the kernel saves. */
+struct crc32c_cpuid {
+    unsigned leaf1_ecx, leaf7_ebx, leaf7_ecx, xcr0;
+};
+
+/* CRC32C_CAN_* from what the CPU says; on every architecture, for the tests. */
+unsigned crc32c_features_x86(const struct crc32c_cpuid *c);
+unsigned crc32c_features_arm(unsigned long hwcap, int little_endian);
+
 uint32_t crc32c_table_update(uint32_t state, const void *buf, size_t len);
 
 #if defined(__x86_64__)
-int crc32c_sse42_usable(void);
-int crc32c_pclmul_usable(void);
-int crc32c_vpclmul256_usable(void);
-int crc32c_vpclmul512_usable(void);
 uint32_t crc32c_sse42_update(uint32_t state, const void *buf, size_t len);
 uint32_t crc32c_pclmul_update(uint32_t state, const void *buf, size_t len);
 uint32_t crc32c_vpclmul256_update(uint32_t state, const void *buf, size_t len);
 uint32_t crc32c_vpclmul512_update(uint32_t state, const void *buf, size_t len);
 #elif defined(__aarch64__)
-int crc32c_armv8_usable(void);
-int crc32c_pmull_usable(void);
 uint32_t crc32c_armv8_update(uint32_t state, const void *buf, size_t len);
 uint32_t crc32c_pmull_update(uint32_t state, const void *buf, size_t len);
 #endif

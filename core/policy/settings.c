@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/trace.h"
 
 #define TEXT_MAX_SHOWN 60 /* octets of a bad value that an error repeats */
@@ -96,6 +97,25 @@ static int read_io(struct settings *s, const char *v, char *err, size_t cap)
     return 0;
 }
 
+/* The name of an implementation of CRC32C: none that needs more of the CPU. */
+static int read_crc(struct settings *s, const char *v, char *err, size_t cap)
+{
+    char want[128] = "auto";
+    size_t n = strlen(want);
+
+    if (strcmp(v, want) == 0)
+        return 0;
+    const struct crc32c_impl *named = crc32c_named(v);
+    if (named) {
+        s->crc = named->needs;
+        return 0;
+    }
+    for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
+        if (i->update)
+            n += (size_t)snprintf(want + n, sizeof(want) - n, "%s%s", i[1].name ? ", " : " or ", i->name);
+    return bad(err, cap, "SOCKWARP_CRC", v, want);
+}
+
 /* A name in /sys/class/infiniband. */
 static int read_device(struct settings *s, const char *v, char *err, size_t cap)
 {
@@ -121,7 +141,7 @@ static int read_policy(struct settings *s, const char *v, uint8_t transports, ch
 
 static void set_defaults(struct settings *s)
 {
-    *s = (struct settings){ .io = SETTINGS_IO_AUTO, .log_level = TRACE_OFF };
+    *s = (struct settings){ .io = SETTINGS_IO_AUTO, .crc = CRC32C_ANY, .log_level = TRACE_OFF };
 #define X(field, name, def, lo, hi) s->field = (def);
     SETTINGS_NUMBERS(X)
 #undef X
@@ -144,6 +164,8 @@ int settings_read(struct settings *s, const char *(*get)(void *arg, const char *
 #undef X
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_IO")) != NULL)
         rc = read_io(s, v, err, cap);
+    if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_CRC")) != NULL)
+        rc = read_crc(s, v, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_LOG")) != NULL)
         rc = read_log(s, v, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_STATS")) != NULL)

@@ -37,6 +37,7 @@ struct settings {
     SETTINGS_NUMBERS(X)
 #undef X
     enum settings_io io;     /* SOCKWARP_IO = auto | uring | syscall */
+    unsigned crc;            /* SOCKWARP_CRC: CRC32C_CAN_* that may be used; default CRC32C_ANY */
     int log_level;           /* SOCKWARP_LOG = level[,file]; default TRACE_OFF */
     char log_file[256];      /* "" = stderr */
     char stats_file[256];    /* SOCKWARP_STATS; "" = none */

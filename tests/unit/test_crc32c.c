@@ -1,10 +1,11 @@
 /*
- * CRC32C: published vectors, and every implementation this CPU can run held against a reference
- * that goes bit by bit.
+ * CRC32C: published vectors, every implementation this CPU can run held against a reference that
+ * goes bit by bit, and which one is chosen on CPUs that this one is not.
  */
 #include "core/base/crc32c.h"
 
 #include <criterion/criterion.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,13 +46,17 @@ static uint8_t *random_bytes(size_t len)
     return p;
 }
 
+/* Those that run here: all that this CPU is enough for. (A cr_log_warn for the others would fail the program.) */
+static bool runs(const struct crc32c_impl *i)
+{
+    return (i->needs & ~crc32c_features()) == 0;
+}
+
 static void check_each(const char *what, const void *buf, size_t len, uint32_t want)
 {
     for (const struct crc32c_impl *i = crc32c_impls; i->name; i++) {
-        if (!i->usable()) {
-            cr_log_warn("%s: %s not run, this CPU cannot", what, i->name);
+        if (!runs(i))
             continue;
-        }
         uint32_t got = crc32c_final(i->update(CRC32C_INIT, buf, len));
         cr_assert_eq(got, want, "%s, %s: %08x, want %08x", what, i->name, got, want);
     }
@@ -196,7 +201,7 @@ Test(crc32c, every_implementation_at_every_length_and_alignment)
             uint32_t init = (uint32_t)rnd();
             uint32_t want = reference(init, b + off, len);
             for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
-                if (i->usable())
+                if (runs(i))
                     cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu",
                                  i->name, len, off);
         }
@@ -213,7 +218,7 @@ Test(crc32c, every_implementation_around_its_blocks)
         uint32_t init = (uint32_t)rnd();
         uint32_t want = reference(init, b + off, len);
         for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
-            if (i->usable())
+            if (runs(i))
                 cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu", i->name, len, off);
     }
     for (size_t len = 6144; len <= 12288; len += 2048)
@@ -222,7 +227,7 @@ Test(crc32c, every_implementation_around_its_blocks)
                 size_t n = blocks * len + more;
                 uint32_t want = reference(1, b, n);
                 for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
-                    if (i->usable())
+                    if (runs(i))
                         cr_assert_eq(i->update(1, b, n), want, "%s, %zu octets", i->name, n);
             }
     free(b);
@@ -237,7 +242,7 @@ Test(crc32c, every_implementation_at_big_lengths)
         uint32_t init = (uint32_t)rnd();
         uint32_t want = reference(init, b + off, len);
         for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
-            if (i->usable())
+            if (runs(i))
                 cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu", i->name,
                              len, off);
     }
@@ -255,7 +260,7 @@ Test(crc32c, every_implementation_with_a_single_bit_anywhere)
         b[bit / 8] = (uint8_t)(1u << bit % 8);
         uint32_t want = reference(0, b, sizeof(b));
         for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
-            if (i->usable())
+            if (runs(i))
                 cr_assert_eq(i->update(0, b, sizeof(b)), want, "%s, bit %zu", i->name, bit);
         b[bit / 8] = 0;
     }
@@ -268,7 +273,7 @@ Test(crc32c, every_split_gives_the_same)
     for (size_t l = 0; l < SW_ARRAY_LEN(lens); l++) {
         uint32_t want = reference(CRC32C_INIT, b, lens[l]);
         for (const struct crc32c_impl *i = crc32c_impls; i->name; i++) {
-            if (!i->usable())
+            if (!runs(i))
                 continue;
             for (size_t cut = 0; cut <= lens[l]; cut++) {
                 uint32_t s = i->update(CRC32C_INIT, b, cut);
@@ -290,18 +295,92 @@ Test(crc32c, neighbouring_octets_do_not_matter)
         memset(b, 0xa5, 50);
         memset(b + 50 + len, 0xa5, sizeof(b) - 50 - len);
         for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
-            if (i->usable())
+            if (runs(i))
                 cr_assert_eq(i->update(CRC32C_INIT, b + 50, len), want, "%s, %zu", i->name, len);
     }
 }
 
-Test(crc32c, setup_takes_the_first_usable_one)
+/* ---- the choice ---- */
+
+/* What a CPU says of itself, in full; the tests below take bits away. */
+#define SSE42 (1u << 20)
+#define PCLMUL (1u << 1)
+#define OSXSAVE (1u << 27)
+#define AVX (1u << 28)
+#define AVX2 (1u << 5)
+#define AVX512F (1u << 16)
+#define VPCLMUL (1u << 10)
+#define ALL1 SSE42 | PCLMUL | OSXSAVE | AVX
+#define ALL7 AVX2 | AVX512F
+#define HWCAP_PMULL_BIT (1ul << 4)
+#define HWCAP_CRC32_BIT (1ul << 7)
+
+Test(crc32c, the_choice_on_other_x86_cpus)
 {
-    const struct crc32c_impl *i = crc32c_impls;
-    while (!i->usable())
-        i++;
-    crc32c_setup();
-    cr_assert_str_eq(crc32c_name(), i->name);
-    cr_assert(crc32c_update_fn == i->update);
+    static const struct {
+        const char *what;
+        struct crc32c_cpuid cpu;
+        const char *want;
+    } rows[] = {
+        { "everything", { ALL1, ALL7, VPCLMUL, 0xe7 }, "vpclmul512" },
+        { "no AVX-512", { ALL1, AVX2, VPCLMUL, 0xe7 }, "vpclmul256" },
+        { "AVX-512, but the kernel does not save it", { ALL1, ALL7, VPCLMUL, 7 }, "vpclmul256" },
+        { "AVX-512, its masks alone saved", { ALL1, ALL7, VPCLMUL, 0x27 }, "vpclmul256" },
+        { "no VPCLMULQDQ", { ALL1, ALL7, 0, 0xe7 }, "pclmul" },
+        { "no AVX2", { ALL1, AVX512F, VPCLMUL, 0xe7 }, "pclmul" },
+        { "no AVX", { SSE42 | PCLMUL | OSXSAVE, ALL7, VPCLMUL, 0xe7 }, "pclmul" },
+        { "the kernel saves no AVX", { ALL1, ALL7, VPCLMUL, 3 }, "pclmul" },
+        { "no OSXSAVE", { SSE42 | PCLMUL | AVX, ALL7, VPCLMUL, 0xe7 }, "pclmul" },
+        { "no leaf 7", { ALL1, 0, 0, 7 }, "pclmul" },
+        { "no PCLMULQDQ", { SSE42 | OSXSAVE | AVX, ALL7, VPCLMUL, 0xe7 }, "sse4.2" },
+        { "SSE4.2 only", { SSE42, 0, 0, 0 }, "sse4.2" },
+        { "no SSE4.2", { PCLMUL | OSXSAVE | AVX, ALL7, VPCLMUL, 0xe7 }, "table" },
+        { "nothing", { 0, 0, 0, 0 }, "table" },
+    };
+    for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++)
+        cr_expect_str_eq(crc32c_choose(crc32c_features_x86(&rows[i].cpu))->name, rows[i].want, "%s", rows[i].what);
+}
+
+Test(crc32c, the_choice_on_other_arm_cpus)
+{
+    static const struct {
+        unsigned long hwcap;
+        int little_endian;
+        const char *want;
+    } rows[] = {
+        { HWCAP_CRC32_BIT | HWCAP_PMULL_BIT, 1, "pmull" }, { HWCAP_CRC32_BIT | HWCAP_PMULL_BIT, 0, "armv8" },
+        { HWCAP_CRC32_BIT, 1, "armv8" },                   { HWCAP_PMULL_BIT, 1, "table" },
+        { ~(HWCAP_CRC32_BIT | HWCAP_PMULL_BIT), 1, "table" }, { 0, 1, "table" },
+    };
+    for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++)
+        cr_expect_str_eq(crc32c_choose(crc32c_features_arm(rows[i].hwcap, rows[i].little_endian))->name, rows[i].want,
+                         "%lx, %d", rows[i].hwcap, rows[i].little_endian);
+}
+
+Test(crc32c, what_this_cpu_can_is_built_in)
+{
+    for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
+        cr_expect(!runs(i) || i->update, "%s", i->name);
+    cr_expect_not_null(crc32c_choose(0)->update);
+}
+
+/* As SOCKWARP_CRC does it: each name, on this CPU, gives that one or the next slower one that runs here. */
+Test(crc32c, setup_takes_the_fastest_that_is_allowed)
+{
+    for (const struct crc32c_impl *i = crc32c_impls; i->name; i++) {
+        cr_expect(crc32c_named(i->name) == (i->update ? i : NULL), "%s", i->name);
+        if (!i->update)
+            continue;
+        const struct crc32c_impl *want = i;
+        while (!runs(want))
+            want++;
+        crc32c_setup(i->needs);
+        cr_expect_str_eq(crc32c_name(), want->name);
+        cr_expect(crc32c_update_fn == want->update, "%s", i->name);
+        cr_expect_eq(crc32c_final(crc32c_update(CRC32C_INIT, "123456789", 9)), 0xe3069283u, "%s", i->name);
+    }
+    cr_expect_null(crc32c_named("none"));
+    crc32c_setup(CRC32C_ANY);
+    cr_expect_str_eq(crc32c_name(), crc32c_choose(crc32c_features())->name);
     cr_log_info("in use: %s", crc32c_name());
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
 #include "core/policy/settings.h"
@@ -30,6 +31,7 @@ static void expect_defaults(const struct settings *s)
     cr_expect_eq(s->verdict_ttl_s, 60u);
     cr_expect_eq(s->linger_ms, 5000u);
     cr_expect_eq(s->io, SETTINGS_IO_AUTO);
+    cr_expect_eq(s->crc, CRC32C_ANY);
     cr_expect_eq(s->log_level, TRACE_OFF);
     cr_expect_str_eq(s->log_file, "");
     cr_expect_str_eq(s->stats_file, "");
@@ -95,6 +97,18 @@ Test(settings, numbers_are_read_within_their_range)
     }
 }
 
+/* The implementations of CRC32C that this architecture has, and one that it has not. */
+#if defined(__x86_64__)
+#define CRC_NAMES ", vpclmul512, vpclmul256, pclmul, sse4.2"
+#define CRC_ELSEWHERE "pmull"
+#elif defined(__aarch64__)
+#define CRC_NAMES ", pmull, armv8"
+#define CRC_ELSEWHERE "sse4.2"
+#else
+#define CRC_NAMES ""
+#define CRC_ELSEWHERE "sse4.2"
+#endif
+
 Test(settings, bad_values_are_refused_and_named)
 {
     static const struct {
@@ -115,6 +129,8 @@ Test(settings, bad_values_are_refused_and_named)
         { "SOCKWARP_COALESCE_US=60000001",
           "SOCKWARP_COALESCE_US: '60000001' is not a number from 0 to 60000000" },
         { "SOCKWARP_IO=magic", "SOCKWARP_IO: 'magic' is not auto, uring or syscall" },
+        { "SOCKWARP_CRC=fast", "SOCKWARP_CRC: 'fast' is not auto" CRC_NAMES " or table" },
+        { "SOCKWARP_CRC=" CRC_ELSEWHERE, "SOCKWARP_CRC: '" CRC_ELSEWHERE "' is not auto" CRC_NAMES " or table" },
         { "SOCKWARP_EXPLAIN=yes", "SOCKWARP_EXPLAIN: 'yes' is not 0 or 1" },
         { "SOCKWARP_LOG=loud",
           "SOCKWARP_LOG: 'loud' is not a level (off, error, info, debug or 0 to 3), or level,file" },
@@ -149,6 +165,10 @@ Test(settings, words_are_read)
     cr_expect_eq(s.io, SETTINGS_IO_URING);
     cr_assert_eq(read_one(&s, "SOCKWARP_IO=syscall", err, sizeof(err)), 0);
     cr_expect_eq(s.io, SETTINGS_IO_SYSCALL);
+    cr_assert_eq(read_one(&s, "SOCKWARP_CRC=auto", err, sizeof(err)), 0);
+    cr_expect_eq(s.crc, CRC32C_ANY);
+    cr_assert_eq(read_one(&s, "SOCKWARP_CRC=table", err, sizeof(err)), 0);
+    cr_expect_eq(s.crc, 0u);
     cr_assert_eq(read_one(&s, "SOCKWARP_EXPLAIN=1", err, sizeof(err)), 0);
     cr_expect(s.explain);
     cr_assert_eq(read_one(&s, "SOCKWARP_EXPLAIN=0", err, sizeof(err)), 0);

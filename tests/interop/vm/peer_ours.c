@@ -92,7 +92,7 @@ static void show_bad_crc(const struct ours *o)
     fprintf(stderr, "ours: bad CRC %08x in a frame of %zu octets, %zu staged; computed anew:",
             get_le32(frame + len - MPA_CRC_LEN), len, o->ep.rx.tail - o->ep.rx.head);
     for (const struct crc32c_impl *c = crc32c_impls; c->name; c++)
-        if (c->usable())
+        if (!(c->needs & ~crc32c_features()))
             fprintf(stderr, " %s %08x", c->name, crc32c_final(c->update(CRC32C_INIT, frame, len - MPA_CRC_LEN)));
     for (size_t i = 0; i < len; i++)
         fprintf(stderr, "%s%02x", i % 32 ? "" : "\n", frame[i]);
