@@ -3,7 +3,7 @@
  * a model: what was accepted arrives, once, in order, unchanged, whatever the pipe does; and when one
  * side breaks the protocol, its program gives up, or the pipe breaks, what came before has arrived,
  * nothing behind it does, one Terminate says why, and both sides end. Each run prints its seed on
- * failure; SW_SEED=n repeats one, SW_SECONDS=n runs longer.
+ * failure; SW_SEED=n repeats one, SW_SECONDS=n goes on from there that long.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -656,18 +656,15 @@ Test(iwarp_property, whatever_happens_messages_arrive_once_in_order_unchanged_up
 {
     const char *one = getenv("SW_SEED"), *longer = getenv("SW_SECONDS");
     time_t end = time(NULL) + (longer ? strtol(longer, NULL, 10) : 0);
-    uint64_t events = 0, runs = 0, ended = 0;
+    uint64_t first = one ? strtoull(one, NULL, 10) : 1, events = 0, runs = 0, ended = 0;
 
-    seed = one ? strtoull(one, NULL, 10) : 0;
     do {
-        if (!one)
-            seed++;
+        seed = first + runs++;
         events += run();
-        runs++;
         ended += failed != NULL;
-    } while (!one && (steps < STEPS_MIN || time(NULL) < end));
-    fprintf(stderr, "iwarp_property: %llu runs up to seed %llu, %llu steps, %llu events, %llu ended by a Terminate\n",
-            (unsigned long long)runs, (unsigned long long)seed, (unsigned long long)steps,
+    } while ((!one && steps < STEPS_MIN) || (longer && time(NULL) < end));
+    fprintf(stderr, "iwarp_property: %llu runs from seed %llu, %llu steps, %llu events, %llu ended by a Terminate\n",
+            (unsigned long long)runs, (unsigned long long)first, (unsigned long long)steps,
             (unsigned long long)events, (unsigned long long)ended);
     cr_expect_gt(events, one ? 0u : 100000u);
     cr_expect(one || ended > runs / 10, "%llu of %llu", (unsigned long long)ended,
