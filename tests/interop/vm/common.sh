@@ -28,10 +28,10 @@ check()
     fi
 }
 
-# listening PORT: waits until a device's program listens there, which no event tells; at most 10 s.
+# listening PORT: waits until a device's program listens there, which no event tells; at most two minutes.
 listening()
 {
-    for listening_try in $(seq 200); do
+    for listening_try in $(seq 2400); do
         rdma resource show cm_id | grep -q "state LISTEN .* src-addr [0-9.]*:$1 " && break
         usleep 50000
     done

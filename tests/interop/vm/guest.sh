@@ -3,10 +3,10 @@
 # rping_self ADDRESS: rdma-core's rping with itself, through one device.
 rping_self()
 {
-    timeout 20 rping -s -a "$1" -p 7174 -C 20 -V -v >/tmp/rping.server 2>&1 &
+    timeout 200 rping -s -a "$1" -p 7174 -C 20 -V -v >/tmp/rping.server 2>&1 &
     rping_server=$!
     listening 7174
-    timeout 20 rping -c -a "$1" -p 7174 -C 20 -V
+    timeout 200 rping -c -a "$1" -p 7174 -C 20 -V
     wait $rping_server
     rping_status=$?
     cat /tmp/rping.server
@@ -205,7 +205,7 @@ check "ours to verbs: a reset in the middle of a frame" pair verbs ours fault fa
 
 rping_server_device()
 {
-    timeout 20 rping -s -a 10.9.0.1 -p 7175 -C 10 -S 1000 -v -V &
+    timeout 200 rping -s -a 10.9.0.1 -p 7175 -C 10 -S 1000 -v -V &
     rping_pid=$!
     listening 7175
     $(end_of ours) connect 10.9.0.1 7175 rping count=10
@@ -222,7 +222,7 @@ rping_client_device()
     $(end_of ours) listen 10.9.0.2 7176 rping count=10 ready=/tmp/ready &
     rping_pid=$!
     wait_ready || return 1
-    timeout 20 rping -c -a 10.9.0.2 -p 7176 -C 10 -S 5000 -v -V
+    timeout 200 rping -c -a 10.9.0.2 -p 7176 -C 10 -S 5000 -v -V
     rping_theirs=$?
     [ $rping_theirs -eq 0 ] || kill $rping_pid 2>/dev/null
     wait $rping_pid

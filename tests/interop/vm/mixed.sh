@@ -101,10 +101,10 @@ check "it is back: by the device" one_stream verbs siw0 -c $siw
 # Both programs see an end, as if the other one had died, and nothing of them holds the device.
 device_goes()
 {
-    streaming "$1" 60 || return 1
-    timeout 20 rdma link delete siw0
+    streaming "$1" 600 || return 1
+    timeout 200 rdma link delete siw0
     goes_status=$?
-    for goes_try in $(seq 300); do
+    for goes_try in $(seq 2400); do
         kill -0 $streaming_server 2>/dev/null || kill -0 $streaming_client 2>/dev/null || break
         usleep 50000
     done

@@ -36,8 +36,8 @@ same_once()
     rm -f /tmp/stats
     SEM_ADDRESS=$1
     export SEM_ADDRESS
-    same_plain=$(timeout 30 sem "$2" "$3" 2>&1)" ($?)"
-    same_device=$(timeout 30 $sockwarp --stats /tmp/stats -p "any * auto transport=verbs hello=always" -- sem "$2" "$3" 2>&1)" ($?)"
+    same_plain=$(timeout 200 sem "$2" "$3" 2>&1)" ($?)"
+    same_device=$(timeout 200 $sockwarp --stats /tmp/stats -p "any * auto transport=verbs hello=always" -- sem "$2" "$3" 2>&1)" ($?)"
     if [ "$same_plain" != "$same_device" ]; then
         echo "by the device: $same_device"
         echo "plain:         $same_plain"

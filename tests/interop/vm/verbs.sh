@@ -15,7 +15,7 @@ objects()
 # endpoint ADDRESS SCENARIO
 endpoint()
 {
-    timeout 60 vbpeer "$1" "$2" || return 1
+    timeout 200 vbpeer "$1" "$2" || return 1
     [ "$(objects)" = "0 0 0 0 0 " ] || { echo "left behind: $(objects)" && rdma resource show qp && return 1; }
 }
 
@@ -143,13 +143,13 @@ figures()
     shift 2
     "$@" sockwarp-bench server -a "$figures_address" -p 5210 >/tmp/bench.server 2>&1 &
     figures_server=$!
-    for figures_try in $(seq 200); do
+    for figures_try in $(seq 2400); do
         grep -q "listening on" /tmp/bench.server && break
         usleep 50000
     done
     for figures_what in "stream -l 64K" "pingpong -l 64"; do
         # shellcheck disable=SC2086  # words
-        timeout 20 "$@" sockwarp-bench $figures_what -c "$figures_address" -p 5210 -t 2 >/tmp/bench.client 2>&1
+        timeout 200 "$@" sockwarp-bench $figures_what -c "$figures_address" -p 5210 -t 2 >/tmp/bench.client 2>&1
         echo "# $figures_name, $figures_what: status $?: $(grep -v "^$" /tmp/bench.client | sed -n 2p)"
     done
     kill $figures_server 2>/dev/null
@@ -161,10 +161,10 @@ rstreams()
 {
     rstreams_name=$1 rstreams_address=$2 rstreams_what=$3
     shift 3
-    timeout 20 rstream -b "$rstreams_address" -p 7501 "$@" >/dev/null 2>&1 &
+    timeout 200 rstream -b "$rstreams_address" -p 7501 "$@" >/dev/null 2>&1 &
     rstreams_server=$!
     listening 7501
-    timeout 20 rstream -s "$rstreams_address" -p 7501 "$@" >/tmp/rstream.client 2>&1
+    timeout 200 rstream -s "$rstreams_address" -p 7501 "$@" >/tmp/rstream.client 2>&1
     echo "# $rstreams_name, rstream, $rstreams_what: status $?: $(tail -n 1 /tmp/rstream.client)"
     kill $rstreams_server 2>/dev/null
     wait $rstreams_server
