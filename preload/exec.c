@@ -4,7 +4,6 @@
 #include "preload/exec.h"
 
 #include <alloca.h>
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -12,88 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/rawsys.h"
+#include "include/sockwarp.h"
 #include "preload/gather.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
+#include "preload/program.h"
 #include "preload/real.h"
 
 extern char **environ;
-
-/* ---- which program ---- */
-
-enum loads { LOADS_US, LOADS_NOT, LOADS_MUSL };
-
-/* By what an ELF file names as its interpreter. */
-static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
-{
-    enum loads loads = LOADS_NOT;
-    Elf64_Phdr ph;
-    char name[256] = "";
-    for (unsigned i = 0; i < eh->e_phnum && loads == LOADS_NOT; i++) {
-        if (pread(fd, &ph, sizeof(ph), (off_t)(eh->e_phoff + i * sizeof(ph))) != sizeof(ph))
-            break;
-        if (ph.p_type != PT_INTERP)
-            continue;
-        size_t len = ph.p_filesz < sizeof(name) - 1 ? ph.p_filesz : sizeof(name) - 1;
-        if (pread(fd, name, len, (off_t)ph.p_offset) == (ssize_t)len)
-            loads = strstr(name, "musl") != NULL ? LOADS_MUSL : LOADS_US;
-    }
-    return loads;
-}
-
-/* What is not known is taken for an ordinary program. */
-static enum loads program_loads(const char *path, unsigned depth)
-{
-    union {
-        Elf64_Ehdr eh;
-        char text[256];
-    } head = { .text = "" };
-    struct stat st;
-    int fd = path != NULL ? rawsys_open(path, O_RDONLY | O_CLOEXEC, 0) : -1;
-    if (fd < 0)
-        return LOADS_US;
-    enum loads loads = LOADS_US;
-    ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, &head, sizeof(head) - 1, 0) : 0;
-    if (n >= (ssize_t)sizeof(head.eh) && memcmp(head.eh.e_ident, ELFMAG, SELFMAG) == 0) {
-        if ((st.st_mode & S_ISUID && st.st_uid != geteuid()) || (st.st_mode & S_ISGID && st.st_gid != getegid()))
-            loads = LOADS_NOT; /* the dynamic linker ignores LD_PRELOAD */
-        else if (head.eh.e_ident[EI_CLASS] == ELFCLASS64 && head.eh.e_phentsize == sizeof(Elf64_Phdr))
-            loads = by_interpreter(fd, &head.eh);
-        else
-            loads = LOADS_NOT;
-    } else if (n > 2 && head.text[0] == '#' && head.text[1] == '!' && depth < 4) {
-        char *name = head.text + 2 + strspn(head.text + 2, " \t");
-        name[strcspn(name, " \t\n")] = '\0';
-        loads = program_loads(name, depth + 1);
-    }
-    rawsys_close(fd);
-    return loads;
-}
-
-/* The file that execvp would find. NULL: none, or not to be told. */
-static const char *search_path(const char *file, char *buf, size_t cap)
-{
-    if (strchr(file, '/') != NULL)
-        return file;
-    const char *path = getenv("PATH");
-    for (const char *p = path != NULL ? path : "/bin:/usr/bin"; *p != '\0';) {
-        size_t len = strcspn(p, ":");
-        if (len + strlen(file) + 2 <= cap) {
-            memcpy(buf, p, len);
-            buf[len] = '/';
-            strcpy(buf + (len > 0 ? len + 1 : 0), file);
-            if (access(buf, X_OK) == 0)
-                return buf;
-        }
-        p += len;
-        p += *p == ':';
-    }
-    return NULL;
-}
 
 /* ---- its environment ---- */
 
@@ -101,6 +28,15 @@ static bool is_var(const char *entry, const char *name)
 {
     size_t n = strlen(name);
     return strncmp(entry, name, n) == 0 && entry[n] == '=';
+}
+
+static bool has_var(char *const envp[], const char *entry)
+{
+    size_t n = strcspn(entry, "=") + 1;
+    for (size_t i = 0; envp != NULL && envp[i] != NULL; i++)
+        if (strncmp(envp[i], entry, n) == 0)
+            return true;
+    return false;
 }
 
 static const char *preload_of(char *const envp[])
@@ -139,6 +75,7 @@ static struct {
 
 void exec_save_env(void)
 {
+    program_start();
     size_t n = 0;
     for (char **e = environ; e != NULL && *e != NULL; e++)
         n++;
@@ -148,15 +85,6 @@ void exec_save_env(void)
         if ((environ[i] == preload || strncmp(environ[i], "SOCKWARP_", 9) == 0) && !is_var(environ[i], INHERIT_VAR) &&
             (ours.var[ours.n] = strdup(environ[i])) != NULL)
             ours.n++;
-}
-
-static bool has_var(char *const envp[], const char *entry)
-{
-    size_t n = strcspn(entry, "=") + 1;
-    for (size_t i = 0; envp != NULL && envp[i] != NULL; i++)
-        if (strncmp(envp[i], entry, n) == 0)
-            return true;
-    return false;
 }
 
 /*
@@ -179,6 +107,7 @@ static bool needs_ours(char *const envp[])
 /* An exec under way: begin, the real call, and, since it came back, failed. */
 struct leaving {
     struct inherit in;
+    struct names names;
     char **env;
     char *preload;
     bool ours;
@@ -234,7 +163,24 @@ static char *const *next_env(struct leaving *l, char *const envp[], const char *
     return l->env;
 }
 
-static char *const *leave_begin(struct leaving *l, const char *path, char *const envp[], bool spawn)
+static bool has_rules(char *const envp[])
+{
+    for (size_t i = 0; envp != NULL && envp[i] != NULL; i++)
+        if (is_var(envp[i], SOCKWARP_ENV_POLICY))
+            return envp[i][sizeof(SOCKWARP_ENV_POLICY)] != '\0';
+    return false;
+}
+
+/* The program will load us, and know what to do: without rules it would leave all alone. */
+static bool will_load(char *const envp[], const char *preload, bool give)
+{
+    for (size_t i = 0; give && i < ours.n; i++)
+        if (is_var(ours.var[i], "LD_PRELOAD"))
+            return program_finds(ours.var[i]);
+    return preload != NULL && has_rules(envp) && program_finds(preload);
+}
+
+static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, char *const envp[], bool spawn)
 {
     memset(l, 0, sizeof(*l));
     l->ours = proc_on();
@@ -247,13 +193,15 @@ static char *const *leave_begin(struct leaving *l, const char *path, char *const
         borrowed.ours = false;
     }
     const char *preload = preload_of(envp);
-    enum loads loads = program_loads(path, 0);
+    enum loads loads = program_loads(dirfd, path);
     l->in.spawn = spawn || vforked;
     l->stopped = !vforked;
     if (l->stopped)
         gather_stop();
     bool give = preload == NULL && loads == LOADS_US && needs_ours(envp);
-    inherit_begin(&l->in, (preload != NULL || give) && loads == LOADS_US);
+    bool can = loads == LOADS_US && will_load(envp, preload, give);
+    names_leave(&l->names, can, l->in.spawn);
+    inherit_begin(&l->in, can);
     char *const *env = next_env(l, envp, preload, loads, give);
     if (vforked)
         borrowed = *l;
@@ -265,6 +213,7 @@ static void leave_failed(struct leaving *l)
     int err = errno;
     if (l->ours) {
         inherit_failed(&l->in);
+        names_stayed(&l->names);
         if (l->stopped)
             gather_go_on();
         give_back(l);
@@ -293,7 +242,7 @@ static int do_exec(const char *path, char *const argv[], char *const envp[], boo
     char found[4096];
     if (!search && !strings_readable(envp))
         return REAL(execve)(path, argv, envp);
-    char *const *env = leave_begin(&l, search ? search_path(path, found, sizeof(found)) : path, envp, false);
+    char *const *env = leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, false);
     int r = search ? REAL(execvpe)(path, argv, env) : REAL(execve)(path, argv, env);
     leave_failed(&l);
     return r;
@@ -365,7 +314,7 @@ int fexecve(int fd, char *const argv[], char *const envp[])
     struct leaving l;
     char path[32];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    char *const *env = leave_begin(&l, path, envp, false);
+    char *const *env = leave_begin(&l, AT_FDCWD, path, envp, false);
     int r = REAL(fexecve)(fd, argv, env);
     leave_failed(&l);
     return r;
@@ -374,7 +323,13 @@ int fexecve(int fd, char *const argv[], char *const envp[])
 int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
     struct leaving l;
-    char *const *env = leave_begin(&l, path[0] == '/' ? path : NULL, envp, false);
+    char self[32];
+    const char *file = path;
+    if (path[0] == '\0' && (flags & AT_EMPTY_PATH)) {
+        snprintf(self, sizeof(self), "/proc/self/fd/%d", dirfd);
+        file = self;
+    }
+    char *const *env = leave_begin(&l, dirfd, file, envp, false);
     int r = REAL(execveat)(dirfd, path, argv, env, flags);
     leave_failed(&l);
     return r;
@@ -386,12 +341,13 @@ static int do_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions
     struct leaving l;
     char found[4096];
     pid_t child = 0;
-    char *const *env = leave_begin(&l, search ? search_path(path, found, sizeof(found)) : path, envp, true);
+    char *const *env = leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, true);
     int r = search ? REAL(posix_spawnp)(&child, path, fa, attr, argv, env)
                    : REAL(posix_spawn)(&child, path, fa, attr, argv, env);
     int err = errno;
     if (l.ours) {
         inherit_spawned(&l.in, r == 0 ? child : 0);
+        names_stayed(&l.names);
         if (l.stopped)
             gather_go_on();
         give_back(&l);

@@ -35,7 +35,29 @@ long clone_syscall(long number, const long a[6]);
 /* At start, before the program changes its environment. */
 void exec_save_env(void);
 
+/* ---- names.c ---- */
+
+#define NAMES_MAX 32u
+
+/* Descriptors of names that the next program gets. */
+struct names {
+    int fd[NAMES_MAX];
+    unsigned n;
+};
+
+/* Before an exec or spawn; can: the program will load this library. */
+void names_leave(struct names *n, bool can, bool spawn);
+/* It failed, or was a spawn. */
+void names_stayed(struct names *n);
+/* fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens the names anew. */
+void names_passed(int fd);
+/* The program has made an io_uring. */
+void names_ring_made(void);
+
 /* ---- inherit.c ---- */
+
+/* Has the process told posix_spawn to give fd to a child, under another number? */
+bool inherit_is_dup2ed(int fd);
 
 /* The environment variable that tells the next program where the accelerated connections it inherits are. */
 #define INHERIT_VAR "SOCKWARP_INHERIT"
@@ -49,6 +71,10 @@ struct inherit {
     unsigned fd_n;
     unsigned n;        /* connections in text: those of handed[] */
     struct conn **handed;
+    struct {
+        int fd, was;
+    } kept[16];        /* from the next program: what was this descriptor; -1: only closed for it */
+    unsigned kept_n;
 };
 
 /*

@@ -29,6 +29,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/exec.h"
+#include "preload/hidden.h"
 #include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/real.h"
@@ -41,7 +42,7 @@
 /* Descriptors that posix_spawn's file actions have given to children: close-on-exec says nothing about them. */
 static _Atomic uint64_t dup2ed[16];
 
-static bool inherit_is_dup2ed(int fd)
+bool inherit_is_dup2ed(int fd)
 {
     return fd < 64 * (int)SW_ARRAY_LEN(dup2ed) && (atomic_load(&dup2ed[fd / 64]) >> fd % 64 & 1);
 }
@@ -68,11 +69,11 @@ static bool has_state(const struct conn *c)
 
 /*
  * One that accept() has left to the process that uses it. As a standard stream the next program would decline it, so it gets it in
- * software; one that does not load us would find the Hello.
+ * software. One that does not load us would find the Hello, also one that has come since accept(), so it is declined.
  */
 static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
 {
-    if (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || !conn_undecided(c) || c->found || (can && fd > 2))
+    if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->found || fd > 2)))
         return;
     c->no_device = true;
     if (!can && turn_take(&c->rx, 0, false) == 0) {
@@ -183,14 +184,62 @@ static void share(struct handing *h, struct conn *c)
         note_handed(in, c);
 }
 
-/* It stays open in the next program, which would read frames instead of its octets. */
-static void end_unread(struct sock *s, struct conn *c, int fd)
+/* A socket whose other end is closed, or -1. */
+static int dead_end(void)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -1;
+    REAL(close)(pair[1]);
+    return pair[0];
+}
+
+/* What the kernel has received already would be read even after shutdown(): the next program finds a closed socket in its place. */
+static void bury(struct inherit *in, int fd)
+{
+    int dead = in->kept_n < SW_ARRAY_LEN(in->kept) ? dead_end() : -1, was = dead >= 0 ? hidden_dup(fd) : -1;
+    if (was >= 0 && REAL(dup2)(dead, fd) == fd) {
+        in->kept[in->kept_n].fd = fd;
+        in->kept[in->kept_n++].was = was;
+    } else if (was >= 0) {
+        REAL(close)(was);
+    }
+    if (dead >= 0)
+        REAL(close)(dead);
+}
+
+/*
+ * It would stay open in the next program, which would read frames instead of its octets. posix_spawn's child is spared it as far as
+ * its file actions do not give it away.
+ */
+static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)
 {
     trace_error("fd %d: the next program cannot take this accelerated connection over; it is ended", fd);
-    if (!holders_alone(&c->holders))
+    if (in->spawn && !proc_is_borrowed()) {
+        if (!inherit_is_dup2ed(fd) && in->kept_n < SW_ARRAY_LEN(in->kept) && REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0) {
+            in->kept[in->kept_n].fd = fd;
+            in->kept[in->kept_n++].was = -1;
+        }
         return;
-    conn_record(s, c);
-    REAL(shutdown)(fd, SHUT_RDWR);
+    }
+    if (!in->spawn && holders_alone(&c->holders)) {
+        conn_record(s, c);
+        REAL(shutdown)(fd, SHUT_RDWR);
+    }
+    bury(in, fd);
+}
+
+static void dig_out(struct inherit *in)
+{
+    while (in->kept_n > 0) {
+        int fd = in->kept[--in->kept_n].fd, was = in->kept[in->kept_n].was;
+        if (was < 0) {
+            REAL(fcntl)(fd, F_SETFD, 0);
+            continue;
+        }
+        REAL(dup2)(was, fd);
+        REAL(close)(was);
+    }
 }
 
 struct walk {
@@ -216,8 +265,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
         atomic_store(&c->recorded, true); /* the next program's */
     if (conn_undecided(c))
         share(w->h, c);
-    if (has_state(c) && !hand_on(w->h, c, ino, w->seen) && !in->spawn)
-        end_unread(s, c, fd);
+    if (has_state(c) && !(proc_is_borrowed() && ino != c->ino) && !hand_on(w->h, c, ino, w->seen))
+        end_unread(in, s, c, fd);
 }
 
 /* A vfork child has moved descriptors about already: the standard ones are what it does that for. */
@@ -227,7 +276,7 @@ static void find_std(int fd, struct sock *s, void *arg)
     uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_FULL && atomic_load(&s->fd) == fd ? s->conn->ino : 0;
     for (int std = 0; std <= 2 && ino != 0; std++)
         if (sock_ino(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
-            trace_error("fd %d: the next program cannot take this accelerated connection over", std);
+            end_unread(w->h->in, s, s->conn, std);
 }
 
 static void finish_one(int fd, struct sock *s, void *arg)
@@ -261,7 +310,7 @@ void inherit_begin(struct inherit *in, bool can)
     struct walk w = { .h = &h };
     in->text = NULL;
     in->handed = NULL;
-    in->n = in->fd_n = 0;
+    in->n = in->fd_n = in->kept_n = 0;
     in->maker = in->spawn ? HOLDERS_FORK + (int32_t)rawsys_gettid() : 0;
     struct cancel hold = cancel_never(); /* exec is no point of cancellation, what is waited for here would be */
     if (proc_is_borrowed())
@@ -301,6 +350,7 @@ bool inherit_is_ours(int fd)
 
 static void give_back(struct inherit *in)
 {
+    dig_out(in);
     for (unsigned i = 0; i < in->fd_n; i++)
         REAL(close)(in->fd[i]);
     free(in->text);
@@ -312,7 +362,7 @@ static void give_back(struct inherit *in)
 
 void inherit_forget(struct inherit *in)
 {
-    in->fd_n = 0; /* the child's */
+    in->fd_n = in->kept_n = 0; /* the child's */
     give_back(in);
 }
 
@@ -347,6 +397,7 @@ void inherit_failed(struct inherit *in)
         inherit_spawned(in, 0);
         return;
     }
+    dig_out(in);
     sock_each(come_back, NULL);
     give_back(in);
 }
@@ -423,7 +474,7 @@ static void take_up_listener(int fd, const struct sockaddr_storage *local, sockl
     s->port_known = true;
     s->kind = SOCK_LISTENER;
     set_nonblock_as_is(s, fd);
-    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL)
+    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && !proc_ring_may_accept())
         local_names_open(s, fd);
     sock_put(s);
 }
@@ -477,6 +528,8 @@ struct seen {
 struct taking {
     struct given *given;
     unsigned given_n;
+    int name[NAMES_MAX];  /* listeners' names, for those that are taken up */
+    unsigned name_n;
     struct seen seen[64]; /* other sockets taken up: inetd gives 0, 1 and 2 */
     unsigned seen_n;
 };
@@ -530,6 +583,8 @@ static void take_up(struct taking *t, int fd)
     ino_t ino = sock_ino(fd);
     int domain, listens;
     socklen_t len;
+    if (ino != 0 && t->name_n < SW_ARRAY_LEN(t->name) && local_name_is(fd))
+        t->name[t->name_n++] = fd;
     if (ino == 0 || !is_tcp(fd, &domain, &listens))
         return;
     struct given *g = NULL;
@@ -596,6 +651,8 @@ void inherit_start(void)
         for (int fd = 0; fd < 64; fd++)
             take_up(&t, fd);
     }
+    for (unsigned i = 0; i < t.name_n; i++)
+        local_name_adopt(t.name[i]);
     not_given(t.given, t.given_n);
     for (unsigned i = 0; i < t.given_n; i++) {
         bool first = true;

@@ -563,6 +563,7 @@ static int passing(const struct msghdr *msg)
         for (size_t i = 0; i < n; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(h) + i * sizeof(fd), sizeof(fd));
+            names_passed(fd);
             struct sock *s = sock_get_active(fd);
             if (s == NULL)
                 continue;

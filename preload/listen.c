@@ -105,7 +105,7 @@ int listen(int fd, int backlog)
     socklen_t len = sizeof(ss);
     if (s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
         s->kind = SOCK_LISTENER;
-        if (!s->stay_plain &&
+        if (!s->stay_plain && !proc_ring_may_accept() &&
             policy_match_listener(&proc.set.policy, (struct sockaddr *)&ss, len) != NULL)
             local_names_open(s, fd);
     }

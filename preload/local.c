@@ -154,6 +154,17 @@ static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(p - un->sun_path));
 }
 
+/* "\0sockwarp/1/i/00012345": a listener that may be one of several at its address. */
+static socklen_t name_of_ino(uint64_t ino, struct sockaddr_un *un)
+{
+    static const char head[] = "sockwarp/1/i/";
+    memset(un, 0, sizeof(*un));
+    un->sun_family = AF_UNIX;
+    memcpy(un->sun_path + 1, head, sizeof(head) - 1);
+    const char *end = hex(un->sun_path + sizeof(head), (uint32_t)ino, 8); /* (sock_diag has 32 bits of it) */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(end - un->sun_path));
+}
+
 static int netlink(int protocol)
 {
     return REAL(socket)(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
@@ -235,6 +246,8 @@ static int find_listener(const struct key *k, struct inet_diag_msg *out)
     return found;
 }
 
+enum { LISTENING = 10 }; /* TCP_LISTEN; <netinet/tcp.h> does not go with the kernel's headers */
+
 /* Is the listener bound to what the name says? A wildcard one of IPv6 serves IPv4 as well. */
 static bool same_address(const struct key *k, const struct inet_diag_msg *diag)
 {
@@ -254,16 +267,14 @@ static bool same_address(const struct key *k, const struct inet_diag_msg *diag)
  * Connects to a name: 0 with the holder's credentials, or -errno. A socket whose connect was refused is as it was: *fd is made
  * for the first name (-1) and asks for the others, too.
  */
-static int name_ask(int *fd, const struct key *k, struct ucred *cred)
+static int name_ask(int *fd, const struct sockaddr_un *un, socklen_t len, struct ucred *cred)
 {
-    struct sockaddr_un un;
-    socklen_t len = name_of(k, &un);
     if (*fd < 0)
         *fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0)
         return -errno;
     socklen_t cred_len = sizeof(*cred);
-    if (REAL(connect)(*fd, (struct sockaddr *)&un, len) < 0 ||
+    if (REAL(connect)(*fd, (const struct sockaddr *)un, len) < 0 ||
         REAL(getsockopt)(*fd, SOL_SOCKET, SO_PEERCRED, cred, &cred_len) < 0)
         return -errno;
     return 0;
@@ -273,7 +284,6 @@ bool local_listens(const struct sockaddr *addr)
 {
     struct key k;
     struct inet_diag_msg diag;
-    enum { LISTENING = 10 }; /* TCP_LISTEN; <netinet/tcp.h> does not go with the kernel's headers */
     int r = key_of(addr, &k) ? find_listener(&k, &diag) : -EAFNOSUPPORT;
     return r < 0 || (r > 0 && diag.idiag_state == LISTENING);
 }
@@ -296,11 +306,15 @@ static int holder_of(const struct key *k, struct ucred *cred, bool *any)
     struct key wildcard = *k;
     memset(wildcard.addr, 0, sizeof(wildcard.addr));
     wildcard.scope = 0;
+    struct sockaddr_un un;
     int fd = -1;
-    int r = name_ask(&fd, k, cred);
+    socklen_t len = name_of(k, &un);
+    int r = name_ask(&fd, &un, len, cred);
     *any = r < 0;
-    if (r < 0)
-        r = name_ask(&fd, &wildcard, cred);
+    if (r < 0) {
+        len = name_of(&wildcard, &un);
+        r = name_ask(&fd, &un, len, cred);
+    }
     if (fd >= 0)
         REAL(close)(fd);
     return r;
@@ -333,6 +347,69 @@ static bool is_one_user(uid_t uid)
     return uid != overflow || (proc_numbers("/proc/self/uid_map", map, 3) == 3 && map[2] == UINT32_MAX);
 }
 
+static bool has_ino_name(uint32_t ino, uid_t uid)
+{
+    struct sockaddr_un un;
+    struct ucred cred = { 0 };
+    int fd = -1;
+    socklen_t len = name_of_ino(ino, &un);
+    bool has = name_ask(&fd, &un, len, &cred) == 0 && cred.uid == uid;
+    if (fd >= 0)
+        REAL(close)(fd);
+    return has;
+}
+
+/* One message of the dump: is it of the same group, and how many were? False: it is, and has no name of its own. */
+static bool is_named(const struct inet_diag_msg *m, const struct inet_diag_msg *like, unsigned *members, uint32_t *first)
+{
+    if (m->idiag_family != like->idiag_family || m->id.idiag_sport != like->id.idiag_sport ||
+        m->id.idiag_if != like->id.idiag_if || memcmp(m->id.idiag_src, like->id.idiag_src, sizeof(m->id.idiag_src)) != 0)
+        return true;
+    if ((*members)++ == 0) {
+        *first = m->idiag_inode;
+        return true;
+    }
+    return (*members > 2 || has_ino_name(*first, like->idiag_uid)) && has_ino_name(m->idiag_inode, like->idiag_uid);
+}
+
+/*
+ * Of several listeners at one address (SO_REUSEPORT) the kernel takes any, so all have to be under sockwarp: then each has a
+ * name by its inode.
+ */
+static bool whole_group(const struct inet_diag_msg *like)
+{
+    struct {
+        struct nlmsghdr h;
+        struct inet_diag_req_v2 r;
+    } req;
+    memset(&req, 0, sizeof(req));
+    req.h.nlmsg_len = sizeof(req);
+    req.h.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    req.h.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+    req.r.sdiag_family = like->idiag_family;
+    req.r.sdiag_protocol = IPPROTO_TCP;
+    req.r.idiag_states = 1u << LISTENING;
+    req.r.id.idiag_sport = like->id.idiag_sport;
+    int fd = netlink(NETLINK_SOCK_DIAG);
+    bool whole = fd >= 0 && REAL(send)(fd, &req, sizeof(req), 0) == sizeof(req);
+    unsigned members = 0;
+    uint32_t first = 0;
+    for (bool end = false; whole && !end;) {
+        _Alignas(struct nlmsghdr) uint8_t buf[16384];
+        ssize_t n = REAL(recv)(fd, buf, sizeof(buf), 0);
+        unsigned left = n > 0 ? (unsigned)n : 0;
+        whole = n > 0;
+        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; whole && !end && NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
+            end = h->nlmsg_type == NLMSG_DONE;
+            whole = end || (h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*like)) &&
+                            is_named(NLMSG_DATA(h), like, &members, &first));
+        }
+    }
+    if (fd >= 0)
+        REAL(close)(fd);
+    return whole && members > 0;
+}
+
 /* Is the listener that would answer the holder's? */
 static bool owns_listener(const struct key *k, const struct ucred *holder, bool any)
 {
@@ -344,7 +421,7 @@ static bool owns_listener(const struct key *k, const struct ucred *holder, bool 
     if (r > 0 && !same_address(&named, &diag))
         return false; /* the name is of another listener on this port, less specific than the one that answers */
     if (r > 0 && diag.idiag_uid == holder->uid && is_one_user(holder->uid))
-        return true;
+        return whole_group(&diag);
     trace_info("a name for port %u is held by uid %u, which does not own the listener", k->port, (unsigned)holder->uid);
     return false;
 }
@@ -387,46 +464,138 @@ void local_after_fork(void)
     pthread_mutex_init(&lately_lock, NULL);
 }
 
-static void name_listen(const struct key *k, _Atomic int *where)
+static _Atomic unsigned names_n;
+
+static void name_take(int fd, _Atomic int *where)
 {
-    struct sockaddr_un un;
-    socklen_t len = name_of(k, &un);
+    atomic_store(where, hidden_move(fd));
+    hidden_own(*where, where);
+    atomic_fetch_add(&names_n, 1);
+}
+
+static void name_listen(const struct sockaddr_un *un, socklen_t len, _Atomic int *where)
+{
     int fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return;
-    if (REAL(bind)(fd, (struct sockaddr *)&un, len) < 0 || REAL(listen)(fd, SOMAXCONN) < 0) {
+    if (REAL(bind)(fd, (const struct sockaddr *)un, len) < 0 || REAL(listen)(fd, SOMAXCONN) < 0) {
         REAL(close)(fd);
         return;
     }
-    atomic_store(where, hidden_move(fd));
-    hidden_own(*where, where);
+    name_take(fd, where);
+}
+
+/* The names of the listener fd, at most SOCK_NAMES: the length of each, 0: none. False: it is none. */
+static bool names_of(int fd, struct sockaddr_un un[SOCK_NAMES], socklen_t len[SOCK_NAMES])
+{
+    struct sockaddr_storage ss;
+    socklen_t ss_len = sizeof(ss), opt_len = sizeof(int);
+    struct key k;
+    int option = 0;
+    memset(len, 0, SOCK_NAMES * sizeof(*len));
+    if (REAL(getsockname)(fd, (struct sockaddr *)&ss, &ss_len) < 0 || !key_of((struct sockaddr *)&ss, &k))
+        return false;
+    len[0] = name_of(&k, &un[0]);
+    if (k.family == AF_INET6 && key_any(&k) &&
+        REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &option, &opt_len) == 0 && !option) {
+        k.family = AF_INET;
+        k.addr_len = 4;
+        len[1] = name_of(&k, &un[1]);
+    }
+    opt_len = sizeof(option);
+    if (REAL(getsockopt)(fd, SOL_SOCKET, SO_REUSEPORT, &option, &opt_len) == 0 && option)
+        len[2] = name_of_ino(sock_ino(fd), &un[2]);
+    return true;
 }
 
 void local_names_open(struct sock *s, int fd)
 {
-    struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-    struct key k;
-    if (s->name_fd[0] >= 0 || REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) < 0 ||
-        !key_of((struct sockaddr *)&ss, &k))
+    struct sockaddr_un un[SOCK_NAMES];
+    socklen_t len[SOCK_NAMES];
+    if (s->name_fd[0] >= 0 || !names_of(fd, un, len))
         return;
-    name_listen(&k, &s->name_fd[0]);
-    int only = 0;
-    len = sizeof(only);
-    if (k.family == AF_INET6 && key_any(&k) &&
-        REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len) == 0 && !only) {
-        k.family = AF_INET;
-        k.addr_len = 4;
-        name_listen(&k, &s->name_fd[1]);
-    }
+    for (int i = 0; i < SOCK_NAMES; i++)
+        if (len[i] > 0)
+            name_listen(&un[i], len[i], &s->name_fd[i]);
+}
+
+/* What a socket is called; 0: it is no name of ours. */
+static socklen_t called(int fd, struct sockaddr_un *un)
+{
+    static const char head[] = "\0sockwarp/1/";
+    socklen_t len = sizeof(*un);
+    memset(un, 0, sizeof(*un));
+    bool is = REAL(getsockname)(fd, (struct sockaddr *)un, &len) == 0 && un->sun_family == AF_UNIX && len <= sizeof(*un) &&
+              memcmp(un->sun_path, head, sizeof(head) - 1) == 0;
+    return is ? len : 0;
+}
+
+bool local_name_is(int fd)
+{
+    struct sockaddr_un un;
+    return called(fd, &un) > 0;
+}
+
+unsigned local_names(void)
+{
+    return atomic_load(&names_n);
+}
+
+bool local_names_are_of(const struct sock *s, int fd)
+{
+    struct sockaddr_un un[SOCK_NAMES], is;
+    socklen_t len[SOCK_NAMES];
+    for (int i = 0; i < SOCK_NAMES && s->kind == SOCK_LISTENER; i++)
+        if (s->name_fd[i] >= 0)
+            return names_of(fd, un, len) && len[i] > 0 && called(s->name_fd[i], &is) == len[i] &&
+                   memcmp(&is, &un[i], sizeof(is)) == 0;
+    return false;
+}
+
+void local_names_end(struct sock *s)
+{
+    for (int i = 0; i < SOCK_NAMES; i++)
+        if (s->name_fd[i] >= 0)
+            REAL(shutdown)(s->name_fd[i], SHUT_RDWR);
+}
+
+struct adopting {
+    int fd; /* -1: it has found its listener */
+    socklen_t len;
+    struct sockaddr_un un;
+};
+
+static void adopt(int fd, struct sock *s, void *arg)
+{
+    struct adopting *a = arg;
+    struct sockaddr_un un[SOCK_NAMES];
+    socklen_t len[SOCK_NAMES];
+    if (a->fd < 0 || s->kind != SOCK_LISTENER || !names_of(fd, un, len))
+        return;
+    for (int i = 0; i < SOCK_NAMES && a->fd >= 0; i++)
+        if (len[i] == a->len && s->name_fd[i] < 0 && memcmp(&un[i], &a->un, sizeof(a->un)) == 0) {
+            name_take(a->fd, &s->name_fd[i]);
+            a->fd = -1;
+        }
+}
+
+void local_name_adopt(int fd)
+{
+    struct adopting a = { .fd = fd };
+    a.len = called(fd, &a.un);
+    sock_each(adopt, &a);
+    if (a.fd >= 0)
+        REAL(close)(fd);
 }
 
 void local_names_close(struct sock *s)
 {
     for (int i = 0; i < SOCK_NAMES; i++) {
-        if (s->name_fd[i] >= 0)
-            hidden_close(s->name_fd[i]);
+        if (s->name_fd[i] < 0)
+            continue;
+        hidden_close(s->name_fd[i]);
         s->name_fd[i] = -1;
+        atomic_fetch_sub(&names_n, 1);
     }
 }
 
@@ -435,7 +604,7 @@ unsigned local_names_drain(struct sock *s)
     unsigned n = 0;
     for (int i = 0; i < SOCK_NAMES; i++) {
         int fd = s->name_fd[i];
-        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; n++)
+        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; n += i < 2) /* (its inode comes second) */
             REAL(close)(c);
     }
     return n;

@@ -37,6 +37,18 @@ void local_after_fork(void);
 /* After listen(fd): takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
 void local_names_open(struct sock *s, int fd);
 void local_names_close(struct sock *s);
+/*
+ * From now on nobody finds it, whichever process asks and whichever holds the names: a program without this library will accept
+ * its connections, or may.
+ */
+void local_names_end(struct sock *s);
+/* How many names are open? */
+unsigned local_names(void);
+/* Is fd, which listens, the one that these names are of? (By its address.) */
+bool local_names_are_of(const struct sock *s, int fd);
+/* A name that came by exec? Then it goes to its listener here, which has been taken up, or is closed. */
+bool local_name_is(int fd);
+void local_name_adopt(int fd);
 /* Empties the names' backlogs. Returns how many clients of this host have asked since the last time. */
 unsigned local_names_drain(struct sock *s);
 /* Do these look like two addresses of one host? (Only a hint.) */

@@ -61,8 +61,11 @@ preload_sources = \
     preload/poll.c \
     preload/probe.c \
     preload/probe.h \
+    preload/names.c \
     preload/proc.c \
     preload/proc.h \
+    preload/program.c \
+    preload/program.h \
     preload/raw.c \
     preload/ready.c \
     preload/ready.h \

@@ -45,6 +45,12 @@ static inline pid_t proc_tid(void)
 
 extern __thread bool proc_making_ring; /* this thread is inside our transport: an io_uring that is made is ours */
 
+/* Does an io_uring of the program's take connections, perhaps, that we do not see? */
+static inline bool proc_ring_may_accept(void)
+{
+    return atomic_load(&proc.own_uring);
+}
+
 /* Reads the environment, once. Safe from any thread; called by the constructor or an earlier socket call. */
 void proc_init(void);
 

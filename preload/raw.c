@@ -24,8 +24,10 @@
 /* liburing makes its system calls by itself. A program's ring may wait for sockets, and move their octets, unseen. */
 static int ring_made(int r)
 {
-    if (r >= 0 && !proc_making_ring)
+    if (r >= 0 && !proc_making_ring) {
         atomic_store(&proc.own_uring, true);
+        names_ring_made();
+    }
     return r;
 }
 
@@ -192,8 +194,10 @@ long syscall(long number, ...)
         return segv_rt_sigaction(a);
     case SYS_io_uring_setup: {
         long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-        if (r >= 0)
+        if (r >= 0) {
             atomic_store(&proc.own_uring, true);
+            names_ring_made();
+        }
         return r;
     }
     case SYS_prctl:

@@ -22,8 +22,8 @@ struct poller;
 
 enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN };
 
-/* The names a listener is found by on this host (preload/local.h): one, or two for a dual-stack wildcard. */
-#define SOCK_NAMES 2
+/* The names a listener is found by on this host (preload/local.h): its address, IPv4's for a dual-stack wildcard, its inode. */
+#define SOCK_NAMES 3
 
 /* Threads that wait for one connection and are known to its close: a reader, a writer, and some more. */
 #define SOCK_SLEEPERS 6
