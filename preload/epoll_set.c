@@ -604,7 +604,7 @@ static void take_over(struct watch *w)
         if (s != NULL && !w->tokened)
             atomic_store(&w->set->strays, true);
     }
-    if (s != NULL && atomic_load(&s->active) && conn_may_be_staged(s->conn))
+    if (s != NULL && atomic_load(&s->active)) /* what the kernel does not know of was not noted so far */
         watch_queue(w);
 }
 
