@@ -209,7 +209,7 @@ static bool look_at(struct conn *c, const uint8_t *buf)
         if (hello)
             c->pre_len = keep;
         if (rest > CONN_IN_LEN) { /* a peer that keeps to the rules says nothing before the Request */
-            negotiate_eof(&c->neg);
+            negotiate_fail(&c->neg, REASON_MPA_FAILED);
             rest = 0;
         }
         memmove(c->in, buf + used, rest);
@@ -230,7 +230,7 @@ static bool step_in(struct conn *c, int fd)
 {
     uint8_t first[FIRST_LEN];
     if (conn_buffers(c) < 0) {
-        negotiate_eof(&c->neg);
+        negotiate_fail(&c->neg, REASON_NO_MEMORY);
         return true;
     }
     for (const uint8_t *seen = collected(c);;) {
@@ -238,7 +238,7 @@ static bool step_in(struct conn *c, int fd)
             return true;
         bool hello = seeks_answer(c);
         if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
-            negotiate_eof(&c->neg);
+            negotiate_fail(&c->neg, REASON_NO_MEMORY);
             return true;
         }
         bool fresh = c->in_len == 0;

@@ -117,7 +117,8 @@ int listen(int fd, int backlog)
 static bool abandoned(struct conn *c, int fd)
 {
     /* (One that is accelerated already may have been closed again, with its octets waiting to be read.) */
-    if (conn_state(c) == CONN_DEAD && atomic_load(&c->reason) == REASON_MPA_FAILED)
+    unsigned reason = atomic_load(&c->reason);
+    if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
     if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !drive_held(c)))
         return false;

@@ -589,8 +589,10 @@ void negotiate_eof(struct negotiate *n)
         peer_is_plain(n);
         break;
     case NEGOTIATE_HELLO:
-    case NEGOTIATE_DEVICE:
         spoil(n, REASON_HELLO_CLOSED);
+        break;
+    case NEGOTIATE_DEVICE:
+        spoil(n, REASON_CLOSED);
         break;
     case NEGOTIATE_MPA:
         if (replied_early(n)) { /* what is left to say is FPDUs' */
@@ -598,7 +600,8 @@ void negotiate_eof(struct negotiate *n)
             break;
         }
         mpa_startup_eof(&n->mpa);
-        spoil(n, REASON_MPA_FAILED);
+        /* Whoever runs sockwarp closed because its program did; others, perhaps, for what they do not understand. */
+        spoil(n, negotiate_peer_known(n) ? REASON_CLOSED : REASON_MPA_FAILED);
         break;
     case NEGOTIATE_NAKED:
     case NEGOTIATE_WITHDRAWN:
@@ -607,6 +610,14 @@ void negotiate_eof(struct negotiate *n)
     default:
         break;
     }
+}
+
+void negotiate_fail(struct negotiate *n, unsigned reason)
+{
+    if (n->state == NEGOTIATE_HELLO || n->state == NEGOTIATE_DEVICE || n->state == NEGOTIATE_MPA)
+        spoil(n, reason);
+    else
+        negotiate_eof(n);
 }
 
 void negotiate_tick(struct negotiate *n, uint64_t now_ns)

@@ -165,6 +165,9 @@ size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_
 /* The peer closed (clean or by reset). */
 void negotiate_eof(struct negotiate *n);
 
+/* The owner cannot go on with it, and the peer has not closed. */
+void negotiate_fail(struct negotiate *n, unsigned reason);
+
 /* The deadline may have passed. */
 void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 

@@ -708,13 +708,13 @@ Test(negotiate, closing_at_any_octet_ends_it)
         if (sa == NEGOTIATE_HELLO)
             EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_CLOSED);
         else if (sa == NEGOTIATE_MPA)
-            EXPECT(a, NEGOTIATE_FALLBACK, REASON_MPA_FAILED);
+            EXPECT(a, NEGOTIATE_FALLBACK, REASON_CLOSED);
         else
             cr_expect_eq(a.n.state, sa);
         if (sb == NEGOTIATE_PEEK)
             EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
         else if (sb == NEGOTIATE_MPA)
-            EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+            EXPECT(b, NEGOTIATE_FAILED, REASON_CLOSED);
         else
             cr_expect_eq(b.n.state, sb);
         cr_expect_leq(n, 300u);
@@ -746,6 +746,21 @@ Test(negotiate, a_responder_ends_it_when_the_request_does_not_come)
     cr_expect_eq(b.n.state, NEGOTIATE_MPA);
     negotiate_tick(&b.n, now + NEGOTIATE_MPA_NS);
     EXPECT(b, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+}
+
+/* What the owner lacks is no word of the peer's. */
+Test(negotiate, an_owner_that_cannot_go_on_says_why)
+{
+    setup();
+    negotiate_fail(&a.n, REASON_NO_MEMORY);
+    negotiate_fail(&b.n, REASON_NO_MEMORY);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_NO_MEMORY);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_PEER_PLAIN);
+    up_to_request();
+    negotiate_fail(&a.n, REASON_NO_MEMORY);
+    negotiate_fail(&b.n, REASON_NO_MEMORY);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_NO_MEMORY);
+    EXPECT(b, NEGOTIATE_FAILED, REASON_NO_MEMORY);
 }
 
 Test(negotiate, an_initiator_whose_reply_is_late_says_so_and_waits_on)
@@ -1110,5 +1125,5 @@ Test(negotiate, a_close_while_the_device_connects_is_a_fallback)
 {
     with_device(&v4, 0);
     negotiate_eof(&a.n);
-    EXPECT(a, NEGOTIATE_FALLBACK, REASON_HELLO_CLOSED);
+    EXPECT(a, NEGOTIATE_FALLBACK, REASON_CLOSED);
 }
