@@ -18,6 +18,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/flusher.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -26,20 +27,22 @@
 #include "preload/transports.h"
 #include "preload/verbs.h"
 
-/* Closed by the program, their last octets under way by the transport: sock and memory stay until that is over. */
-#define FINISHING_MAX 1024u
-static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects finishing, finishing_n */
-static struct finishing {
-    struct sock *s;
-    struct own_job *own; /* NULL: the connection's job */
-} finishing[FINISHING_MAX];
-static unsigned finishing_n;
-
 /* Of a connection that other processes have still, who may use its job for theirs when this one has not looked yet. */
 struct own_job {
     struct transport_job job;
     struct iovec piece;
 };
+
+/* Closed by the program, their last octets under way: sock and memory stay until that is over. */
+struct finishing {
+    struct finishing *next;
+    struct sock *s;
+    struct own_job *own; /* NULL: the connection's job, */
+    bool bare;           /* or the flusher's: */
+    struct flusher_job job;
+};
+static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the queue */
+static struct finishing *finishing, **finishing_end = &finishing;
 
 bool conn_tail_is_mine(const struct conn *c)
 {
@@ -68,28 +71,44 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
     }
 }
 
-/* The transport sends what is left, and owns the descriptor if this is true. finishing_lock is held. */
+/* The transport sends what is left. */
+static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
+{
+    if (!shared)
+        return conn_tx_start(c, fd, TRANSPORT_THEN_CLOSE);
+    /* The end that is owed is not the descriptor's, which others have. */
+    f->own = calloc(1, sizeof(*f->own));
+    if (f->own == NULL)
+        return false;
+    return conn_tx_start_own(c, &f->own->job, &f->own->piece, fd, c->fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE);
+}
+
+/* Where it cannot, the flusher does, but for what other processes send from as well. */
+static bool start_bare(struct finishing *f, struct conn *c, int fd, bool shared)
+{
+    f->job.conn = c;
+    atomic_store(&f->job.fd, fd);
+    f->bare = !shared && flusher_close(&f->job);
+    return f->bare;
+}
+
+/* Somebody sends what is left, and owns the descriptor if this is true. tx is held. */
 static bool start(struct sock *s, int fd, bool shared)
 {
-    struct conn *c = s->conn;
-    struct own_job *own = NULL;
-    bool started;
-    if (finishing_n == FINISHING_MAX)
+    struct finishing *f = calloc(1, sizeof(*f));
+    if (f == NULL)
         return false;
-    if (!shared) {
-        started = conn_tx_start(c, fd, TRANSPORT_THEN_CLOSE);
-    } else {
-        /* The end that is owed is not the descriptor's, which others have. */
-        own = calloc(1, sizeof(*own));
-        started = own != NULL && conn_tx_start_own(c, &own->job, &own->piece, fd,
-                                                   c->fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE);
-    }
-    if (!started) {
-        free(own);
+    f->s = s;
+    if (!start_ring(f, s->conn, fd, shared) && !start_bare(f, s->conn, fd, shared)) {
+        free(f->own);
+        free(f);
         return false;
     }
     atomic_fetch_add(&s->refs, 1);
-    finishing[finishing_n++] = (struct finishing){ s, own };
+    pthread_mutex_lock(&finishing_lock);
+    *finishing_end = f;
+    finishing_end = &f->next;
+    pthread_mutex_unlock(&finishing_lock);
     return true;
 }
 
@@ -108,10 +127,8 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
         const struct timeval never = { 0 };
         if (!shared)
             REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
-        pthread_mutex_lock(&finishing_lock);
         if (start(s, own, shared))
             own = -1;
-        pthread_mutex_unlock(&finishing_lock);
     }
     if (own >= 0)
         REAL(close)(own);
@@ -121,44 +138,72 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
 
 static bool is_over(const struct finishing *f)
 {
+    if (f->bare)
+        return atomic_load(&f->job.fd) < 0;
     if (f->own != NULL)
         return transport_now()->send_over(&f->own->job, false);
     conn_tx_reap(f->s->conn);
     return !f->s->conn->job_runs;
 }
 
+#define AWAIT_MS 20 /* no event tells that all is sent */
+
+static bool await_over(const struct finishing *f, uint64_t end)
+{
+    bool over;
+    while (!(over = is_over(f)) && proc_now_ns() < end) {
+        /* The descriptor is not ours, but still open: wait for room or an error. */
+        int fd = f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->job.fd;
+        struct pollfd p = { .fd = fd, .events = POLLOUT };
+        REAL(poll)(&p, 1, f->bare ? AWAIT_MS : (int)((end - proc_now_ns()) / 1000000u + 1));
+        sched_yield();
+    }
+    return over;
+}
+
+#define LOOKS 32u /* a close looks at so many others, in turn */
+
+/* Takes one that is over off the queue, or NULL; *looks: and looks at so many at most. */
+static struct finishing *take_over(unsigned *looks, uint64_t end)
+{
+    struct finishing *f;
+    pthread_mutex_lock(&finishing_lock);
+    for (; (f = finishing) != NULL && *looks > 0; --*looks) {
+        bool over = end != 0 ? await_over(f, end) : is_over(f);
+        finishing = f->next;
+        if (finishing == NULL)
+            finishing_end = &finishing;
+        f->next = NULL;
+        if (over)
+            break;
+        *finishing_end = f;
+        finishing_end = &f->next;
+    }
+    f = *looks > 0 ? f : NULL;
+    pthread_mutex_unlock(&finishing_lock);
+    return f;
+}
+
 void conn_tx_finished(uint32_t wait_ms)
 {
-    if (finishing_n == 0)
+    if (finishing == NULL)
         return;
     uint64_t end = wait_ms ? proc_now_ns() + (uint64_t)wait_ms * 1000000u : 0;
-    struct finishing done[64];
-    unsigned n;
-    do {
-        n = 0;
+    unsigned looks = LOOKS;
+    if (end != 0) {
         pthread_mutex_lock(&finishing_lock);
-        for (unsigned i = finishing_n; i-- > 0 && n < SW_ARRAY_LEN(done);) {
-            const struct finishing *f = &finishing[i];
-            bool over;
-            while (!(over = is_over(f)) && end != 0 && proc_now_ns() < end) {
-                /* The descriptor is the transport's, but still open: wait for room or an error. */
-                struct pollfd p = { .fd = f->own != NULL ? f->own->job.fd : f->s->conn->job.fd, .events = POLLOUT };
-                REAL(poll)(&p, 1, (int)((end - proc_now_ns()) / 1000000u + 1));
-                sched_yield();
-            }
-            if (over) {
-                done[n++] = *f;
-                finishing[i] = finishing[--finishing_n];
-            }
-        }
+        looks = 1;
+        for (const struct finishing *f = finishing; f != NULL; f = f->next)
+            looks++;
         pthread_mutex_unlock(&finishing_lock);
-        for (unsigned i = 0; i < n; i++) {
-            if (done[i].own != NULL && done[i].own->job.then != TRANSPORT_THEN_CLOSE)
-                REAL(close)(done[i].own->job.fd);
-            free(done[i].own);
-            sock_put(done[i].s);
-        }
-    } while (n > 0);
+    }
+    for (struct finishing *f; (f = take_over(&looks, end)) != NULL;) {
+        if (f->own != NULL && f->own->job.then != TRANSPORT_THEN_CLOSE)
+            REAL(close)(f->own->job.fd);
+        sock_put(f->s);
+        free(f->own);
+        free(f);
+    }
 }
 
 /* So long a shutdown waits for a peer that runs sockwarp, and whose library may be at it. */
@@ -341,5 +386,11 @@ int conn_shutdown(struct sock *s, int fd, int how)
 void conn_tx_after_fork(void)
 {
     pthread_mutex_init(&finishing_lock, NULL);
-    finishing_n = 0; /* the parent's ring sends them */
+    for (struct finishing *f = finishing; f != NULL; f = f->next) {
+        int fd = f->bare ? atomic_exchange(&f->job.fd, -1) : -1;
+        if (fd >= 0)
+            REAL(close)(fd);
+    }
+    finishing = NULL; /* the parent sends them */
+    finishing_end = &finishing;
 }

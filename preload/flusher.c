@@ -44,6 +44,9 @@ static struct {
     _Atomic bool cannot;        /* it could not be started, and is not tried again */
     _Atomic uint64_t wakes_ns;  /* when it looks next, while it is awake; 0: it is just looking */
     _Atomic bool noted;         /* something new is gathered */
+    _Atomic(struct flusher_job *) jobs; /* to be taken by it: */
+    struct flusher_job *mine;           /* the thread's own */
+    _Atomic unsigned jobs_n;            /* of both */
     uint8_t *mem;
     uint64_t rest_ns;
     uint64_t idle_ns;           /* what is gathered in the next moment is not due before */
@@ -118,11 +121,48 @@ static void look_at(struct gather *g, uint32_t me, uint64_t now)
         atomic_store(&g->used, false);
 }
 
+/* True: all is sent, or it never will be. */
+static bool sent_all(struct conn *c, int fd, uint32_t me)
+{
+    if (!turn_try_bare(&c->tx, me))
+        return false;
+    uint64_t before = c->kernel_tx;
+    int r = c->tx.orphan != TURN_WHOLE || c->broken ? -EPIPE : out(c, fd);
+    if (c->kernel_tx != before)
+        fl.rest_ns = REST_NS; /* the peer reads */
+    turn_give_bare(&c->tx);
+    return r != -EAGAIN && r != -EINTR;
+}
+
+/* Connections that are closed. True: there are some still. */
+static bool finish(uint32_t me)
+{
+    for (struct flusher_job *j = atomic_exchange(&fl.jobs, NULL), *next; j != NULL; j = next) {
+        next = j->next;
+        j->next = fl.mine;
+        fl.mine = j;
+    }
+    for (struct flusher_job **at = &fl.mine; *at != NULL;) {
+        struct flusher_job *j = *at;
+        int fd = atomic_load(&j->fd);
+        if (!sent_all(j->conn, fd, me)) {
+            at = &j->next;
+            continue;
+        }
+        *at = j->next;
+        atomic_store(&j->fd, -1); /* (it is its owner's again) */
+        atomic_fetch_sub(&fl.jobs_n, 1);
+        rawsys4(__NR_shutdown, fd, SHUT_WR, 0, 0); /* a child may have the descriptor as well */
+        rawsys4(__NR_close, fd, 0, 0, 0);
+    }
+    return fl.mine != NULL;
+}
+
 /* Sends what is due. Returns when to look again, 0: nothing is there. */
 static uint64_t look(uint32_t me)
 {
     uint64_t next = 0, now = proc_now_ns();
-    bool rest = false;
+    bool rest = finish(me);
     unsigned n = atomic_load(&gather_slots_n);
     fl.idle_ns = IDLE_NS;
     for (unsigned i = 0; i < n; i++) {
@@ -178,6 +218,8 @@ static void let_go(uint32_t me)
 
 static bool anything(void)
 {
+    if (flusher_has_jobs())
+        return true;
     unsigned n = atomic_load(&gather_slots_n);
     for (unsigned i = 0; i < n; i++)
         if (atomic_load(&gather_slots[i].used) && (uint32_t)atomic_load(&gather_slots[i].word) != 0)
@@ -217,6 +259,8 @@ static bool confine(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         ALLOW(__NR_sendmsg),
+        ALLOW(__NR_shutdown),
+        ALLOW(__NR_close),
         ALLOW(__NR_futex),
         ALLOW(__NR_clock_gettime),
         ALLOW(__NR_restart_syscall),
@@ -322,6 +366,35 @@ void flusher_note(uint64_t due_ns)
         flusher_ready();
 }
 
+/* The last one may just be leaving. */
+static bool ready_surely(void)
+{
+    while (!flusher_ready()) {
+        if (atomic_load(&fl.cannot) || atomic_load(&fl.stop) || rawsys_getpid() != proc.pid)
+            return false;
+        rawsys4(__NR_sched_yield, 0, 0, 0, 0);
+    }
+    return true;
+}
+
+bool flusher_close(struct flusher_job *job)
+{
+    if (!ready_surely())
+        return false;
+    atomic_fetch_add(&fl.jobs_n, 1);
+    job->next = atomic_load(&fl.jobs);
+    while (!atomic_compare_exchange_weak(&fl.jobs, &job->next, job))
+        ;
+    flusher_note(0);
+    ready_surely();
+    return true;
+}
+
+bool flusher_has_jobs(void)
+{
+    return atomic_load(&fl.jobs_n) > 0;
+}
+
 void flusher_stop(void)
 {
     atomic_store(&fl.stop, true);
@@ -339,6 +412,9 @@ void flusher_again(void)
 
 void flusher_after_fork(void)
 {
+    atomic_store(&fl.jobs, NULL);
+    fl.mine = NULL;
+    atomic_store(&fl.jobs_n, 0);
     atomic_store(&fl.state, NONE);
     atomic_store(&fl.alive, 0);
     atomic_store(&fl.stop, false);

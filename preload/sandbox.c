@@ -141,6 +141,7 @@ static bool enter(bool strict, bool filter, const void *program)
     int err = errno;
     trace_info("the program enters a seccomp filter");
     gather_stop();
+    conn_tx_finished(flusher_has_jobs() ? proc.set.linger_ms : 0);
     flusher_stop(); /* it is a thread that the filter may be meant for, too */
     sock_each(prepare, NULL);
     atomic_store(&sandbox_entered, true);
