@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/reason.h"
+#include "core/base/trace.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
@@ -133,6 +134,20 @@ static bool awaits_hello(const struct conn *c)
 
 static struct spin startup_spin; /* do the clients' answers come soon? */
 
+/*
+ * Any process of this host may ask for a listener's name, connect, and say nothing. So a wait in vain is followed by so many times
+ * its length in which accept() waits for nobody: the startup goes on in the program's next calls, as it does for other hosts.
+ */
+#define VAIN_TIMES 128u
+static _Atomic uint64_t hasty_until_ns;
+
+static void in_vain(int fd, uint64_t start)
+{
+    uint64_t now = proc_now_ns();
+    trace_debug("fd %d: accept() has waited %lu us in vain", fd, (unsigned long)((now - start) / 1000));
+    atomic_store(&hasty_until_ns, now + VAIN_TIMES * (now - start));
+}
+
 /* listener: NULL if who asked by its name was counted by accept(). */
 static void await_startup(struct sock *listener, struct sock *s, struct conn *c, int fd)
 {
@@ -166,6 +181,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
         if (proc_now_ns() >= end) {
             if (undecided && listener != NULL) /* the one who asked is somewhere else */
                 atomic_store(&listener->asked, 0);
+            in_vain(fd, start);
             return;
         }
         struct spin_look k = { 0 };
@@ -235,7 +251,12 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     stdio_changed(fd);
     drive_add(s);
     atomic_fetch_add(&listener->asked, local_names_drain(listener));
-    if (atomic_load(&listener->asked) > 0 && local_same_host(&local, peer)) {
+    bool asked = atomic_load(&listener->asked) > 0;
+    if (asked && proc_now_ns() < atomic_load(&hasty_until_ns)) {
+        atomic_store(&listener->asked, 0);
+        asked = false;
+    }
+    if (asked && local_same_host(&local, peer)) {
         await_startup(listener, s, c, fd);
     } else {
         int r = drive_unused(s);
