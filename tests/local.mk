@@ -257,7 +257,8 @@ isolate = $(PYTHON3) $(top_srcdir)/build-aux/isolate
 LOG_COMPILER = $(isolate) $(SHELL) $(top_srcdir)/build-aux/criterion-tap
 TEST_LOG_DRIVER = $(LOG_DRIVER)
 TEST_LOG_COMPILER = $(isolate)
-EXTRA_DIST += build-aux/criterion-tap build-aux/isolate build-aux/run-tests tests/tiers.tsv
+EXTRA_DIST += build-aux/criterion-tap build-aux/criterion.supp build-aux/fixed-addresses build-aux/isolate \
+    build-aux/run-tests tests/tiers.tsv
 # What tests include, source or read, found by name.
 EXTRA_DIST += $(sort $(wildcard $(addprefix $(srcdir)/tests/,*.h *.sh *.py */*.h */*.sh */*.py vectors/*)))
 
@@ -350,7 +351,7 @@ fuzz: $(BUILT_SOURCES)
 	@set -e; cd fuzz; for t in $(FUZZ); do \
 	    echo "fuzz_$$t: $(SECONDS) s"; $(MKDIR_P) corpus/$$t found/$$t; \
 	    seeds='$(abs_srcdir)'/tests/fuzz/corpus/$$t; test -d $$seeds || seeds=; \
-	    tests/fuzz/libfuzzer_$$t -max_total_time=$(SECONDS) -print_final_stats=1 -rss_limit_mb=2048 -timeout=10 \
+	    $(fixed_addresses) tests/fuzz/libfuzzer_$$t -max_total_time=$(SECONDS) -print_final_stats=1 -rss_limit_mb=2048 -timeout=10 \
 	        -artifact_prefix=found/$$t/ corpus/$$t $$seeds >$$t.log 2>&1 || \
 	        { tail -n 60 $$t.log; echo "fuzz_$$t: FAILED; the input is in fuzz/found/$$t, the log is fuzz/$$t.log"; exit 1; }; \
 	    grep -E '^stat::number_of_executed_units|^#.*DONE' $$t.log; \
