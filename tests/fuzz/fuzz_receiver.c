@@ -209,7 +209,9 @@ static size_t next(const struct run *r, const uint8_t *in, size_t from, size_t l
 {
     size_t n = cut ? 1 + random32(NULL) % cut : len - from, most = len;
 
-    if (r->n.state == NEGOTIATE_PEEK && len >= 20 && get_be16(in + 18) >= HELLO_LEN)
+    if (r->n.state == NEGOTIATE_PEEK && r->n.cfg.immediate && len >= 20 && in[0] == 'M')
+        most = 20u + get_be16(in + 18); /* the Request */
+    else if (r->n.state == NEGOTIATE_PEEK && len >= 20 && get_be16(in + 18) >= HELLO_LEN)
         most = get_be16(in + 18);
     if (r->n.state == NEGOTIATE_MPA && mpa_startup_need(&r->n.mpa) > 0)
         most = from + mpa_startup_need(&r->n.mpa);
