@@ -1,5 +1,6 @@
 /*
- * Second names by which libc exports some of the calls. Old programs and some libraries use them.
+ * Second names by which libc exports some of the calls. Old programs and some libraries use them. And what the address
+ * sanitizer asks for.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -64,4 +65,13 @@ int __select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 pid_t __fork(void)
 {
     return fork();
+}
+
+/*
+ * The sanitizer's runtime wants to be the first library, so that its functions are found before libc's; it is content to be
+ * behind us, for we call the next ones. It asks while it starts, before anything of ours.
+ */
+const char *__asan_default_options(void)
+{
+    return "verify_asan_link_order=0";
 }

@@ -110,5 +110,10 @@ SW_CALL(int, __select, (int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *
 SW_CALL(pid_t, __fork, (void), ())
 SW_CALL(int, io_uring_queue_init, (unsigned entries, struct io_uring *ring, unsigned flags), (entries, ring, flags))
 SW_CALL(int, io_uring_queue_init_params, (unsigned entries, struct io_uring *ring, struct io_uring_params *params), (entries, ring, params))
+SW_CALL(void *, dlsym, (void *handle, const char *name), (handle, name))
+SW_CALL(void *, dlvsym, (void *handle, const char *name, const char *version), (handle, name, version))
+SW_CALL(void *, dlopen, (const char *path, int mode), (path, mode))
+SW_CALL(void *, dlmopen, (Lmid_t space, const char *path, int mode), (space, path, mode))
+SW_CALL(const char *, __asan_default_options, (void), ())
 SW_CALL(long, syscall, (long number, ...), (number))
 /* clang-format on */

@@ -276,6 +276,8 @@ ssize_t readv(int fd, const struct iovec *iov, int n)
 
 ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
+    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
+        return sock_is_leaving(fd) ? -1 : REAL(recv)(fd, buf, len, flags);
     struct iovec v = one(buf, cut(len));
     IN(fd, &v, 1, flags, REAL(recv)(fd, buf, len, flags));
 }
@@ -294,6 +296,8 @@ static ssize_t no_address(ssize_t r, socklen_t *from_len)
 ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
 {
     int err = errno;
+    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
+        return sock_is_leaving(fd) ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     struct iovec v = one(buf, cut(len));
     cancel_enter();
     gather_before_read();
@@ -394,6 +398,8 @@ static void passed(struct msghdr *msg)
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
     int err = errno;
+    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
+        return sock_is_leaving(fd) ? -1 : REAL(recvmsg)(fd, msg, flags);
     cancel_enter();
     gather_before_read();
     struct sock *s = sock_get_active(fd);
@@ -471,6 +477,8 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
 int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
 {
     int err = errno;
+    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
+        return sock_is_leaving(fd) ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
     cancel_enter();
     gather_before_read();
     struct sock *s = sock_get_active(fd);

@@ -22,6 +22,7 @@ preload_sources = \
     preload/conn_urgent.c \
     preload/connect.c \
     preload/connect.h \
+    preload/dl.h \
     preload/drive.c \
     preload/drive.h \
     preload/drive_step.c \
@@ -111,6 +112,7 @@ preload_unfortified_sources = \
 
 # Symbols that are defined by assembly, which link-time optimisation does not see.
 preload_asm_sources = \
+    preload/dl.c \
     preload/libc.c
 
 EXTRA_DIST += preload/libsockwarp.awk preload/libc.awk

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/rawsys.h"
+#include "preload/dl.h"
 #include "preload/libc.h"
 
 /* What an allocator may need while dlsym is under way. */
@@ -53,6 +54,7 @@ void real_init(void)
 #include "preload/calls.h"
 #undef SW_CALL
     real_calls = r;
+    dl_init(&r);
     __atomic_store_n(&real_is_ready, true, __ATOMIC_RELEASE);
     resolving = false;
 }

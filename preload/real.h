@@ -8,6 +8,7 @@
 #ifndef SW_PRELOAD_REAL_H
 #define SW_PRELOAD_REAL_H
 
+#include <dlfcn.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>

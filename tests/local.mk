@@ -64,6 +64,7 @@ preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test
+preload_tests += tests/preload/dlsym.test
 preload_tests += tests/preload/own.test
 preload_tests += tests/preload/errno.test
 EXTRA_DIST += tests/preload/talk.c
