@@ -22,10 +22,16 @@
 /* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
 #define YOUNG_NS 3000000000ull
 
-/* Protects: the list below and every sock's neg_next, neg_pprev, neg_over. Innermost. */
+/*
+ * Protects: the lists below and every sock's neg_next, neg_pprev, neg_silent, neg_over. Innermost.
+ *
+ * A connection that was accepted, and on which nothing has come, has no deadline and may stay so for ever. It stands on a list of its
+ * own while it is young, unless an epoll set of the program's watches it: its wait sees what comes. So no wait walks past silent ones.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sock *list;
-static _Atomic unsigned count;
+static struct sock *list, *silent; /* the newest first */
+static _Atomic unsigned count, silent_n; /* of both; of those */
+static _Atomic uint64_t looked;          /* how many entries waits have looked at */
 
 /*
  * A thread that waits here, from its first wait in a process with several to its end. In its own memory: a call that is
@@ -104,21 +110,13 @@ void drive_tell(const struct conn *c)
     pthread_mutex_unlock(&lock);
 }
 
-void drive_add(struct sock *s)
+/* Has nothing come on it, and does nobody count the time? */
+static bool is_silent(const struct conn *c)
 {
-    pthread_mutex_lock(&lock);
-    if (s->neg_pprev == NULL && !s->neg_over) {
-        s->neg_next = list;
-        s->neg_pprev = &list;
-        if (list != NULL)
-            list->neg_pprev = &s->neg_next;
-        list = s;
-        atomic_fetch_add(&count, 1);
-    }
-    pthread_mutex_unlock(&lock);
+    return conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_held(c) && atomic_load(&c->shut_later) == 0;
 }
 
-/* The lock is held, s is on the list. */
+/* The lock is held, s is on a list. */
 static void unlist(struct sock *s)
 {
     *s->neg_pprev = s->neg_next;
@@ -126,6 +124,45 @@ static void unlist(struct sock *s)
         s->neg_next->neg_pprev = s->neg_pprev;
     s->neg_pprev = NULL;
     atomic_fetch_sub(&count, 1);
+    if (s->neg_silent)
+        atomic_fetch_sub(&silent_n, 1);
+}
+
+void drive_add(struct sock *s)
+{
+    bool mute = is_silent(s->conn);
+    pthread_mutex_lock(&lock);
+    if (s->neg_pprev != NULL && s->neg_silent != mute)
+        unlist(s);
+    if (s->neg_pprev == NULL && !s->neg_over) {
+        struct sock **first = mute ? &silent : &list;
+        s->neg_silent = mute;
+        s->neg_next = *first;
+        s->neg_pprev = first;
+        if (*first != NULL)
+            (*first)->neg_pprev = &s->neg_next;
+        *first = s;
+        atomic_fetch_add(&count, 1);
+        atomic_fetch_add(&silent_n, mute);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void drive_watched(void)
+{
+    if (atomic_load_explicit(&silent_n, memory_order_relaxed) == 0)
+        return;
+    pthread_mutex_lock(&lock);
+    while (silent != NULL && epoll_watches(silent)) {
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
+        unlist(silent);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t drive_looked(void)
+{
+    return atomic_load(&looked);
 }
 
 void drive_remove(struct sock *s)
@@ -226,6 +263,14 @@ static uint64_t due_at(const struct sock *s)
     return drive_held(s->conn) ? s->conn->born_ns + HELD_NS : s->conn->neg.deadline_ns;
 }
 
+/* The lock is held. A silent one that is found no more so is left where it is: who has found that is about to move it. */
+static bool needs_nobody(struct sock *s, uint64_t now)
+{
+    if (conn_state(s->conn) == CONN_FULL)
+        return !conn_tail_is_ours(s->conn);
+    return s->neg_silent && is_silent(s->conn) && (now - s->conn->born_ns > YOUNG_NS || epoll_watches(s));
+}
+
 unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
 {
     unsigned n = 0, kick_n = 0;
@@ -245,23 +290,21 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
     if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
         return n;
     uint64_t now = proc_now_ns();
+    unsigned mute_n = 0;
     pthread_mutex_lock(&lock);
     struct sock *next;
-    for (struct sock *s = list; s != NULL && n < max; s = next) {
-        next = s->neg_next;
+    for (struct sock *s = list != NULL ? list : silent; s != NULL && n < max && mute_n < max; s = next) {
+        next = s->neg_next != NULL || s->neg_silent ? s->neg_next : silent;
         int fd = atomic_load(&s->fd);
-        if (conn_state(s->conn) == CONN_FULL && !conn_tail_is_ours(s->conn)) {
+        mute_n += s->neg_silent;
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
+        if (needs_nobody(s, now)) {
             unlist(s);
             continue;
         }
         bool held = drive_held(s->conn); /* whoever waits for it has not looked yet */
         if (s == self || fd < 0 || is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || epoll_awaits(s))))
             continue;
-        if (!held && conn_undecided(s->conn) && s->conn->neg.deadline_ns == 0 &&
-            now - s->conn->born_ns > YOUNG_NS) {
-            unlist(s);
-            continue;
-        }
         atomic_fetch_add(&s->refs, 1);
         s->neg_held++;
         socks[n] = s;
@@ -404,6 +447,7 @@ void drive_due(void)
     uint64_t now = proc_now_ns();
     pthread_mutex_lock(&lock);
     for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->neg_next) {
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         uint64_t at = due_at(s);
         if (at != 0 && at <= now && !is_anothers(s)) {
             atomic_fetch_add(&s->refs, 1);
@@ -419,11 +463,12 @@ void drive_due(void)
 
 uint64_t drive_deadline(void)
 {
-    if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&count, memory_order_relaxed) == atomic_load_explicit(&silent_n, memory_order_relaxed))
         return 0;
     uint64_t min = 0;
     pthread_mutex_lock(&lock);
     for (struct sock *s = list; s != NULL; s = s->neg_next) {
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         uint64_t due = due_at(s);
         if (due != 0 && (min == 0 || due < min) && !is_anothers(s))
             min = due;
@@ -532,7 +577,8 @@ void drive_after_fork_child(void)
             parents_kick[parents_n++] = w->kick_fd;
     waiting_list = NULL; /* (its own kick fd is another one in the child: ready_after_fork) */
     me = (struct waiting){ .kick_fd = -1 };
-    for (struct sock *s = list; s != NULL; s = s->neg_next) {
+    for (struct sock *s = list != NULL ? list : silent; s != NULL;
+         s = s->neg_next != NULL || s->neg_silent ? s->neg_next : silent) {
         s->neg_held = 0;
         s->neg_inherited = true;
     }

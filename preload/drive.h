@@ -53,6 +53,11 @@ bool drive_peer_closed(int fd);
 /* Was s negotiating when this process was forked, and does the parent still have it? */
 bool drive_is_parents(struct sock *s);
 
+/* A set's wait begins: silent connections that a set watches are not for others to see to. Any thread. */
+void drive_watched(void);
+/* How many connections waits have looked at so far, for the log. */
+uint64_t drive_looked(void);
+
 /* Are there negotiating connections besides self (may be NULL)? */
 bool drive_others(const struct sock *self);
 

@@ -426,8 +426,8 @@ void drive_step(struct sock *s)
         bool peek = peeks(c);
         if (!blocked)
             blocked = !(peek ? step_peek(s, c, fd) : step_in(c, fd));
-        if (peek && c->neg.deadline_ns != 0)
-            drive_add(s); /* it may have been dropped for its age */
+        if (peek && (drive_held(c) || !(conn_undecided(c) && c->neg.deadline_ns == 0)))
+            drive_add(s); /* it may have been dropped, or stands among those that have said nothing */
         if (!blocked)
             continue;
         /* The time counts only once what has come was looked at: the program may not have called for long. */

@@ -50,6 +50,8 @@ void epoll_out_blocked(struct sock *s);
 void epoll_forget_fd(struct sock *s, int fd, bool last);
 /* fd, which is open still, is about to name s no more: what is parked by it goes. */
 void epoll_expel(struct sock *s, int fd);
+/* Does the kernel tell a set of what comes on s? s->watch_lock is not held. */
+bool epoll_watches(struct sock *s);
 /* Is a thread waiting on a set that holds s? s->watch_lock is not held. */
 bool epoll_awaits(struct sock *s);
 

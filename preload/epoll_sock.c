@@ -142,6 +142,18 @@ void epoll_forget_fd(struct sock *s, int fd, bool last)
     }
 }
 
+bool epoll_watches(struct sock *s)
+{
+    bool yes = false;
+    if (s->watches == NULL)
+        return false;
+    pthread_mutex_lock(&s->watch_lock);
+    for (struct watch *w = s->watches; w != NULL && !yes; w = w->next)
+        yes = !w->parked && !w->disarmed && (w->kevents & EPOLLIN);
+    pthread_mutex_unlock(&s->watch_lock);
+    return yes;
+}
+
 bool epoll_awaits(struct sock *s)
 {
     bool yes = false;

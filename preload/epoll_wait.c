@@ -262,6 +262,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     if (!by_kernel && whole)
         kernel = ask(fd, want);
     uint32_t now = with_room(s, fd, want, kernel, late);
+    bool was_plain = conn_state(s->conn) == CONN_PLAIN;
     uint32_t got =
         (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)now, &asked);
     /*
@@ -279,14 +280,16 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
             !(got & (EPOLLIN | EPOLLRDNORM)) && w->out_told)
             got &= ~OUT_BITS;
         /*
-         * It was found to stay plain, and was registered anew for that: the kernel tells the edge.
+         * It was found to stay plain, and was registered anew for that: the kernel tells the edge, to this very call.
          */
-        if ((w->events & EPOLLET) && conn_state(s->conn) == CONN_PLAIN &&
-            !conn_may_be_staged(s->conn)) {
+        if ((w->events & EPOLLET) && conn_state(s->conn) == CONN_PLAIN && conn_rx_avail(s->conn) == 0 &&
+            (!was_plain || !by_kernel || !conn_may_be_staged(s->conn))) {
             pthread_mutex_lock(&s->watch_lock);
             watch_refresh(w, false);
-            got = w->kevents == w->events ? 0 : got;
+            bool told_anew = w->kevents == w->events;
             pthread_mutex_unlock(&s->watch_lock);
+            wt->later = wt->later || (told_anew && got != 0);
+            got = told_anew ? 0 : got;
         }
         if (got != 0)
             tell(wt, w, got, by_kernel);
@@ -548,6 +551,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         return -ENOMEM;
     }
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
+    drive_watched();
     struct wait wt = { .set = set, .evs = evs, .max = max };
     if (ready_threads()) {
         ready_kick_fd(); /* its end takes `me` back, if this call is cancelled */

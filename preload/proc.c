@@ -274,6 +274,7 @@ void proc_finish(void)
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
         gather_stop(); /* what is written from here on nobody would send later */
         conn_settle_all();
+        trace_debug("waits have looked at %lu negotiations", (unsigned long)drive_looked());
     }
 }
 

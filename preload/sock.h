@@ -64,6 +64,7 @@ struct sock {
     bool neg_inherited;         /* it was negotiating, or on drive.c's list, when this process was forked */
     uint32_t neg_held;          /* drive.c: threads whose wait has its descriptor among others' */
     struct sock *neg_next, **neg_pprev; /* drive.c: negotiating connections of this process */
+    bool neg_silent;                    /* drive.c: on the list of those that have said nothing */
     bool neg_over;                      /* drive.c: its last descriptor goes: nobody puts it on the list again */
 };
 
