@@ -123,14 +123,14 @@ static void *chosen(const struct link_map *m, uintptr_t resolver)
     return choose(arg.hwcap | 1ul << 62, &arg); /* (aarch64's calling convention; x86-64's takes nothing) */
 }
 
-/* The default version of a function. */
-static void *look_up(const struct link_map *m, const char *name)
+/* The default version of a function; NULL: there is none. */
+static const ElfW(Sym) *symbol(const struct link_map *m, const char *name)
 {
     const uint32_t *head = (const uint32_t *)dynamic(m, DT_GNU_HASH);
     const ElfW(Sym) *syms = (const ElfW(Sym) *)dynamic(m, DT_SYMTAB);
     const ElfW(Versym) *versions = (const ElfW(Versym) *)dynamic(m, DT_VERSYM);
     const char *strings = (const char *)dynamic(m, DT_STRTAB);
-    if (head == NULL || syms == NULL || strings == NULL)
+    if (head == NULL || syms == NULL || strings == NULL || strings < (const char *)m->l_addr) /* (the vDSO's are not moved) */
         return NULL;
     const uint32_t buckets_n = head[0], first = head[1], bloom_n = head[2];
     const uint32_t *buckets = head + 4 + bloom_n * (sizeof(ElfW(Addr)) / sizeof(uint32_t)), *chain = buckets + buckets_n;
@@ -141,11 +141,18 @@ static void *look_up(const struct link_map *m, const char *name)
         uint32_t h = chain[i - first];
         if ((h | 1) == (hash | 1) && same(strings + syms[i].st_name, name) && syms[i].st_shndx != SHN_UNDEF &&
             (versions == NULL || !(versions[i] & VERSION_HIDDEN)))
-            return ELF64_ST_TYPE(syms[i].st_info) == STT_GNU_IFUNC ? chosen(m, m->l_addr + syms[i].st_value)
-                                                                   : (void *)(m->l_addr + syms[i].st_value);
+            return &syms[i];
         if (h & 1)
             return NULL;
     }
+}
+
+static void *look_up(const struct link_map *m, const char *name)
+{
+    const ElfW(Sym) *s = symbol(m, name);
+    if (s == NULL)
+        return NULL;
+    return ELF64_ST_TYPE(s->st_info) == STT_GNU_IFUNC ? chosen(m, m->l_addr + s->st_value) : (void *)(m->l_addr + s->st_value);
 }
 
 /* ---- the table ---- */
@@ -189,4 +196,15 @@ bool libc_has(const void *p)
 const struct link_map *libc_map(void)
 {
     return __atomic_load_n(&map, __ATOMIC_ACQUIRE);
+}
+
+bool libc_is_behind_us(const char *name)
+{
+    const struct link_map *m = _r_debug.r_map;
+    while (m != NULL && m->l_ld != _DYNAMIC)
+        m = m->l_next;
+    for (m = m != NULL ? m->l_next : NULL; m != NULL; m = m->l_next)
+        if (symbol(m, name) != NULL)
+            return true;
+    return false;
 }

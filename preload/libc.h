@@ -17,6 +17,9 @@ void libc_init(void);
 /* Is it in libc's text or data? */
 bool libc_has(const void *p);
 
+/* Does an object that is loaded behind this library define a function of that name? (A dlsym that fails allocates.) */
+bool libc_is_behind_us(const char *name);
+
 /* libc among the loaded objects; NULL: it is none we know. */
 const struct link_map *libc_map(void);
 

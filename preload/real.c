@@ -49,8 +49,11 @@ void real_init(void)
     libc_init();
     struct real_calls r;
     memset(&r, 0, sizeof(r));
-/* dlsym gives a data pointer; POSIX wants it to be a function's. */
-#define SW_CALL(ret, name, params, args) *(void **)&r.name = dlsym(RTLD_NEXT, #name);
+/*
+ * dlsym gives a data pointer; POSIX wants it to be a function's. What nobody has is not asked for: dlsym would allocate its
+ * message, and this may be the allocator's own start, which holds a lock.
+ */
+#define SW_CALL(ret, name, params, args) *(void **)&r.name = libc_is_behind_us(#name) ? dlsym(RTLD_NEXT, #name) : NULL;
 #include "preload/calls.h"
 #undef SW_CALL
     real_calls = r;
