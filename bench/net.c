@@ -72,19 +72,22 @@ static int use_connect(int fd, const struct addrinfo *ai)
 
 int net_listen(const char *addr, const char *port, const char *congestion, unsigned *real_port)
 {
-    struct sockaddr_storage ss = { 0 };
-    socklen_t len = sizeof(ss);
+    union {
+        struct sockaddr sa;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } at = { .in6 = { 0 } };
+    socklen_t len = sizeof(at);
 
     int fd = each_address(addr, port, AI_PASSIVE, congestion, "listen on", use_listen);
     if (fd < 0)
         return -1;
-    if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0) {
+    if (getsockname(fd, &at.sa, &len) < 0) {
         perror("sockwarp-bench: getsockname");
         close(fd);
         return -1;
     }
-    *real_port = ntohs(ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port
-                                                : ((struct sockaddr_in *)&ss)->sin_port);
+    *real_port = ntohs(at.sa.sa_family == AF_INET6 ? at.in6.sin6_port : at.in.sin_port);
     return fd;
 }
 

@@ -46,7 +46,7 @@ struct making {
 static bool making_begin(struct making *m)
 {
     static const uint64_t all = ~UINT64_C(0);
-    m->tid = libc_tid();
+    *m = (struct making){ .tid = libc_tid() };
     if (m->tid == NULL || rawsys4(__NR_get_robust_list, 0, (long)&m->robust, (long)&m->robust_len, 0) < 0)
         return false;
     rawsys4(__NR_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&m->mask, sizeof(all)); /* no handler meets our locks */

@@ -66,7 +66,7 @@ static void broken(struct conn *c, int fd, const char *what)
 /* True: what the kernel delivered to the one who is gone is booked. */
 static bool rx_mended(struct conn *c, int fd)
 {
-    uint64_t rx, before, tx;
+    uint64_t rx = 0, before, tx;
     int queued = 0;
     bool known = conn_kernel_totals(fd, &rx, &tx);
     do { /* octets may come in meanwhile */

@@ -292,7 +292,7 @@ static struct watch **slot_of(struct epset *set, int fd, bool make)
         return NULL;
     struct watch ***c = &set->chunk[fd / EPOLL_FDS_CHUNK];
     if (*c == NULL && make)
-        *c = calloc(EPOLL_FDS_CHUNK, sizeof(**c));
+        *c = calloc(EPOLL_FDS_CHUNK, sizeof(struct watch *));
     return *c ? &(*c)[fd % EPOLL_FDS_CHUNK] : NULL;
 }
 

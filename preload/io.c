@@ -324,7 +324,7 @@ static int header_check(const struct msghdr *msg, int flags)
 {
     if (flags & MSG_COMPAT)
         return -EINVAL;
-    if (!probe_can_read(msg, sizeof(*msg)))
+    if (msg == NULL || !probe_can_read(msg, sizeof(*msg)))
         return -EFAULT;
     if (msg->msg_name != NULL && (int)msg->msg_namelen < 0)
         return -EINVAL;
@@ -409,7 +409,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
         else if (sock_is_leaving(fd) || io_drive_before(fd, flags) < 0)
             return -1;
         ssize_t r = REAL(recvmsg)(fd, msg, flags);
-        if (r >= 0 && msg->msg_controllen > 0 && proc_on())
+        if (r >= 0 && msg != NULL && msg->msg_controllen > 0 && proc_on())
             passed(msg);
         return r;
     }
@@ -618,7 +618,7 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
 /* On what is not accelerated. */
 static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 {
-    if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && header_check(msg, flags) == 0 && msg->msg_controllen == 0 &&
+    if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && msg != NULL && header_check(msg, flags) == 0 && msg->msg_controllen == 0 &&
         msg->msg_name == NULL)
         return out_in_pieces(fd, msg->msg_iov, msg->msg_iovlen, flags);
     return REAL(sendmsg)(fd, msg, flags);

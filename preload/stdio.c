@@ -238,7 +238,7 @@ int stdio_close_pipes(posix_spawn_file_actions_t *fa)
 static FILE *reopened(const char *path, const char *mode, FILE *file, bool large)
 {
     struct stdio_stream *st = stdio_of(file);
-    int fd = file != NULL ? file->_fileno : -1;
+    int fd = file->_fileno;
     /* It expects the wide half that every file stream has; that of a stream which is of no use otherwise. */
     FILE *wide = st != NULL ? REAL(fdopen)(fd, "r+") : NULL;
     if (st != NULL && wide != NULL) {
@@ -438,7 +438,7 @@ static void replace(FILE *old, int fd)
     /* A thread that sleeps in a read of the old one has it locked, and what it reads is not of the new descriptor. */
     bool locked = ftrylockfile(old) == 0;
     old->_fileno = -1;
-    if (st == NULL)
+    if (file == NULL || st == NULL)
         return; /* no memory: no standard stream is better than damage */
     st->old = old;
     if (locked)

@@ -304,7 +304,8 @@ static void set_environment(const struct options *o, const struct overlay *env, 
         die("%s", strerror(ENOMEM));
     if (o->transport)
         rules = with = add_transport(rules, o->transport);
-    set(SOCKWARP_ENV_POLICY, rules);
+    if (rules != NULL) /* (else main() has chosen the default) */
+        set(SOCKWARP_ENV_POLICY, rules);
     if (env->stats)
         set(SOCKWARP_ENV_STATS, env->stats);
     if (o->explain)

@@ -84,7 +84,7 @@ void trace_emit(int level, const char *fmt, ...)
     va_end(ap);
     len += held(n, cap - len);
     if (n >= 0 && (size_t)n >= cap - head)
-        memcpy(line + len - 3, "...", 3);
+        memset(line + len - 3, '.', 3);
 
     /* One call, one line: a peer's or a program's string must not be able to forge a second one. */
     for (size_t i = head; i < len; i++)

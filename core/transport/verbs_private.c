@@ -12,13 +12,14 @@
 #define MSG_MIN 64u
 #define BUFS_MIN 3u
 
-#define KEY "SWV1"
 #define KEY_LEN 4u
+
+static const uint8_t key[KEY_LEN] = { 'S', 'W', 'V', '1' };
 
 void verbs_private_put(const struct verbs_side *side, uint64_t base, const uint8_t *token, uint8_t *buf)
 {
     struct bytes_wr w = bytes_wr_init(buf + KEY_LEN + VERBS_TOKEN_LEN, VERBS_PRIVATE_LEN - KEY_LEN - VERBS_TOKEN_LEN);
-    memcpy(buf, KEY, KEY_LEN);
+    memcpy(buf, key, KEY_LEN);
     memset(buf + KEY_LEN, 0, VERBS_TOKEN_LEN);
     if (token != NULL)
         memcpy(buf + KEY_LEN, token, VERBS_TOKEN_LEN);
@@ -32,7 +33,7 @@ void verbs_private_put(const struct verbs_side *side, uint64_t base, const uint8
 const uint8_t *verbs_private_token(const void *buf, size_t len)
 {
     const uint8_t *p = buf;
-    return p != NULL && len >= VERBS_PRIVATE_LEN && memcmp(p, KEY, KEY_LEN) == 0 ? p + KEY_LEN : NULL;
+    return p != NULL && len >= VERBS_PRIVATE_LEN && memcmp(p, key, KEY_LEN) == 0 ? p + KEY_LEN : NULL;
 }
 
 bool verbs_private_take(const void *buf, size_t len, struct verbs_side *side, uint64_t *base)
