@@ -15,6 +15,20 @@ die()
     exit 1
 }
 
+# Neither configure and make nor LD_PRELOAD takes a path with a blank: from such a one the script goes on in a copy elsewhere.
+# (The copy stays: its build folder holds what the script tells of.)
+leave_blanks()
+{
+    case $top in
+    *[[:space:]]*) ;;
+    *) return 0 ;;
+    esac
+    copy=$(mktemp -d /tmp/sockwarp.XXXXXX) || die "no folder for a copy: '$top' has a blank, which make does not take"
+    say "'$top' has a blank, which make does not take: going on in $copy"
+    (cd "$top" && tar -cf - --exclude=./build .) | tar -xf - -C "$copy" || die "no copy of '$top' in $copy"
+    exec "$copy/scripts/${0##*/}" "$@"
+}
+
 # install_packages LOG NAME...: installs what is missing with apt-get; quick if nothing is. Where it cannot, the build says what it
 # wants, and tests whose programs are missing are skipped with the reason.
 install_packages()

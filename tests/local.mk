@@ -313,10 +313,10 @@ else
 TESTS += tests/no-criterion.test
 endif
 
-# As make check, with files that are red run again: build-aux/run-tests. JOBS: so many at a time.
-JOBS = 1
+# As make check, with files that are red run again: build-aux/run-tests. JOBS: so many unit tests at a time.
+JOBS =
 run-tests: check-programs
-	@$(AM_TESTS_ENVIRONMENT) $(PYTHON3) $(srcdir)/build-aux/run-tests --jobs $(JOBS) $(TESTS)
+	@$(AM_TESTS_ENVIRONMENT) $(PYTHON3) $(srcdir)/build-aux/run-tests $(JOBS:%=--jobs %) $(TESTS)
 # Builds all that the tests need. (In a sanitized build nobody loads the library.)
 check-programs: $(BUILT_SOURCES)
 	$(MAKE) $(AM_MAKEFLAGS) $(for_scripts) $(check_PROGRAMS) $(check_DATA)
