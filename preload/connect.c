@@ -24,6 +24,7 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/spin.h"
 #include "preload/verbs.h"
 
@@ -161,7 +162,7 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
         return s->plain_reason;
     if (fd <= 2)
         return REASON_STD_FD;
-    if (atomic_load(&proc.own_uring))
+    if (ring_drives_sockets())
         return REASON_OWN_URING;
     if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;

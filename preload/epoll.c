@@ -10,6 +10,7 @@
 #include "preload/epoll_set.h"
 #include "preload/probe.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/verbs.h"
 
 /* What may be asked for together with EPOLLEXCLUSIVE. */
@@ -147,6 +148,8 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
     int r, err;
     if (epset_is_tokened(set))
         epoll_nest(fd);
+    if (ring_any())
+        ring_awaits(fd);
     epset_lock_whole(set);
     if (op != EPOLL_CTL_ADD || set->parked_n > 0) {
         s = sock_get(fd);

@@ -51,8 +51,6 @@ void names_leave(struct names *n, bool can, bool spawn);
 void names_stayed(struct names *n);
 /* fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens the names anew. */
 void names_passed(int fd);
-/* The program has made an io_uring. */
-void names_ring_made(void);
 
 /* ---- inherit.c ---- */
 

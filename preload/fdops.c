@@ -22,6 +22,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/stdio.h"
 
 /* A vfork child's descriptors are its own, our tables its parent's. */
@@ -30,6 +31,8 @@ struct sock *fdops_leaves(int fd, bool replaced)
     int err = errno;
     struct sock *s = sock_get(fd), *left = NULL;
     bool set = epoll_tracks(fd);
+    if (ring_any() && ring_is(fd) && !proc_is_borrowed())
+        ring_closed(fd);
     if ((s != NULL || set) && !proc_is_borrowed()) {
         struct cancel hold = cancel_never();
         if (s != NULL)
@@ -93,8 +96,10 @@ int close_range(unsigned first, unsigned last, int flags)
         return REAL(close_range)(first, last, flags);
     if ((flags & (int)CLOSE_RANGE_CLOEXEC) || proc_is_borrowed())
         return close_but_ours(first, last, flags);
-    unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit();
+    unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit(),
+             rings = (unsigned)ring_fd_limit();
     unsigned limit = socks > sets ? socks : sets, fd = first;
+    limit = rings > limit ? rings : limit;
     int r;
     do {
         struct {

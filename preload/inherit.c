@@ -33,6 +33,7 @@
 #include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 
 #define ENTRY_LEN 96u   /* the longest entry of the text */
 #define ENTRIES_MAX 1000u /* an environment variable may have 128 KiB */
@@ -474,7 +475,7 @@ static void take_up_listener(int fd, const struct sockaddr_storage *local, sockl
     s->port_known = true;
     s->kind = SOCK_LISTENER;
     set_nonblock_as_is(s, fd);
-    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && !proc_ring_may_accept())
+    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && !ring_drives_sockets())
         local_names_open(s, fd);
     sock_put(s);
 }

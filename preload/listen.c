@@ -19,6 +19,7 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/sandbox.h"
 #include "preload/spin.h"
 #include "preload/stdio.h"
@@ -96,6 +97,15 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
     return REAL(getpeername)(fd, addr, len);
 }
 
+/* A program that has a ring may accept by it: then it must not be asked. */
+static void listen_names(struct sock *s, int fd)
+{
+    if (ring_any())
+        atomic_store(&s->names_later, true);
+    else
+        local_names_open(s, fd);
+}
+
 int listen(int fd, int backlog)
 {
     int r = REAL(listen)(fd, backlog);
@@ -106,9 +116,9 @@ int listen(int fd, int backlog)
     socklen_t len = sizeof(ss);
     if (s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
         s->kind = SOCK_LISTENER;
-        if (!s->stay_plain && !proc_ring_may_accept() &&
+        if (!s->stay_plain && !atomic_load(&ring_sockets) &&
             policy_match_listener(&proc.set.policy, (struct sockaddr *)&ss, len) != NULL)
-            local_names_open(s, fd);
+            listen_names(s, fd);
     }
     sock_put(s);
     return r;
@@ -242,7 +252,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY
                       : listener->stay_plain     ? listener->plain_reason
                       : fd <= 2                  ? REASON_STD_FD
-                      : atomic_load(&proc.own_uring)  ? REASON_OWN_URING
+                      : ring_drives_sockets()      ? REASON_OWN_URING
                       : epoll_waits_unseen(listener) ? REASON_EPOLL_KIND
                                                      : REASON_NONE;
     if (reason != REASON_NONE)
@@ -345,6 +355,8 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
             sock_drop(conn);
         return conn;
     }
+    if (ring_any())
+        ring_awaits(fd);
     struct cancel hold = cancel_hold(conn_left, s);
     int conn = accept_sock(s, fd, addr, len, flags);
     cancel_restore(hold);

@@ -72,6 +72,9 @@ preload_sources = \
     preload/ready.h \
     preload/real.c \
     preload/real.h \
+    preload/ring.c \
+    preload/ring.h \
+    preload/ring_look.c \
     preload/sandbox.c \
     preload/sandbox.h \
     preload/segv.c \

@@ -86,17 +86,3 @@ void names_passed(int fd)
     }
     sock_put(s);
 }
-
-static void end(int fd, struct sock *s, void *arg)
-{
-    (void)fd;
-    (void)arg;
-    if (s->kind == SOCK_LISTENER)
-        local_names_end(s);
-}
-
-void names_ring_made(void)
-{
-    if (proc_ring_may_accept() && local_names() > 0)
-        sock_each(end, NULL);
-}

@@ -20,6 +20,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/spin.h"
 #include "preload/verbs.h"
 
@@ -179,6 +180,8 @@ static bool concerns(struct pollfd *fds, nfds_t n)
         return false;
     if (n > INT_MAX / 2 || !probe_can_read(fds, n * sizeof(*fds)))
         return false; /* the kernel says what there is to say */
+    for (nfds_t i = 0; ring_any() && i < n; i++)
+        ring_awaits(fds[i].fd);
     if (drive_others(NULL))
         return true;
     bool ours = false;
@@ -328,6 +331,9 @@ static bool sets_concern(const struct sets *sets)
         if (sets->of[i] != NULL &&
             !probe_can_write(sets->of[i], (size_t)((sets->n + WORD_BITS - 1) / WORD_BITS) * sizeof(unsigned long)))
             return false; /* the kernel says what there is to say */
+    for (int fd = 0; ring_any() && fd < socks && fd < sets->n; fd++)
+        if (sets_want(sets, fd) != 0)
+            ring_awaits(fd);
     if (drive_others(NULL))
         return true;
     for (int fd = 0; fd < limit && fd < sets->n; fd++) {

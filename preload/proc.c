@@ -35,6 +35,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/segv.h"
 #include "preload/stats.h"
 #include "preload/stdio.h"
@@ -200,6 +201,7 @@ void proc_after_fork_child(void)
     ready_after_fork();
     conn_tx_after_fork();
     connect_after_fork();
+    ring_after_fork_child();
     verbs_forked();
     pthread_mutex_init(&transport_lock, NULL);
     const struct transport_ops *t = transport_if_any();

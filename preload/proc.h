@@ -27,7 +27,6 @@ struct proc {
     _Atomic bool lowat_used; /* the program has set SO_RCVLOWAT on some socket */
     _Atomic bool inq_used;   /* and TCP_INQ */
     _Atomic bool waited;    /* the program has waited for something by poll, select or epoll_wait of ours */
-    _Atomic bool own_uring; /* the program set up an io_uring: it may wait for sockets unseen */
 };
 
 extern struct proc proc;
@@ -44,12 +43,6 @@ static inline pid_t proc_tid(void)
 }
 
 extern __thread bool proc_making_ring; /* this thread is inside our transport: an io_uring that is made is ours */
-
-/* Does an io_uring of the program's take connections, perhaps, that we do not see? */
-static inline bool proc_ring_may_accept(void)
-{
-    return atomic_load(&proc.own_uring);
-}
 
 /* Reads the environment, once. Safe from any thread; called by the constructor or an earlier socket call. */
 void proc_init(void);

@@ -18,30 +18,9 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/sandbox.h"
 #include "preload/segv.h"
-
-/* liburing makes its system calls by itself. A program's ring may wait for sockets, and move their octets, unseen. */
-static int ring_made(int r)
-{
-    if (r >= 0 && !proc_making_ring) {
-        atomic_store(&proc.own_uring, true);
-        names_ring_made();
-    }
-    return r;
-}
-
-int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
-int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
-{
-    return ring_made(REAL(io_uring_queue_init)(entries, ring, flags));
-}
-
-int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params);
-int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params)
-{
-    return ring_made(REAL(io_uring_queue_init_params)(entries, ring, params));
-}
 
 void _exit(int status)
 {
@@ -192,14 +171,12 @@ long syscall(long number, ...)
         return ppoll(P(0), (nfds_t)a[1], P(2), P(3));
     case SYS_rt_sigaction:
         return segv_rt_sigaction(a);
-    case SYS_io_uring_setup: {
-        long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-        if (r >= 0) {
-            atomic_store(&proc.own_uring, true);
-            names_ring_made();
-        }
-        return r;
-    }
+    case SYS_io_uring_setup:
+        return ring_setup(a);
+    case SYS_io_uring_enter:
+        return ring_enter(a);
+    case SYS_io_uring_register:
+        return ring_register(a);
     case SYS_prctl:
         return prctl(I(0), a[1], a[2], a[3], a[4]);
     case SYS_seccomp:

@@ -9,6 +9,7 @@
 #define SW_PRELOAD_REAL_H
 
 #include <dlfcn.h>
+#include <linux/types.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -25,6 +26,8 @@
 
 struct io_uring;
 struct io_uring_params;
+struct io_uring_cqe;
+struct __kernel_timespec;
 
 struct real_calls {
 #define SW_CALL(ret, name, params, args) ret(*name) params;

@@ -256,6 +256,7 @@ struct sock *sock_new(int fd, int domain)
         s->port_known = false;
         s->conn = NULL;
         s->gather = NULL;
+        s->names_later = false;
         s->asked = 0;
         s->sent_from = 0;
         s->watches = NULL;

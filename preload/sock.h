@@ -50,6 +50,7 @@ struct sock {
 
     /* SOCK_LISTENER */
     _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
+    _Atomic bool names_later; /* they are opened when a call of ours waits for it: preload/ring.h */
     _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
 
     pthread_mutex_t watch_lock; /* protects watches, pollers */

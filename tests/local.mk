@@ -205,6 +205,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_poll.c \
     tests/preload/sem_raw.c \
     tests/preload/sem_ready.c \
+    tests/preload/sem_ring.c \
     tests/preload/sem_recv.c \
     tests/preload/sem_select.c \
     tests/preload/sem_send.c \
