@@ -53,6 +53,7 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
     c->opts = rule->opts;
     c->lowat_now = 1;
     c->user_lowat = 1;
+    c->peek_off = -1;
     conn_batch_init(c);
     c->born_ns = proc_now_ns();
     c->kernel_wants = responder ? POLLIN : POLLOUT;

@@ -99,6 +99,7 @@ struct conn {
     bool rx_shut;             /* shutdown(SHUT_RD) */
     bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
     bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
+    _Atomic int32_t peek_off; /* any: SO_PEEK_OFF, where it is not the kernel's: preload/conn_peek.c */
     uint64_t plain_rx;
 
     /* tx */
@@ -107,6 +108,7 @@ struct conn {
     _Atomic uint32_t unproved; /* octets sent since the kernel had room for certain; read by any as a hint: conn_room_likely */
     size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
     bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
+    bool tx_zerocopy;         /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
     bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
     _Atomic uint8_t nodelay;  /* any: what is known of the kernel's: conn_nagle.c */
     _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
@@ -340,6 +342,30 @@ size_t conn_rx_target(const struct conn *c);
 /* A handler asked for the urgent octet meanwhile (urgent_told): does the call it has interrupted end by EINTR? */
 bool conn_urgent_interrupts(struct conn *c, int fd);
 
+/* ---- conn_peek.c ---- */
+
+/* Without the program's SO_PEEK_OFF: from what is to be read next on. Beside MSG_PEEK, for conn_recv. */
+#define CONN_PEEK_FIRST 0x00400000
+
+/* A connection of a former program: has that set the option? */
+void conn_peek_found(int fd);
+/* Around what the library looks at and reads before it is decided: the kernel's offset is off; what it was. Both turns held. */
+int conn_peek_suspend(int fd);
+void conn_peek_resume(struct sock *s, int at);
+/* It is plain, and what is left to read is in the kernel. rx held. */
+void conn_peek_give_back(struct conn *c, int fd);
+/* The program's setsockopt and getsockopt on an active connection. set: 0 or -errno. Take rx where they have to. */
+int conn_peek_set(struct sock *s, int fd, int at) SW_MUST;
+int conn_peek_get(struct sock *s, int fd);
+/* n octets were received, with these flags. rx held. */
+void conn_peek_moved(struct conn *c, size_t n, int flags);
+/* So many octets a look with these flags passes over. */
+static inline size_t conn_peek_at(const struct conn *c, int flags)
+{
+    int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST) ? atomic_load_explicit(&c->peek_off, memory_order_relaxed) : 0;
+    return at > 0 ? (size_t)at : 0;
+}
+
 /* ---- conn_batch.c ---- */
 
 void conn_batch_init(struct conn *c);
@@ -393,6 +419,15 @@ bool conn_nodelay(struct conn *c, int fd);
 void conn_nodelay_back(struct conn *c, int fd);
 /* The flags for a send of what is queued: MSG_MORE with the cork in. tx held. */
 int conn_send_flags(struct conn *c, int fd, int flags);
+
+/* ---- conn_zerocopy.c ---- */
+
+/* The first octet of what is queued for a call with MSG_ZEROCOPY. tx held. */
+int conn_zerocopy_first(struct conn *c, int fd, uint8_t octet, int flags) SW_MUST;
+/* Has the program set SO_ZEROCOPY? */
+bool conn_zerocopy_on(int fd);
+/* It has taken this off the error queue. */
+void conn_zerocopy_told(int fd, struct msghdr *msg);
 
 /* ---- conn_plain.c ---- */
 

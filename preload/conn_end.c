@@ -6,6 +6,8 @@
  * closes it. Else the close waits for them as long as it may.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -66,8 +68,10 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         struct pollfd p = { .fd = fd, .events = elsewhere ? 0 : POLLOUT };
         int r = REAL(ppoll)(&p, 1, &ts, NULL);
-        if (r > 0 && (p.revents & (POLLERR | POLLHUP)))
+        if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && drive_tcp_state(fd) == TCP_CLOSE)))
             return;
+        if (r > 0)
+            (void)drive_pause(fd, p.revents);
     }
 }
 
@@ -155,7 +159,8 @@ static bool await_over(const struct finishing *f, uint64_t end)
         /* The descriptor is not ours, but still open: wait for room or an error. */
         int fd = f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->job.fd;
         struct pollfd p = { .fd = fd, .events = POLLOUT };
-        REAL(poll)(&p, 1, f->bare ? AWAIT_MS : (int)((end - proc_now_ns()) / 1000000u + 1));
+        if (REAL(poll)(&p, 1, f->bare ? AWAIT_MS : (int)((end - proc_now_ns()) / 1000000u + 1)) > 0)
+            (void)drive_pause(fd, p.revents);
         sched_yield();
     }
     return over;

@@ -59,6 +59,8 @@ ssize_t conn_send_undecided(struct sock *s, struct conn *c, int fd, struct iov_i
                 return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
             size_t part = len - *done < UNDECIDED_LEN ? len - *done : UNDECIDED_LEN;
             if (conn_speaks_plain(c)) {
+                if (*done > 0)
+                    flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
                 n = send_plain(fd, it, part, flags | MSG_DONTWAIT);
                 if (n > 0) {
                     c->found = false;
@@ -98,6 +100,8 @@ ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint
     for (;;) {
         ssize_t n = send_plain(fd, it, len - done, flags | MSG_DONTWAIT);
         done += n > 0 ? (size_t)n : 0;
+        if (done > 0)
+            flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
         if (done == len || (n < 0 && n != -EAGAIN))
             return done > 0 ? (ssize_t)done : n;
         int r = drive_wait(fd, POLLOUT, deadline_ns, NULL);

@@ -469,7 +469,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     size_t lowat = atomic_load(&c->user_lowat);
     size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
-    size_t done = 0, passed = 0, idle = 0;
+    size_t done = 0, passed = conn_peek_at(c, flags), idle = 0;
     uint64_t avail = 0;
     bool directly = !(flags & (MSG_PEEK | MSG_TRUNC));
     conn_rx_whole(c, fd);
@@ -515,8 +515,8 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         }
         if (ended(c))
             return done > 0 ? (ssize_t)done : end_result(c);
-        if (conn_state(c) != CONN_FULL)
-            return (ssize_t)done; /* plain from here on: the caller asks the kernel */
+        if (conn_state(c) != CONN_FULL) /* plain from here on: the caller asks the kernel, if it has what is next */
+            return done > 0 || conn_rx_avail(c) == 0 ? (ssize_t)done : -EAGAIN;
         size_t ahead, placed;
         ssize_t r = fill_directly(c, fd, it, len - done, &ahead, &placed, &directly);
         done += placed;
@@ -571,7 +571,8 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
             return -EAGAIN;
         begins_to_wait(s, waits);
         fd = sock_fd_now(s, fd);
-        if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s) && !conn_ring_busy())
+        if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s) && !conn_ring_busy() &&
+            !atomic_load(&proc.peek_off_used)) /* (which await_first would use up) */
             r = await_first(fd);
         else
             r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
@@ -629,8 +630,10 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags, waits);
     if (conn_on_verbs(c))
         verbs_after_recv(s, c, sock_fd_now(s, fd));
-    if (n > 0)
+    if (n > 0) {
         conn_batch_asked(c, wait);
+        conn_peek_moved(c, (size_t)n, flags);
+    }
     if (SW_UNLIKELY(c->rx_owes) && (drained(c) || conn_rx_avail(c) == 0))
         pay_owed(c, fd);
     bool more = conn_may_be_staged(c);
@@ -639,6 +642,8 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     /* A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now. */
     if (c->lowat_now > 1)
         conn_rx_lowat(c, fd);
+    if (plain)
+        conn_peek_give_back(c, sock_fd_now(s, fd));
     turn_give(&c->rx);
     if (full && !conn_can_send(c))
         turn_event_signal(&c->rx_left);

@@ -122,6 +122,10 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
         c->tx_urgent = false;
         return 0;
     }
+    if (SW_UNLIKELY(c->tx_zerocopy)) {
+        int r = conn_zerocopy_first(c, fd, *(const uint8_t *)iov[0].iov_base, flags);
+        return r < 0 ? r : out_frames(c, fd, flags, none);
+    }
     /*
      * RFC 5044 5.1/3: "SHOULD also use whatever facilities the TCP stack presents to cause the TCP transmitter to
      * start TCP
@@ -502,6 +506,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         return conn_broken_pipe(flags);
     if (SW_UNLIKELY(c->segment != 0))
         follow_emss(c, fd);
+    bool zerocopy = flags & MSG_ZEROCOPY;
     size_t done = 0, lead = conn_batch_lead(c, fd, len, flags);
     int r = gather(s, c, fd, it, len, flags);
     if (r > 0)
@@ -553,7 +558,10 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             break;
         }
         done += (size_t)n;
+        c->tx_zerocopy = zerocopy;
         r = out_once(s, c, fd, kflags | (done < len && done != lead ? MSG_MORE : 0));
+        zerocopy = c->tx_zerocopy;
+        c->tx_zerocopy = false;
         if (r == 0) {
             conn_batch_went(c, (size_t)n, (size_t)n);
             if (flushed(c))
@@ -672,6 +680,8 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         if (st == CONN_NEGOTIATING || (done > 0 && done == len))
             return (ssize_t)done;
     }
+    if (done > 0)
+        flags &= ~MSG_ZEROCOPY; /* the kernel has counted this call */
     if (st == CONN_PLAIN && done > 0)
         return conn_send_rest_plain(fd, it, len, done, flags);
     int err = atomic_exchange(&c->so_error, 0);

@@ -69,6 +69,8 @@ int connect_begin(struct sock *s, struct conn *c)
         len = sizeof(c->local);
         if (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&c->local, &len) < 0)
             c->local.ss_family = AF_UNSPEC;
+        if (conn_zerocopy_on(atomic_load(&s->fd)))
+            c->opts.transports &= (uint8_t)~HELLO_TRANSPORT_VERBS; /* the kernel would tell of nothing */
     }
     if (r == 0)
         r = conn_begin(c);

@@ -4,6 +4,8 @@
 #include "preload/drive.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -510,6 +512,17 @@ static uint64_t own_deadline(const struct sock *s)
     return st == CONN_NEGOTIATING || st == CONN_CONNECTING ? s->conn->neg.deadline_ns : 0;
 }
 
+#define ERRORS_NS 1000000
+
+int drive_pause(int fd, short revents)
+{
+    const struct timespec ts = { .tv_nsec = ERRORS_NS };
+    int state = revents == POLLERR ? drive_tcp_state(fd) : TCP_CLOSE;
+    if (SW_LIKELY(state == TCP_CLOSE || state < 0))
+        return 0;
+    return REAL(ppoll)(NULL, 0, &ts, NULL) < 0 ? -errno : 0;
+}
+
 /* fd2: another descriptor whose input ends the wait, or -1. */
 static int wait_for(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self)
 {
@@ -535,8 +548,11 @@ static int wait_for(int fd, short events, int fd2, uint64_t deadline_ns, struct 
         /* (A call with a time-out is never restarted: signal(7).) */
         if (r < 0 && (err != EINTR || deadline_ns != 0 || !drive_restarts()))
             return -err;
-        if (r > 0 && (fds[0].revents | fds[1].revents) != 0)
-            return fds[0].revents | fds[1].revents;
+        short told = (short)(fds[0].revents | fds[1].revents);
+        if (r > 0 && told != 0 && (drive_pause(fd, told) == 0 || (deadline_ns == 0 && drive_restarts())))
+            return told;
+        if (r > 0 && told != 0)
+            return -EINTR;
         if (self != NULL && self->conn != NULL) {
             /* Its time has come, or another thread has changed it meanwhile. */
             uint64_t due = own_deadline(self);

@@ -45,6 +45,12 @@ bool drive_held(const struct conn *c);
  */
 int drive_hurry(struct sock *s);
 
+/*
+ * Beside what a wait for fd has told. An error alone, of a connection that goes on, mostly is one of the error queue, which stays
+ * there until the program reads it: so this sleeps for a moment, and the caller's loop does not keep a processor busy. 0, -EINTR.
+ */
+int drive_pause(int fd, short revents);
+
 /* TCP_ESTABLISHED and so on, as the kernel has it; -1: fd is no TCP socket. A system call. */
 int drive_tcp_state(int fd);
 /* Has the peer ended its side, with no reset so far? Likewise. */

@@ -398,12 +398,8 @@ void drive_step_called(struct sock *s)
         drive_step(s);
 }
 
-void drive_step(struct sock *s)
+static void step(struct sock *s, struct conn *c, int fd)
 {
-    struct conn *c = s->conn;
-    int fd = atomic_load(&s->fd);
-    if (fd < 0)
-        return;
     if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
         if (conn_state(c) != CONN_CONNECTING) {
             drive_remove(s);
@@ -438,4 +434,14 @@ void drive_step(struct sock *s)
     }
     if (c->kernel_wants != wanted || c->neg.state != first)
         changed(s);
+}
+
+void drive_step(struct sock *s)
+{
+    int fd = atomic_load(&s->fd);
+    if (fd < 0)
+        return;
+    int at = conn_peek_suspend(fd);
+    step(s, s->conn, fd);
+    conn_peek_resume(s, at);
 }

@@ -269,7 +269,7 @@ static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wa
         struct iovec v = { .iov_base = buf, .iov_len = len < sizeof(buf) ? len : sizeof(buf) };
         struct iov_iter it = iov_iter_init(&v, 1);
         struct cancel allow = cancel_allow();
-        n = conn_recv(s, in, &it, v.iov_len, MSG_PEEK);
+        n = conn_recv(s, in, &it, v.iov_len, MSG_PEEK | CONN_PEEK_FIRST);
         cancel_restore(allow);
         if (n <= 0)
             return n;

@@ -512,6 +512,7 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
         if (reason != REASON_NONE)
             negotiate_decline(&c->neg, reason);
         set_nonblock_as_is(s, fd);
+        conn_peek_found(fd);
         s->conn = c;
         s->kind = SOCK_CONN;
         atomic_store(&s->active, true);

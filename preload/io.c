@@ -398,8 +398,12 @@ static void passed(struct msghdr *msg)
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
     int err = errno;
-    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
-        return sock_is_leaving(fd) ? -1 : REAL(recvmsg)(fd, msg, flags);
+    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) { /* the kernel's, which never waits */
+        ssize_t r = sock_is_leaving(fd) ? -1 : REAL(recvmsg)(fd, msg, flags);
+        if (r >= 0)
+            conn_zerocopy_told(fd, msg);
+        return r;
+    }
     cancel_enter();
     gather_before_read();
     struct sock *s = sock_get_active(fd);
@@ -477,8 +481,12 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
 int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec *timeout)
 {
     int err = errno;
-    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
-        return sock_is_leaving(fd) ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+    if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) { /* the kernel's, which never waits */
+        int r = sock_is_leaving(fd) ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+        for (int i = 0; i < r; i++)
+            conn_zerocopy_told(fd, &vec[i].msg_hdr);
+        return r;
+    }
     cancel_enter();
     gather_before_read();
     struct sock *s = sock_get_active(fd);

@@ -17,9 +17,11 @@ preload_sources = \
     preload/conn_rx.c \
     preload/conn_batch.c \
     preload/conn_nagle.c \
+    preload/conn_peek.c \
     preload/conn_plain.c \
     preload/conn_tx.c \
     preload/conn_urgent.c \
+    preload/conn_zerocopy.c \
     preload/connect.c \
     preload/connect.h \
     preload/dl.h \

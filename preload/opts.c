@@ -15,6 +15,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/verbs.h"
 
 /* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
@@ -24,8 +25,6 @@ static unsigned rules_out(int level, int name, const void *val, socklen_t len)
         return REASON_NONE; /* the kernel refuses it */
     if (len >= sizeof(on))
         memcpy(&on, val, sizeof(on));
-    if (level == SOL_SOCKET && name == SO_ZEROCOPY && on)
-        return REASON_ZEROCOPY;
     if (level == IPPROTO_TCP && name == TCP_ULP)
         return REASON_ULP;
     if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && on)
@@ -95,6 +94,8 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
         atomic_store(&proc.lowat_used, true);
     if (level == IPPROTO_TCP && name == TCP_INQ)
         atomic_store(&proc.inq_used, true);
+    if (level == SOL_SOCKET && name == SO_PEEK_OFF)
+        atomic_store(&proc.peek_off_used, true);
     if (c == NULL) {
         if (reason != REASON_NONE) {
             s->stay_plain = true;
@@ -108,6 +109,13 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
         return set_lowat(s, fd, val, len);
     if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_FULL && len >= sizeof(int))
         return set_oobinline(c, val);
+    if (level == SOL_SOCKET && name == SO_PEEK_OFF && val != NULL && len >= sizeof(int)) {
+        int at;
+        memcpy(&at, val, sizeof(at));
+        return conn_peek_set(s, fd, at);
+    }
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY && conn_on_verbs(c))
+        return -EOPNOTSUPP; /* as a kernel that does not know it */
     if (level == IPPROTO_TCP && name == TCP_INQ)
         set_inq(c, val, len);
     if (is_nagle(level, name) && val != NULL && len >= sizeof(int)) {
@@ -170,7 +178,7 @@ static int pending_error(struct sock *s)
 
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
-    bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE)) ||
+    bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
                 is_nagle(level, name);
     gather_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
     struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
@@ -186,6 +194,8 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
             v = v || atomic_load(&s->conn->cork) == CORK_OURS;
         else if (level == IPPROTO_TCP)
             v = v && !conn_nodelay_lent(s->conn);
+        else if (name == SO_PEEK_OFF)
+            v = conn_peek_get(s, fd);
         else if (name == SO_RCVLOWAT)
             v = (int)atomic_load(&s->conn->user_lowat);
         else if (name == SO_OOBINLINE)

@@ -26,6 +26,7 @@ struct proc {
     char program[64];     /* its name, as it was called */
     _Atomic bool lowat_used; /* the program has set SO_RCVLOWAT on some socket */
     _Atomic bool inq_used;   /* and TCP_INQ */
+    _Atomic bool peek_off_used; /* and SO_PEEK_OFF, or has such a socket from a former program */
     _Atomic bool waited;    /* the program has waited for something by poll, select or epoll_wait of ours */
 };
 

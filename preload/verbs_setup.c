@@ -200,7 +200,8 @@ bool verbs_offer(struct sock *s, struct conn *c)
     struct negotiate_offer offer = { 0 };
     if (!negotiate_wants_offer(&c->neg) || (drive_held(c) && !c->no_device))
         return false;
-    negotiate_offer(&c->neg, !c->no_device && expect_peer(s, c, &offer) ? &offer : NULL);
+    bool may = !c->no_device && !conn_zerocopy_on(atomic_load(&s->fd)); /* (the kernel would tell of nothing) */
+    negotiate_offer(&c->neg, may && expect_peer(s, c, &offer) ? &offer : NULL);
     return true;
 }
 

@@ -202,6 +202,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_move.c \
     tests/preload/sem_name.c \
     tests/preload/sem_option.c \
+    tests/preload/sem_peek.c \
     tests/preload/sem_poll.c \
     tests/preload/sem_raw.c \
     tests/preload/sem_ready.c \
@@ -218,6 +219,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_wait.c \
     tests/preload/sem_waiting.c \
     tests/preload/sem_drain.c \
+    tests/preload/sem_zerocopy.c \
     tests/preload/sem_wait.h
 tests_preload_sem_CFLAGS = $(preload_program_cflags)
 tests_preload_sem_LDFLAGS = $(program_ldflags)

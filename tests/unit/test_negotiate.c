@@ -407,14 +407,14 @@ Test(negotiate, no_common_transport_is_declined)
 Test(negotiate, a_plain_client_of_a_responder_that_would_decline_keeps_that_reason)
 {
     setup();
-    negotiate_decline(&b.n, REASON_ZEROCOPY);
+    negotiate_decline(&b.n, REASON_FASTOPEN);
     put(&b.kernel, "GET / HTTP/1.1\r\n", 16);
     step_in(&b);
-    EXPECT(b, NEGOTIATE_PLAIN, REASON_ZEROCOPY);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_FASTOPEN);
     setup();
-    negotiate_decline(&b.n, REASON_ZEROCOPY);
+    negotiate_decline(&b.n, REASON_FASTOPEN);
     negotiate_eof(&b.n);
-    EXPECT(b, NEGOTIATE_PLAIN, REASON_ZEROCOPY);
+    EXPECT(b, NEGOTIATE_PLAIN, REASON_FASTOPEN);
 }
 
 Test(negotiate, too_late_to_decline_changes_nothing)
