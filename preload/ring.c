@@ -335,7 +335,7 @@ int io_uring_register_files(struct io_uring *io, const int *fds, unsigned n)
     return ring_look_register(fds, n) ? REAL(io_uring_register_files)(io, fds, n) : -EOPNOTSUPP;
 }
 
-int io_uring_register_files_tags(struct io_uring *io, const int *fds, const __u64 *tags, unsigned n)
+int io_uring_register_files_tags(struct io_uring *io, const int *fds, const unsigned long long *tags, unsigned n)
 {
     return ring_look_register(fds, n) ? REAL(io_uring_register_files_tags)(io, fds, tags, n) : -EOPNOTSUPP;
 }
@@ -345,7 +345,7 @@ int io_uring_register_files_update(struct io_uring *io, unsigned off, const int 
     return ring_look_register(fds, n) ? REAL(io_uring_register_files_update)(io, off, fds, n) : -EOPNOTSUPP;
 }
 
-int io_uring_register_files_update_tag(struct io_uring *io, unsigned off, const int *fds, const __u64 *tags, unsigned n)
+int io_uring_register_files_update_tag(struct io_uring *io, unsigned off, const int *fds, const unsigned long long *tags, unsigned n)
 {
     return ring_look_register(fds, n) ? REAL(io_uring_register_files_update_tag)(io, off, fds, tags, n) : -EOPNOTSUPP;
 }

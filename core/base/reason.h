@@ -25,6 +25,7 @@
     X(STD_FD, 14, "std-fd", "file descriptors 0 to 2 are not accelerated")                           \
     X(SHARED_FD, 15, "shared-fd", "the descriptor was duplicated, passed or inherited while negotiating") \
     X(FASTOPEN, 16, "fastopen", "TCP Fast Open is in use")                                           \
+    X(ZEROCOPY, 17, "zerocopy", "SO_ZEROCOPY is set (a peer of an older version)")                    \
     X(ULP, 18, "tcp-ulp", "an upper layer protocol (kTLS) is set")                                   \
     X(MPTCP, 19, "mptcp", "the socket is not plain TCP")                                             \
     X(OWN_URING, 20, "own-io-uring", "the program drives sockets through its own io_uring")          \
