@@ -226,6 +226,11 @@ int drive_hurry(struct sock *s)
     return in_turns(s, true, withdraw);
 }
 
+int drive_hand_on(struct sock *s)
+{
+    return conn_undecided(s->conn) ? in_turns(s, false, drive_step_last) : 0;
+}
+
 int drive_sock(struct sock *s, bool brief)
 {
     drive_use(s->conn);

@@ -26,6 +26,7 @@ void drive_leave(struct sock *s);
 void drive_step(struct sock *s);
 /* The same, for a call of the program's on s. */
 void drive_step_called(struct sock *s);
+void drive_step_last(struct sock *s); /* for drive_hand_on */
 /*
  * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of another
  * thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
@@ -39,6 +40,11 @@ int drive_unused(struct sock *s);
  */
 void drive_use(struct conn *c);
 bool drive_held(const struct conn *c);
+/*
+ * The program gives s to another process: a Hello that has come is declined, and after that this process looks for none. That is the
+ * other's, if it runs sockwarp.
+ */
+int drive_hand_on(struct sock *s);
 /*
  * drive_sock, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
  * accepted it yet, TCP would take its octets; so the Hello is withdrawn.

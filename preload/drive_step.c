@@ -389,6 +389,21 @@ static void leave_unseen(struct sock *s, struct conn *c)
     changed(s);
 }
 
+void drive_step_last(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (!conn_undecided(c))
+        return;
+    negotiate_decline(&c->neg, REASON_SHARED_FD);
+    drive_step(s);
+    if (conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_PEEK)
+        return;
+    lowat_back(c, atomic_load(&s->fd), (int)atomic_load(&c->user_lowat));
+    conn_go_plain(s, c, REASON_SHARED_FD);
+    drive_remove(s);
+    changed(s);
+}
+
 void drive_step_called(struct sock *s)
 {
     struct conn *c = s->conn;

@@ -49,8 +49,14 @@ struct names {
 void names_leave(struct names *n, bool can, bool spawn);
 /* It failed, or was a spawn. */
 void names_stayed(struct names *n);
-/* fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens the names anew. */
+/*
+ * fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens a listener's names anew. Whoever passes an accepted
+ * connection passes more of them, and an accelerated one cannot go: from then on clients of this host find no names here, and others'
+ * Hellos are declined.
+ */
 void names_passed(int fd);
+/* May a listener of this process have names? */
+bool names_may_be(void);
 
 /* ---- inherit.c ---- */
 
@@ -90,12 +96,15 @@ void inherit_failed(struct inherit *in);
 void inherit_forget(struct inherit *in);
 
 /*
- * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets, and
- * accepted connections from which nobody has read yet (inetd, socket activation).
+ * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets, those that are
+ * not connected, and accepted connections from which nobody has read yet (inetd, socket activation).
  */
 void inherit_start(void);
 
-/* A descriptor that came over an AF_UNIX socket: if it is a listening one, its connections are ours from now on. */
+/*
+ * A descriptor that came over an AF_UNIX socket: a listener, a socket that may become one, an accepted connection from which nobody
+ * has read, are ours from now on.
+ */
 void inherit_passed(int fd);
 
 #endif

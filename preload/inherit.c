@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -475,8 +476,20 @@ static void take_up_listener(int fd, const struct sockaddr_storage *local, sockl
     s->port_known = true;
     s->kind = SOCK_LISTENER;
     set_nonblock_as_is(s, fd);
-    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && !ring_drives_sockets())
+    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && names_may_be() &&
+        !ring_drives_sockets())
         local_names_open(s, fd);
+    sock_put(s);
+}
+
+/* One that is to listen, or to be connected. */
+static void take_up_new(int fd, int domain)
+{
+    struct sock *s = sock_new(fd, domain);
+    if (s == NULL)
+        return;
+    s->port_known = true; /* who bound it may rely on that */
+    set_nonblock_as_is(s, fd);
     sock_put(s);
 }
 
@@ -547,34 +560,58 @@ static bool is_tcp(int fd, int *domain, int *listens)
            REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, listens, &len) == 0;
 }
 
+/* One of which nothing is known but what the kernel says. */
+static void take_up_unknown(int fd, int domain, bool listens)
+{
+    struct sockaddr_storage local, peer;
+    socklen_t len = sizeof(local), peer_len = sizeof(peer);
+    if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) < 0)
+        return;
+    if (listens)
+        take_up_listener(fd, &local, len);
+    else if (REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
+        take_up_fresh(fd, &local, len, &peer);
+    else if (drive_tcp_state(fd) == TCP_CLOSE)
+        take_up_new(fd, domain);
+}
+
 struct same {
     ino_t ino;
-    struct sock *s; /* with a reference */
+    struct sockaddr_storage peer; /* of no family: there is none */
+    struct sock *s;               /* with a reference */
 };
+
+/* Is it not worth a system call, since they have not the same peer? */
+static bool another_peer(const struct sock *s, const struct sockaddr_storage *peer)
+{
+    if (s->kind != SOCK_CONN || s->conn == NULL || peer->ss_family == AF_UNSPEC)
+        return (s->kind == SOCK_CONN) != (peer->ss_family != AF_UNSPEC);
+    return memcmp(&((const struct sockaddr_in *)&s->conn->peer)->sin_port, &((const struct sockaddr_in *)peer)->sin_port,
+                  sizeof(in_port_t)) != 0; /* (IPv6's port stands there, too) */
+}
 
 static void find_same(int fd, struct sock *s, void *arg)
 {
     struct same *w = arg;
-    if (w->s == NULL && s->kind == SOCK_LISTENER && sock_ino(fd) == w->ino) {
+    if (w->s == NULL && !another_peer(s, &w->peer) && sock_ino(fd) == w->ino)
         w->s = sock_get(fd);
-    }
 }
 
 void inherit_passed(int fd)
 {
     int err = errno, domain, listens = 0;
-    struct sockaddr_storage local;
-    socklen_t len = sizeof(local);
     struct same w = { .ino = sock_ino(fd) };
+    socklen_t len = sizeof(w.peer);
     sock_drop(fd);
-    if (w.ino != 0 && is_tcp(fd, &domain, &listens) && listens &&
-        REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0) {
+    if (w.ino != 0 && is_tcp(fd, &domain, &listens)) {
+        if (listens || REAL(getpeername)(fd, (struct sockaddr *)&w.peer, &len) < 0)
+            w.peer.ss_family = AF_UNSPEC;
         sock_each(find_same, &w); /* it may have come from this very process */
         if (w.s != NULL) {
             sock_dup(w.s, fd);
             sock_put(w.s);
         } else {
-            take_up_listener(fd, &local, len);
+            take_up_unknown(fd, domain, listens);
         }
     }
     errno = err;
@@ -584,7 +621,6 @@ static void take_up(struct taking *t, int fd)
 {
     ino_t ino = sock_ino(fd);
     int domain, listens;
-    socklen_t len;
     if (ino != 0 && t->name_n < SW_ARRAY_LEN(t->name) && local_name_is(fd))
         t->name[t->name_n++] = fd;
     if (ino == 0 || !is_tcp(fd, &domain, &listens))
@@ -609,15 +645,7 @@ static void take_up(struct taking *t, int fd)
         take_up_given(fd, domain, g);
         return;
     }
-    struct sockaddr_storage local, peer;
-    socklen_t peer_len = sizeof(peer);
-    len = sizeof(local);
-    if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) < 0)
-        return;
-    if (listens)
-        take_up_listener(fd, &local, len);
-    else if (REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
-        take_up_fresh(fd, &local, len, &peer);
+    take_up_unknown(fd, domain, listens);
     if (t->seen_n < SW_ARRAY_LEN(t->seen)) {
         t->seen[t->seen_n].ino = ino;
         t->seen[t->seen_n++].fd = fd;

@@ -566,7 +566,7 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 
 /*
  * Descriptors passed over AF_UNIX leave our sight. 0: nothing against it; -EOPNOTSUPP: one of them is accelerated, and
- * whoever got it would read frames. One whose Hello may still come is told to stay plain as far as it can be.
+ * whoever got it would read frames. One whose Hello may still come is the receiver's.
  */
 static int passing(const struct msghdr *msg)
 {
@@ -584,12 +584,8 @@ static int passing(const struct msghdr *msg)
             if (s == NULL)
                 continue;
             struct conn *c = s->conn;
-            if (conn_undecided(c) && turn_take(&c->rx, 0, false) == 0) {
-                negotiate_decline(&c->neg, REASON_SHARED_FD);
-                turn_give(&c->rx);
-                int r = drive_sock(s, false);
-                (void)r; /* nothing more can be done */
-            }
+            int r = drive_hand_on(s);
+            (void)r; /* nothing more can be done */
             enum conn_state st = conn_state(c);
             bool refuse = st == CONN_FULL || st == CONN_CONNECTING ||
                           (st == CONN_NEGOTIATING && !conn_undecided(c)) || conn_rx_avail(c) > 0;

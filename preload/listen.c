@@ -14,6 +14,7 @@
 #include "preload/connect.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/exec.h"
 #include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
@@ -116,7 +117,7 @@ int listen(int fd, int backlog)
     socklen_t len = sizeof(ss);
     if (s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
         s->kind = SOCK_LISTENER;
-        if (!s->stay_plain && !atomic_load(&ring_sockets) &&
+        if (!s->stay_plain && names_may_be() &&
             policy_match_listener(&proc.set.policy, (struct sockaddr *)&ss, len) != NULL)
             listen_names(s, fd);
     }
@@ -253,6 +254,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
                       : listener->stay_plain     ? listener->plain_reason
                       : fd <= 2                  ? REASON_STD_FD
                       : ring_drives_sockets()      ? REASON_OWN_URING
+                      : atomic_load(&proc.passes_conns) ? REASON_SHARED_FD
                       : epoll_waits_unseen(listener) ? REASON_EPOLL_KIND
                                                      : REASON_NONE;
     if (reason != REASON_NONE)

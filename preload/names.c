@@ -8,11 +8,13 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
+#include "preload/conn.h"
 #include "preload/exec.h"
 #include "preload/hidden.h"
 #include "preload/local.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/ring.h"
 #include "preload/sock.h"
 
 /* Those that a vfork child has made since are unknown here. */
@@ -75,6 +77,19 @@ void names_stayed(struct names *n)
     n->n = 0;
 }
 
+bool names_may_be(void)
+{
+    return !atomic_load(&ring_sockets) && !atomic_load(&proc.passes_conns);
+}
+
+static void end(int fd, struct sock *s, void *arg)
+{
+    (void)fd;
+    (void)arg;
+    if (s->kind == SOCK_LISTENER)
+        local_names_end(s);
+}
+
 void names_passed(int fd)
 {
     struct sock *s = sock_get(fd);
@@ -83,6 +98,9 @@ void names_passed(int fd)
     if (s->kind == SOCK_LISTENER) {
         local_names_end(s); /* for those who share them */
         local_names_close(s);
+    } else if (s->kind == SOCK_CONN && s->conn != NULL && s->conn->responder &&
+               !atomic_exchange(&proc.passes_conns, true) && local_names() > 0) {
+        sock_each(end, NULL);
     }
     sock_put(s);
 }

@@ -14,6 +14,7 @@
 #include "preload/conn.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/exec.h"
 #include "preload/hidden.h"
 #include "preload/local.h"
 #include "preload/probe.h"
@@ -68,7 +69,7 @@ void ring_awaits(int fd)
     struct sock *s = ring_drives_sockets() ? NULL : sock_get(fd);
     if (s == NULL)
         return;
-    if (s->kind == SOCK_LISTENER && atomic_load(&s->names_later) && atomic_exchange(&s->names_later, false))
+    if (s->kind == SOCK_LISTENER && atomic_load(&s->names_later) && atomic_exchange(&s->names_later, false) && names_may_be())
         local_names_open(s, fd);
     sock_put(s);
 }

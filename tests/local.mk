@@ -92,6 +92,7 @@ preload_tests += tests/preload/vain.test
 preload_tests += tests/preload/exec.test
 preload_tests += tests/preload/startup.test
 preload_tests += tests/preload/handed.test
+preload_tests += tests/preload/passed.test
 EXTRA_DIST += tests/preload/worker.c
 preload_tests += tests/preload/storm.test
 preload_tests += tests/preload/asyncio.test
