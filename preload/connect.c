@@ -166,6 +166,8 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
         return REASON_STD_FD;
     if (ring_drives_sockets())
         return REASON_OWN_URING;
+    if (atomic_load(&proc.passes_conns))
+        return REASON_SHARED_FD;
     if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;
     /* Before the look-up: no listener of this host known to run sockwarp is ever remembered as plain. */

@@ -50,9 +50,9 @@ void names_leave(struct names *n, bool can, bool spawn);
 /* It failed, or was a spawn. */
 void names_stayed(struct names *n);
 /*
- * fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens a listener's names anew. Whoever passes an accepted
- * connection passes more of them, and an accelerated one cannot go: from then on clients of this host find no names here, and others'
- * Hellos are declined.
+ * fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens a listener's names anew. Whoever passes a
+ * connection passes more of them, and an accelerated one cannot go: from then on this process has plain ones only. Clients of this
+ * host find no names here, others' Hellos are declined.
  */
 void names_passed(int fd);
 /* May a listener of this process have names? */

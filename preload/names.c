@@ -98,8 +98,7 @@ void names_passed(int fd)
     if (s->kind == SOCK_LISTENER) {
         local_names_end(s); /* for those who share them */
         local_names_close(s);
-    } else if (s->kind == SOCK_CONN && s->conn != NULL && s->conn->responder &&
-               !atomic_exchange(&proc.passes_conns, true) && local_names() > 0) {
+    } else if (s->kind == SOCK_CONN && s->conn != NULL && !atomic_exchange(&proc.passes_conns, true) && local_names() > 0) {
         sock_each(end, NULL);
     }
     sock_put(s);
