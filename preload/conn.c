@@ -387,7 +387,7 @@ static void reset_if_unread(struct conn *c, int fd)
 {
     if (turn_take_brief(&c->rx) < 0)
         return;
-    if (!c->rx_shut && (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0)) {
+    if (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0) {
         struct linger lin = { .l_onoff = 1, .l_linger = 0 };
         sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
     }
@@ -512,16 +512,12 @@ static void settle_one(int fd, struct sock *s, void *arg)
     bool alone = holders_alone(&c->holders);
     if (alone)
         leave_startup(s, c, fd);
-    if (conn_state(c) == CONN_FULL && alone && turn_take_brief(&c->rx) == 0) {
-        /* Octets that are not the program's, such as the answer to our RTR, would make the kernel reset. */
-        int r = conn_rx_progress(c, fd, true);
-        (void)r;
-        turn_give(&c->rx);
-    }
-    if (conn_state(c) == CONN_FULL && alone)
+    if (conn_state(c) == CONN_FULL && alone) {
+        reset_if_unread(c, fd);
         send_last(s, c, fd);
-    else if (conn_state(c) == CONN_FULL)
+    } else if (conn_state(c) == CONN_FULL) {
         settle_shared(s, c, fd);
+    }
     /* Whoever holds it last writes the record. */
     if (alone)
         conn_record(s, c);

@@ -283,8 +283,11 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
 static int shut_wr(struct conn *c, int fd)
 {
     c->tx_shut = true;
-    if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c))) {
-        /* Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). */
+    if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || drive_tcp_state(fd) == TCP_CLOSE)) {
+        /*
+         * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the connection
+         * is no more, and the kernel says so.
+         */
         c->fin_owed = false;
         return REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
     }
@@ -335,7 +338,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
     if (conn_on_verbs(c) && verbs_over(c, fd))
         return -ENOTCONN;
     int result = 0;
-    bool owed = false;
+    bool owed = false, ended = false;
     if (how == SHUT_WR || how == SHUT_RDWR) {
         int t = turn_take_brief(&c->tx);
         bool first = !c->tx_shut;
@@ -357,6 +360,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
             result = shut_wr(c, fd); /* (It never waits.) */
             owed = result == -EAGAIN;
             result = owed ? 0 : result;
+            ended = result == 0;
         } else if (!first && !c->fin_owed && !conn_on_verbs(c)) {
             /* ENOTCONN and the like as the kernel says them */
             result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
@@ -377,8 +381,11 @@ int conn_shutdown(struct sock *s, int fd, int how)
         ready_told(s);
     }
     if (how == SHUT_RD || how == SHUT_RDWR) {
-        /* First the kernel's: it wakes a reader that sleeps with the turn. */
-        if (REAL(shutdown)(fd, SHUT_RD) < 0)
+        /*
+         * First the kernel's: it wakes a reader that sleeps with the turn. (Behind the peer's end ours was the last of the connection:
+         * the kernel, asked for both at once, says nothing of that.)
+         */
+        if (REAL(shutdown)(fd, SHUT_RD) < 0 && !(ended && errno == ENOTCONN))
             result = -errno;
         if (turn_take(&c->rx, 0, false) == 0) {
             c->rx_shut = true;

@@ -189,6 +189,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_close.c \
     tests/preload/sem_efault.c \
     tests/preload/sem_end.c \
+    tests/preload/sem_ends.c \
     tests/preload/sem_epoll.c \
     tests/preload/sem_epoll_beside.c \
     tests/preload/sem_epoll_fork.c \
