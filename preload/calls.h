@@ -1,5 +1,5 @@
 /*
- * The intercepted calls: one list that declares, resolves and exports them (DESIGN: sockets, preload).
+ * The intercepted calls: one list that declares, resolves and exports them (DESIGN section 7).
  *
  *   SW_CALL(return type, name, (parameters), (arguments))
  *

@@ -133,7 +133,7 @@ void sock_forget_locked(int fd);
 /* One above the highest descriptor ever entered. */
 int sock_fd_limit(void);
 
-/* Locks of this file around fork (lock order: HACKING.md). */
+/* Locks of this file around fork (lock order: DESIGN section 12). */
 void sock_before_fork(void);
 void sock_after_fork(bool child);
 

@@ -1,6 +1,6 @@
 /*
- * Rules from the environment: (role, address, port) -> action and options. DESIGN: first match
- * wins.
+ * Rules from the environment: (role, address, port) -> action and options. First match wins (DESIGN
+ * section 8).
  *
  *   RULES   = RULE *( ";" RULE )            blanks around words are free; empty rules are skipped
  *   RULE    = role address[:port] action *( key=value )

@@ -3,7 +3,7 @@
  * otherwise.
  *
  * Sending and receiving what the program waits for is one system call either way, and
- * sendmsg/recvmsg are the faster one (HACKING.md has the figures); both variants share them. What
+ * sendmsg/recvmsg are the faster one (docs/DECISIONS.md); both variants share them. What
  * io_uring adds are sends that complete without the program: the rest of a frame that did not fit
  * the socket buffer (send_start), also across close().
  */

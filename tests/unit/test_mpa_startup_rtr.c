@@ -295,7 +295,7 @@ Test(mpa_startup_rtr, a_read_as_rtr_gets_a_place_in_the_queue)
     cr_assert_eq(ini.res.rtr, MPA_RTR_READ);
 }
 
-/* ---- interworking with what is deployed (IWARP.md) ---- */
+/* ---- interworking with what is deployed (DESIGN section 15) ---- */
 
 Test(mpa_startup_rtr, a_linux_siw_request_is_served)
 {

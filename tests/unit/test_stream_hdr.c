@@ -1,5 +1,5 @@
 /*
- * Stream headers and parameters: octet by octet as DESIGN gives them, there and back, cut at every
+ * Stream headers and parameters: octet by octet as DESIGN sections 3 and 4 give them, there and back, cut at every
  * octet, and with values that make no sense.
  */
 #include <criterion/criterion.h>
