@@ -554,6 +554,31 @@ static __attribute__((noinline)) int await_first(int fd)
     return n < 0 ? -errno : 1;
 }
 
+static bool is_unheard(const struct conn *c)
+{
+    return conn_undecided(c) && c->neg.deadline_ns == 0;
+}
+
+/*
+ * Waits for the first octet, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be waited for so.
+ * Other threads' waits leave alone what is counted in; and a step of theirs that is under way, and may take what would wake us, is
+ * over when ours is.
+ */
+static int await_unheard(struct sock *s, struct conn *c, int fd)
+{
+    if (!is_unheard(c) || drive_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
+        return -EAGAIN;
+    if (!ready_threads())
+        return await_first(fd);
+    ready_call_begin();
+    struct poller *count = ready_count_begin(&s->waiters);
+    int r = count != NULL && drive_sock(s, false) == 0 ? 0 : -EAGAIN;
+    if (r == 0 && is_unheard(c))
+        r = await_first(fd);
+    ready_wait_end(count);
+    return r;
+}
+
 /* While the negotiation runs there is nothing to read: drive it. 0: it is over; -ESHUTDOWN: for the program it is the end. */
 static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, bool *waits)
 {
@@ -571,10 +596,8 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
             return -EAGAIN;
         begins_to_wait(s, waits);
         fd = sock_fd_now(s, fd);
-        if (conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_others(s) && !conn_ring_busy() &&
-            !atomic_load(&proc.peek_off_used)) /* (which await_first would use up) */
-            r = await_first(fd);
-        else
+        r = await_unheard(s, c, fd);
+        if (r == -EAGAIN)
             r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
         fd = sock_fd_now(s, fd);
         if (r < 0)
