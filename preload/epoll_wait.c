@@ -531,6 +531,8 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
         if (wt->n < wt->max)
             r = take_all(wt, kev);
     }
+    if (wt->later && wt->n > 0 && wt->n < wt->max)
+        r = take_all(wt, kev);
     if (atomic_load(&set->ready_n) > 0 && wt->n < wt->max)
         look_ready(wt);
     else if (atomic_load(&set->ready_n) > 0 && !list_first)
