@@ -38,8 +38,8 @@ void conn_tx_reap(struct conn *c)
         iwarp_out_sent(&c->ep, (size_t)c->job.result);
         c->kernel_tx += (uint64_t)c->job.result;
     }
-    if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR &&
-             c->job.result != -ECANCELED)
+    if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR && c->job.result != -ECANCELED &&
+        c->job.result != -EPIPE) /* (that the kernel tells each send) */
         atomic_store(&c->so_error, (int)-c->job.result);
     /*
      * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and with it is
