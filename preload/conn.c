@@ -283,6 +283,15 @@ void conn_go_connecting(struct conn *c)
     c->kernel_wants = POLLOUT;
 }
 
+bool conn_decline(struct conn *c, unsigned reason)
+{
+    if (!conn_undecided(c) || turn_take(&c->rx, 0, false) < 0)
+        return false;
+    negotiate_decline(&c->neg, reason);
+    turn_give(&c->rx);
+    return true;
+}
+
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
 {
     atomic_store(&c->reason, (uint8_t)reason);

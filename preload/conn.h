@@ -229,6 +229,15 @@ static inline bool conn_undecided(const struct conn *c)
            (c->neg.state == NEGOTIATE_PEEK || (c->neg.state == NEGOTIATE_NAKED && c->neg.out_off == c->neg.out_len));
 }
 
+/* Nobody has said anything, and no time is counted. */
+static inline bool conn_unheard(const struct conn *c)
+{
+    return conn_undecided(c) && c->neg.deadline_ns == 0;
+}
+
+/* The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is being used. */
+bool conn_decline(struct conn *c, unsigned reason);
+
 /* What the program sends now goes out as it is, though not everything that comes in is the program's. */
 static inline bool conn_speaks_plain(const struct conn *c)
 {

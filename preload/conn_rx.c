@@ -554,11 +554,6 @@ static __attribute__((noinline)) int await_first(int fd)
     return n < 0 ? -errno : 1;
 }
 
-static bool is_unheard(const struct conn *c)
-{
-    return conn_undecided(c) && c->neg.deadline_ns == 0;
-}
-
 /*
  * Waits for the first octet, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be waited for so.
  * Other threads' waits leave alone what is counted in; and a step of theirs that is under way, and may take what would wake us, is
@@ -566,14 +561,14 @@ static bool is_unheard(const struct conn *c)
  */
 static int await_unheard(struct sock *s, struct conn *c, int fd)
 {
-    if (!is_unheard(c) || drive_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
+    if (!conn_unheard(c) || drive_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
         return -EAGAIN;
     if (!ready_threads())
         return await_first(fd);
     ready_call_begin();
     struct poller *count = ready_count_begin(&s->waiters);
     int r = count != NULL && drive_sock(s, false) == 0 ? 0 : -EAGAIN;
-    if (r == 0 && is_unheard(c))
+    if (r == 0 && conn_unheard(c))
         r = await_first(fd);
     ready_wait_end(count);
     return r;
@@ -622,11 +617,9 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     int gone = conn_on_verbs(c) ? verbs_usable(c, fd) : 0;
     if (SW_UNLIKELY(gone < 0))
         return gone;
-    if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
+    if (flags & MSG_OOB) {
         if (st != CONN_FULL && st != CONN_DEAD)
             return CONN_ASK_KERNEL;
-        if (flags & MSG_ERRQUEUE)
-            return -EAGAIN; /* as TCP without errors queued */
         return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {

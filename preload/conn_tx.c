@@ -663,10 +663,8 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
     size_t done = 0;
-    if ((flags & MSG_OOB) && conn_undecided(c) && turn_take(&c->rx, 0, false) == 0) {
-        negotiate_decline(&c->neg, REASON_URGENT);
-        turn_give(&c->rx);
-    }
+    if (flags & MSG_OOB)
+        (void)conn_decline(c, REASON_URGENT);
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         listen_see_through(s);
         const struct conn *before = drive_watch(c);

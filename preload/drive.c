@@ -115,7 +115,18 @@ void drive_tell(const struct conn *c)
 /* Has nothing come on it, and does nobody count the time? */
 static bool is_silent(const struct conn *c)
 {
-    return conn_undecided(c) && c->neg.deadline_ns == 0 && !drive_held(c) && atomic_load(&c->shut_later) == 0;
+    return conn_unheard(c) && !drive_held(c) && atomic_load(&c->shut_later) == 0;
+}
+
+/* Through both lists, the silent ones behind the others. The lock is held. */
+static struct sock *first_listed(void)
+{
+    return list != NULL ? list : silent;
+}
+
+static struct sock *next_listed(const struct sock *s)
+{
+    return s->neg_next != NULL || s->neg_silent ? s->neg_next : silent;
 }
 
 /* The lock is held, s is on a list. */
@@ -300,8 +311,8 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
     unsigned mute_n = 0;
     pthread_mutex_lock(&lock);
     struct sock *next;
-    for (struct sock *s = list != NULL ? list : silent; s != NULL && n < max && mute_n < max; s = next) {
-        next = s->neg_next != NULL || s->neg_silent ? s->neg_next : silent;
+    for (struct sock *s = first_listed(); s != NULL && n < max && mute_n < max; s = next) {
+        next = next_listed(s);
         int fd = atomic_load(&s->fd);
         mute_n += s->neg_silent;
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
@@ -598,8 +609,7 @@ void drive_after_fork_child(void)
             parents_kick[parents_n++] = w->kick_fd;
     waiting_list = NULL; /* (its own kick fd is another one in the child: ready_after_fork) */
     me = (struct waiting){ .kick_fd = -1 };
-    for (struct sock *s = list != NULL ? list : silent; s != NULL;
-         s = s->neg_next != NULL || s->neg_silent ? s->neg_next : silent) {
+    for (struct sock *s = first_listed(); s != NULL; s = next_listed(s)) {
         s->neg_held = 0;
         s->neg_inherited = true;
     }

@@ -437,7 +437,7 @@ static void step(struct sock *s, struct conn *c, int fd)
         bool peek = peeks(c);
         if (!blocked)
             blocked = !(peek ? step_peek(s, c, fd) : step_in(c, fd));
-        if (peek && (drive_held(c) || !(conn_undecided(c) && c->neg.deadline_ns == 0)))
+        if (peek && (drive_held(c) || !conn_unheard(c)))
             drive_add(s); /* it may have been dropped, or stands among those that have said nothing */
         if (!blocked)
             continue;

@@ -31,7 +31,7 @@ struct sock *fdops_leaves(int fd, bool replaced)
     int err = errno;
     struct sock *s = sock_get(fd), *left = NULL;
     bool set = epoll_tracks(fd);
-    if (ring_any() && ring_is(fd) && !proc_is_borrowed())
+    if (ring_any() && !proc_is_borrowed())
         ring_closed(fd);
     if ((s != NULL || set) && !proc_is_borrowed()) {
         struct cancel hold = cancel_never();

@@ -78,10 +78,8 @@ static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
     if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->found || fd > 2)))
         return;
     c->no_device = true;
-    if (!can && turn_take(&c->rx, 0, false) == 0) {
-        negotiate_decline(&c->neg, REASON_EXEC);
-        turn_give(&c->rx);
-    }
+    if (!can)
+        (void)conn_decline(c, REASON_EXEC);
     int r = drive_sock(s, false);
     (void)r; /* how far it came is looked at next */
 }

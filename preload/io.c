@@ -106,7 +106,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
 int io_drive_before(int fd, int flags)
 {
     look_over(); /* (what is the kernel's to read is read now) */
-    if (SW_LIKELY(!drive_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE)) ||
+    if (SW_LIKELY(!drive_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB)) ||
         foreign_call())
         return 0;
     struct sock *s = sock_get(fd);

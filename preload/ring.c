@@ -84,7 +84,7 @@ static struct ring *hold(int fd)
     return NULL;
 }
 
-bool ring_is(int fd)
+static bool is_ring(int fd)
 {
     int i = fd < 0 || fd >= ring_fd_limit() ? -1 : atomic_load(&top) - 1;
     while (i >= 0 && atomic_load(&rings[i].fd) != fd)
@@ -95,7 +95,7 @@ bool ring_is(int fd)
 void ring_closed(int fd)
 {
     struct ring *gone = NULL;
-    if (!ring_is(fd))
+    if (!is_ring(fd))
         return;
     pthread_mutex_lock(&table_lock);
     for (int i = 0; i < atomic_load(&top) && gone == NULL; i++)

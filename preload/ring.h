@@ -35,9 +35,7 @@ static inline bool ring_drives_sockets(void)
 long ring_setup(const long a[6]);
 long ring_enter(const long a[6]);
 long ring_register(const long a[6]);
-/* Is fd one that is known? */
-bool ring_is(int fd);
-/* fd, open still, goes away. */
+/* fd, open still, goes away: a ring's, perhaps. */
 void ring_closed(int fd);
 /* One above the highest descriptor of a known ring ever. */
 int ring_fd_limit(void);

@@ -95,9 +95,7 @@ static void make_nop(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
 static bool left_plain(struct sock *s)
 {
     struct conn *c = s->conn;
-    if (conn_undecided(c) && turn_take(&c->rx, 0, false) == 0) {
-        negotiate_decline(&c->neg, REASON_OWN_URING);
-        turn_give(&c->rx);
+    if (conn_decline(c, REASON_OWN_URING)) {
         int r = drive_sock(s, false);
         (void)r; /* nothing more can be done */
     }
