@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "preload/proc.h"
-#include "preload/ready.h"
 
 __thread int cancel_program = -1;
 
@@ -25,6 +24,14 @@ static __thread struct {
     uintptr_t frame; /* the call's stack */
 } kept[KEPT_MAX];
 static __thread unsigned kept_n;
+
+static _Atomic(void (*)(void)) at_end;
+
+void cancel_also(void (*fn)(void))
+{
+    if (atomic_load_explicit(&at_end, memory_order_relaxed) != fn)
+        atomic_store_explicit(&at_end, fn, memory_order_relaxed);
+}
 
 /* Entries of calls that were left by siglongjmp: their frames are gone from the stack, we are above them. */
 static void drop_dead(uintptr_t frame)
@@ -74,5 +81,7 @@ void cancel_left(void *unused)
             give_back(what);
     }
     cancel_program = -1;
-    ready_thread_left();
+    void (*also)(void) = atomic_load_explicit(&at_end, memory_order_relaxed);
+    if (also != NULL)
+        also();
 }

@@ -34,6 +34,8 @@ unsigned cancel_keep(void (*give_back)(void *), void *what);
 void cancel_kept(unsigned before);
 /* The thread is cancelled, or at its end: all that its calls have is given back. */
 void cancel_left(void *unused);
+/* From now on that ends with fn(). */
+void cancel_also(void (*fn)(void));
 
 /* Puts off cancellation; and cancel_keep. */
 static inline struct cancel cancel_hold(void (*give_back)(void *), void *what)

@@ -22,6 +22,7 @@
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/start.h"
 
 /* ---- libc's record of the thread ---- */
 
@@ -50,7 +51,7 @@ static bool making_begin(struct making *m)
     if (m->tid == NULL || rawsys4(__NR_get_robust_list, 0, (long)&m->robust, (long)&m->robust_len, 0) < 0)
         return false;
     rawsys4(__NR_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&m->mask, sizeof(all)); /* no handler meets our locks */
-    proc_before_fork();
+    start_before_fork();
     return true;
 }
 
@@ -66,13 +67,13 @@ static void in_child(const struct making *m)
         *(void **)m->robust = m->robust;
         rawsys4(__NR_set_robust_list, (long)m->robust, (long)m->robust_len, 0, 0);
     }
-    proc_after_fork_child();
+    start_after_fork_child();
     making_end(m);
 }
 
 static void in_parent(const struct making *m, long r)
 {
-    proc_after_fork_parent();
+    start_after_fork_parent();
     exec_fork_done(r > 0 ? (pid_t)r : -1);
     making_end(m);
 }

@@ -17,11 +17,13 @@
 #include "core/base/sm.h"
 #include "core/base/trace.h"
 #include "preload/drive.h"
+#include "preload/explain.h"
 #include "preload/proc.h"
 #include "preload/real.h"
-#include "preload/segv.h"
 #include "preload/sandbox.h"
+#include "preload/segv.h"
 #include "preload/stats.h"
+#include "preload/tcpinfo.h"
 #include "preload/transports.h"
 #include "preload/verbs.h"
 
@@ -60,15 +62,6 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
     atomic_store(&c->state, CONN_FREE);
     move(c, state);
     return c;
-}
-
-size_t conn_emss(int fd)
-{
-    int mss = 0;
-    socklen_t len = sizeof(mss);
-    if (sandbox_getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) < 0 || mss <= 0)
-        mss = 536; /* every host takes that much: RFC 9293 section 3.7.1 */
-    return (size_t)mss;
 }
 
 /* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
@@ -150,7 +143,7 @@ static void say_local_error(struct conn *c, int fd)
 static int begin_fpdus(struct conn *c, int fd)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
-    c->segment = c->opts.fpdu_len == 0 ? conn_emss(fd) : 0;
+    c->segment = c->opts.fpdu_len == 0 ? tcpinfo_emss(fd) : 0;
     struct iwarp_cfg ic = {
         .initiator = !c->responder,
         .tx = { .crc = res->crc, .markers = res->markers_tx },
@@ -241,7 +234,7 @@ int conn_go_full(struct sock *s, struct conn *c)
         r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
         if (r == 0)
             r = verbs_tx_flush(c);
-        proc_explain(s, c->responder ? "accept" : "connect", &to, verbs_name(c), REASON_UPGRADED);
+        explain_decision(s, c->responder ? "accept" : "connect", &to, verbs_name(c), REASON_UPGRADED);
         return r == -EAGAIN ? 0 : r;
     }
     /*
@@ -263,7 +256,7 @@ int conn_go_full(struct sock *s, struct conn *c)
      * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with
      * the program's first octets, if any, which are answered so in any case.
      */
-    r = !c->responder && drive_peer_closed(fd) ? 0 : conn_tx_flush(c, fd);
+    r = !c->responder && tcpinfo_peer_closed(fd) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     /*
@@ -273,7 +266,7 @@ int conn_go_full(struct sock *s, struct conn *c)
     int quick = 1;
     REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
     struct sockaddr_storage peer = c->peer;
-    proc_explain(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
+    explain_decision(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
     return 0;
 }
 
@@ -300,7 +293,7 @@ void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
     if (c->pre_len == c->pre_off && atomic_load(&c->so_error) == 0)
         atomic_store(&s->active, false);
     struct sockaddr_storage peer = c->peer;
-    proc_explain(s, c->responder ? "accept" : "connect", &peer, "plain", reason);
+    explain_decision(s, c->responder ? "accept" : "connect", &peer, "plain", reason);
 }
 
 void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
@@ -309,14 +302,14 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
     atomic_store(&c->reason, (uint8_t)reason);
     move(c, CONN_DEAD);
     struct sockaddr_storage peer = c->peer;
-    proc_explain(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
+    explain_decision(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
 }
 
 /* A connection that stayed plain did its reading and writing without us: the kernel counted. */
 static void plain_totals(const struct conn *c, int fd, struct stats_record *r)
 {
     uint64_t rx, tx;
-    if (!conn_kernel_totals(fd, &rx, &tx))
+    if (!tcpinfo_totals(fd, &rx, &tx))
         return;
     r->rx_bytes = rx > c->startup_rx ? rx - c->startup_rx : 0;
     r->tx_bytes = tx > c->startup_tx ? tx - c->startup_tx : 0;

@@ -199,8 +199,6 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
 
 /* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
 int conn_begin(struct conn *c) SW_MUST;
-/* What fits a TCP segment of this connection now (RFC 5044: EMSS). */
-size_t conn_emss(int fd);
 /* The negotiation is done: FPDUs from now on. Both turns held. */
 int conn_go_full(struct sock *s, struct conn *c) SW_MUST;
 /* The initiator begins again, on a TCP connection that is being made. Both turns held. */
@@ -276,12 +274,6 @@ void conn_tx_orphaned(struct conn *c, int fd);
  * was begun goes on. (While the program's memory, from which a frame may be half sent, is still there.)
  */
 void conn_left(void *arg);
-
-/* Octets of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
-bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx);
-
-/* Has the peer's kernel acknowledged all that was sent? */
-bool conn_kernel_acked_all(int fd);
 
 static inline void conn_rx_whole(struct conn *c, int fd)
 {

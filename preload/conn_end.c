@@ -26,6 +26,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/tcpinfo.h"
 #include "preload/transports.h"
 #include "preload/verbs.h"
 
@@ -68,7 +69,7 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         struct pollfd p = { .fd = fd, .events = elsewhere ? 0 : POLLOUT };
         int r = REAL(ppoll)(&p, 1, &ts, NULL);
-        if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && drive_tcp_state(fd) == TCP_CLOSE)))
+        if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && tcpinfo_state(fd) == TCP_CLOSE)))
             return;
         if (r > 0)
             (void)drive_pause(fd, p.revents);
@@ -283,7 +284,7 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
 static int shut_wr(struct conn *c, int fd)
 {
     c->tx_shut = true;
-    if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || drive_tcp_state(fd) == TCP_CLOSE)) {
+    if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
         /*
          * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the connection
          * is no more, and the kernel says so.

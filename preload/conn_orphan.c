@@ -10,7 +10,6 @@
  * continue, and nobody reads an octet that was not sent.
  */
 #include <linux/sockios.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <errno.h>
 #include <string.h>
@@ -23,36 +22,8 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/tcpinfo.h"
 #include "preload/verbs.h"
-
-/* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
-enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
-
-bool conn_kernel_totals(int fd, uint64_t *rx, uint64_t *tx)
-{
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    memset(&info, 0, sizeof(info));
-    if (fd < 0 || sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
-        return false;
-    /* The FIN of the peer has a sequence number too. (After a reset this is one too few.) */
-    bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||
-               info.tcpi_state == TCP_CLOSING || info.tcpi_state == TCP_TIME_WAIT;
-    *rx = info.tcpi_bytes_received - (fin && info.tcpi_bytes_received > 0);
-    /* Retransmissions are in bytes_sent but not in what was written. */
-    *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
-    return true;
-}
-
-bool conn_kernel_acked_all(int fd)
-{
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    memset(&info, 0, sizeof(info));
-    /* (Of an initiator the SYN is acknowledged, too; a frame is longer than that.) */
-    return sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
-           info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
-}
 
 static void broken(struct conn *c, int fd, const char *what)
 {
@@ -68,15 +39,15 @@ static bool rx_mended(struct conn *c, int fd)
 {
     uint64_t rx = 0, before, tx;
     int queued = 0;
-    bool known = conn_kernel_totals(fd, &rx, &tx);
+    bool known = tcpinfo_totals(fd, &rx, &tx);
     do { /* octets may come in meanwhile */
         before = rx;
-        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && conn_kernel_totals(fd, &rx, &tx);
+        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, &tx);
     } while (known && rx != before);
     if (!known)
         return false;
     uint64_t taken = rx - (uint64_t)queued;
-    if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: conn_kernel_totals has taken it for a FIN) */
+    if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: tcpinfo_totals has taken it for a FIN) */
         return true;
     uint8_t *p;
     size_t room = iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
@@ -104,7 +75,7 @@ static bool tx_mended(struct conn *c, int fd, bool other_process)
     uint64_t rx, tx;
     if (iwarp_out(&c->ep, &iov, &len) == 0 || c->sender_pid != 0)
         return true;
-    if (!conn_kernel_totals(fd, &rx, &tx) || tx < c->kernel_tx || tx - c->kernel_tx > len)
+    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->kernel_tx || tx - c->kernel_tx > len)
         return false;
     iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
     c->kernel_tx = tx;

@@ -23,6 +23,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/tcpinfo.h"
 #include "preload/transports.h"
 #include "preload/verbs.h"
 
@@ -46,7 +47,7 @@ void conn_tx_reap(struct conn *c)
      * told but once.
      */
     if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len &&
-        drive_tcp_state(c->job.fd) == TCP_CLOSE)
+        tcpinfo_state(c->job.fd) == TCP_CLOSE)
         atomic_store(&c->so_error, ECONNRESET);
 }
 
@@ -238,11 +239,11 @@ void conn_tx_moved(struct sock *s, int fd)
 static bool sender_is_done(struct conn *c, int fd)
 {
     uint64_t rx, tx = 0;
-    bool known = conn_kernel_totals(fd, &rx, &tx);
+    bool known = tcpinfo_totals(fd, &rx, &tx);
     if (known && tx < c->sender_end) {
-        if (!holders_is_dead(c->sender_pid) && drive_tcp_state(fd) != TCP_CLOSE)
+        if (!holders_is_dead(c->sender_pid) && tcpinfo_state(fd) != TCP_CLOSE)
             return false;
-        known = conn_kernel_totals(fd, &rx, &tx); /* what it sent last */
+        known = tcpinfo_totals(fd, &rx, &tx); /* what it sent last */
     }
     c->sender_pid = 0;
     if (known && tx > c->kernel_tx && tx <= c->sender_end) {
@@ -444,7 +445,7 @@ static size_t take_back(struct conn *c, int fd, bool urgent)
  */
 static void follow_emss(struct conn *c, int fd)
 {
-    size_t emss = conn_emss(fd);
+    size_t emss = tcpinfo_emss(fd);
     if (emss == c->segment)
         return;
     c->segment = emss;

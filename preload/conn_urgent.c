@@ -15,6 +15,7 @@
 #include "preload/probe.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/tcpinfo.h"
 
 bool conn_rx_at_mark(const struct conn *c)
 {
@@ -93,7 +94,7 @@ static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
     uint8_t *in = c->ep.cfg.in_buf;
     size_t head = c->ep.rx.head, tail = c->ep.rx.tail;
     bool found = false;
-    if (!conn_kernel_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
+    if (!tcpinfo_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
         rx < c->kernel_rx + (uint64_t)queued || rx - (uint64_t)queued - c->kernel_rx > c->ep.cfg.in_cap - tail)
         return false;
     tail += (size_t)(rx - (uint64_t)queued - c->kernel_rx);

@@ -19,6 +19,7 @@
 #include "preload/cancel.h"
 #include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/explain.h"
 #include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
@@ -26,6 +27,7 @@
 #include "preload/real.h"
 #include "preload/ring.h"
 #include "preload/spin.h"
+#include "preload/tcpinfo.h"
 #include "preload/verbs.h"
 
 /*
@@ -332,11 +334,11 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
     if (rule->action == POLICY_REQUIRE) {
         struct sockaddr_storage ss = { 0 };
         memcpy(&ss, peer, len);
-        proc_explain(s, "connect", &ss, "refused", reason);
+        explain_decision(s, "connect", &ss, "refused", reason);
         return -ECONNREFUSED;
     }
     int r = connect_waiting(fd, peer, len);
-    if (reason == REASON_NO_LOCAL_SHIM && (r == 0 || (r == -EINPROGRESS && drive_tcp_state(fd) == TCP_ESTABLISHED)))
+    if (reason == REASON_NO_LOCAL_SHIM && (r == 0 || (r == -EINPROGRESS && tcpinfo_state(fd) == TCP_ESTABLISHED)))
         local_absent(peer);
     if (r == 0 || r == -EINPROGRESS || r == -EINTR)
         note_plain(s, peer, len, rule, reason);

@@ -18,6 +18,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/tcpinfo.h"
 #include "preload/verbs.h"
 
 #define WAIT_MAX 128u
@@ -533,7 +534,7 @@ static uint64_t own_deadline(const struct sock *s)
 int drive_pause(int fd, short revents)
 {
     const struct timespec ts = { .tv_nsec = ERRORS_NS };
-    int state = revents == POLLERR ? drive_tcp_state(fd) : TCP_CLOSE;
+    int state = revents == POLLERR ? tcpinfo_state(fd) : TCP_CLOSE;
     if (SW_LIKELY(state == TCP_CLOSE || state < 0))
         return 0;
     return REAL(ppoll)(NULL, 0, &ts, NULL) < 0 ? -errno : 0;

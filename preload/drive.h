@@ -57,11 +57,6 @@ int drive_hurry(struct sock *s);
  */
 int drive_pause(int fd, short revents);
 
-/* TCP_ESTABLISHED and so on, as the kernel has it; -1: fd is no TCP socket. A system call. */
-int drive_tcp_state(int fd);
-/* Has the peer ended its side, with no reset so far? Likewise. */
-bool drive_peer_closed(int fd);
-
 /* Was s negotiating when this process was forked, and does the parent still have it? */
 bool drive_is_parents(struct sock *s);
 

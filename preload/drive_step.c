@@ -19,6 +19,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/tcpinfo.h"
 #include "preload/verbs.h"
 
 /*
@@ -37,22 +38,10 @@ static void note_error(struct conn *c, int err)
                      (c->known_shim && !local_listens((struct sockaddr *)&c->peer)));
 }
 
-int drive_tcp_state(int fd)
-{
-    struct tcp_info info;
-    socklen_t len = sizeof(info);
-    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : -1;
-}
-
-bool drive_peer_closed(int fd)
-{
-    return drive_tcp_state(fd) == TCP_CLOSE_WAIT;
-}
-
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */
 static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
 {
-    int state = drive_tcp_state(fd);
+    int state = tcpinfo_state(fd);
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV) {
         c->kernel_wants = POLLOUT;
         return false;
@@ -97,7 +86,7 @@ static bool step_out(struct conn *c, int fd)
     const uint8_t *p;
     for (size_t len; (len = negotiate_out(&c->neg, &p)) > 0;) {
         /* A closed socket would answer the Request by a reset, where the program is to see an end. */
-        if (!c->responder && c->neg.state == NEGOTIATE_MPA && drive_peer_closed(fd)) {
+        if (!c->responder && c->neg.state == NEGOTIATE_MPA && tcpinfo_peer_closed(fd)) {
             give_up_out(c, fd, len);
             continue;
         }
@@ -314,7 +303,7 @@ static void peer_ended(struct sock *s, struct conn *c)
 static bool half_closed(const struct conn *c, int fd)
 {
     int unacked = 1;
-    return c->neg.reason == REASON_HELLO_CLOSED && atomic_load(&c->so_error) == 0 && drive_tcp_state(fd) == TCP_CLOSE_WAIT &&
+    return c->neg.reason == REASON_HELLO_CLOSED && atomic_load(&c->so_error) == 0 && tcpinfo_state(fd) == TCP_CLOSE_WAIT &&
            REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked == 0;
 }
 
@@ -381,7 +370,7 @@ bool drive_held(const struct conn *c)
  */
 static void leave_unseen(struct sock *s, struct conn *c)
 {
-    int state = drive_tcp_state(atomic_load(&s->fd));
+    int state = tcpinfo_state(atomic_load(&s->fd));
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV)
         return;
     conn_go_plain(s, c, state == TCP_CLOSE || state < 0 ? REASON_NOT_CONNECTED : REASON_EPOLL_KIND);

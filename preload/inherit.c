@@ -35,6 +35,7 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/ring.h"
+#include "preload/tcpinfo.h"
 
 #define ENTRY_LEN 96u   /* the longest entry of the text */
 #define ENTRIES_MAX 1000u /* an environment variable may have 128 KiB */
@@ -496,7 +497,7 @@ static bool untouched(int fd, uint64_t *said)
 {
     uint64_t rx;
     int queued = 0;
-    return conn_kernel_totals(fd, &rx, said) && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && rx == (uint64_t)queued;
+    return tcpinfo_totals(fd, &rx, said) && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && rx == (uint64_t)queued;
 }
 
 /* Not added to the connections that every wait drives: the parent may use it as well, we only if the program does. */
@@ -569,7 +570,7 @@ static void take_up_unknown(int fd, int domain, bool listens)
         take_up_listener(fd, &local, len);
     else if (REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
         take_up_fresh(fd, &local, len, &peer);
-    else if (drive_tcp_state(fd) == TCP_CLOSE)
+    else if (tcpinfo_state(fd) == TCP_CLOSE)
         take_up_new(fd, domain);
 }
 

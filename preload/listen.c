@@ -24,6 +24,7 @@
 #include "preload/sandbox.h"
 #include "preload/spin.h"
 #include "preload/stdio.h"
+#include "preload/tcpinfo.h"
 #include "preload/verbs.h"
 
 /*
@@ -134,7 +135,7 @@ static bool abandoned(struct conn *c, int fd)
         return true;
     if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !drive_held(c)))
         return false;
-    int state = drive_tcp_state(fd);
+    int state = tcpinfo_state(fd);
     return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
 }
 

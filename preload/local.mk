@@ -40,6 +40,8 @@ preload_sources = \
     preload/epoll_wait.c \
     preload/exec.c \
     preload/exec.h \
+    preload/explain.c \
+    preload/explain.h \
     preload/fdops.c \
     preload/fdops.h \
     preload/file.c \
@@ -79,13 +81,20 @@ preload_sources = \
     preload/ring_look.c \
     preload/sandbox.c \
     preload/sandbox.h \
+    preload/seccomp.c \
+    preload/seccomp.h \
     preload/segv.c \
     preload/segv.h \
     preload/sock.c \
     preload/sock.h \
+    preload/start.c \
+    preload/start.h \
     preload/stdio.c \
     preload/stdio.h \
     preload/system.c \
+    preload/tcpinfo.c \
+    preload/tcpinfo.h \
+    preload/transports.c \
     preload/transports.h \
     preload/turn.c \
     preload/turn.h \

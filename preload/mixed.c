@@ -21,6 +21,7 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/tcpinfo.h"
 
 #define BACKLOG 4
 #define EVENTS 16
@@ -195,7 +196,7 @@ static int begin_fpdus(struct mixed *m)
 {
     const struct mpa_startup_result *res = &m->mpa.res;
     struct soft_cfg sc = soft_cfg(m);
-    size_t mulpdu = mpa_mulpdu(conn_emss(m->fd), res->markers_tx);
+    size_t mulpdu = mpa_mulpdu(tcpinfo_emss(m->fd), res->markers_tx);
     sc.initiator = !m->mpa.cfg.responder;
     sc.tx = (struct mpa_framing){ .crc = res->crc, .markers = res->markers_tx };
     sc.rx = (struct mpa_framing){ .crc = res->crc, .markers = res->markers_rx };

@@ -15,6 +15,7 @@
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/tcpinfo.h"
 #include "preload/verbs.h"
 
 /* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
@@ -202,7 +203,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
             v = conn_state(s->conn) == CONN_FULL ? atomic_load(&s->conn->st.rx.urgent_inline) : v;
         else if (v == EPIPE && (conn_state(s->conn) == CONN_DEAD ||
                                 (conn_state(s->conn) == CONN_FULL && s->conn->st.tx.total == 0 &&
-                                 (s->conn->st.rx.end == STREAM_OPEN || !conn_kernel_acked_all(fd)))))
+                                 (s->conn->st.rx.end == STREAM_OPEN || !tcpinfo_acked_all(fd)))))
             v = 0; /* a frame of ours met a closed socket: the program, which sent nothing, sees the end */
         else if (v == 0)
             v = pending_error(s);

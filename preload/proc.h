@@ -1,5 +1,5 @@
 /*
- * The process: settings read once from the environment, clock, random numbers, log and --explain lines, fork and exit.
+ * The process: settings read once from the environment, clock, random numbers, statistics lines.
  */
 #ifndef SW_PRELOAD_PROC_H
 #define SW_PRELOAD_PROC_H
@@ -14,8 +14,7 @@
 #include "core/base/rawsys.h"
 #include "core/policy/policy.h"
 #include "core/policy/settings.h"
-
-struct sock;
+#include "preload/start.h"
 
 struct proc {
     bool on;              /* a policy exists and is sound: sockets are looked at */
@@ -46,13 +45,10 @@ static inline pid_t proc_tid(void)
 
 extern __thread bool proc_making_ring; /* this thread is inside our transport: an io_uring that is made is ours */
 
-/* Reads the environment, once. Safe from any thread; called by the constructor or an earlier socket call. */
-void proc_init(void);
-
 static inline bool proc_on(void)
 {
     if (SW_UNLIKELY(proc_ready != 2))
-        proc_init();
+        start_once();
     return proc.on;
 }
 
@@ -71,18 +67,6 @@ bool proc_is_borrowed(void);
 uint64_t proc_now_ns(void);
 uint32_t proc_random32(void *unused);
 void proc_random(void *buf, size_t len);
-
-/* Around whatever makes a process with a copy of our memory: before it, and after it in the parent and in the child. */
-void proc_before_fork(void);
-void proc_after_fork_parent(void);
-void proc_after_fork_child(void);
-
-/* --explain: one line about a decision for s, with the program's call site. */
-void proc_explain(const struct sock *s, const char *role, const struct sockaddr_storage *peer,
-                  const char *decision, unsigned reason);
-
-/* The process ends: what was accepted from the program is sent, statistics are written. Once; later calls do nothing. */
-void proc_finish(void);
 
 /* Appends one line to SOCKWARP_STATS. */
 void proc_stats_write(const char *line, size_t len);

@@ -19,19 +19,20 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/ring.h"
-#include "preload/sandbox.h"
+#include "preload/seccomp.h"
 #include "preload/segv.h"
+#include "preload/start.h"
 
 void _exit(int status)
 {
-    proc_finish();
+    start_finish();
     REAL(_exit)(status);
     __builtin_unreachable();
 }
 
 void _Exit(int status)
 {
-    proc_finish();
+    start_finish();
     REAL(_Exit)(status);
     __builtin_unreachable();
 }
@@ -180,9 +181,9 @@ long syscall(long number, ...)
     case SYS_prctl:
         return prctl(I(0), a[1], a[2], a[3], a[4]);
     case SYS_seccomp:
-        return sandbox_seccomp(U(0), U(1), P(2));
+        return seccomp_call(U(0), U(1), P(2));
     case SYS_exit_group:
-        proc_finish();
+        start_finish();
         break;
     default:
         break;

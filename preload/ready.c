@@ -294,6 +294,7 @@ static __thread struct {
 static struct poller *poller_new(void)
 {
     struct poller *p = my.free;
+    cancel_also(ready_thread_left);
     if (p != NULL) {
         my.free = p->mine;
     } else if (my.own_used < POLLERS_OWN) {

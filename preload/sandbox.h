@@ -31,7 +31,4 @@ ssize_t sandbox_sendmsg(int fd, const struct msghdr *msg, int flags);
 int sandbox_setsockopt(int fd, int level, int name, const void *val, socklen_t len);
 int sandbox_getsockopt(int fd, int level, int name, void *val, socklen_t *len);
 
-/* seccomp(2), which libc has no function for. */
-long sandbox_seccomp(unsigned op, unsigned flags, void *program);
-
 #endif

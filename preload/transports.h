@@ -9,5 +9,7 @@
 const struct transport_ops *transport_now(void);
 /* The one in use, or NULL if none was needed yet. */
 const struct transport_ops *transport_if_any(void);
+/* In the child of a fork: the parent's requests are not its own. */
+void transports_after_fork(void);
 
 #endif

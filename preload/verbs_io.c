@@ -23,6 +23,7 @@
 #include "preload/rnic.h"
 #include "preload/sandbox.h"
 #include "preload/spin.h"
+#include "preload/tcpinfo.h"
 
 /* The peer's TCP end has come, or its device's: so long the other one is waited for. */
 #define OTHER_END_NS 200000000u
@@ -77,7 +78,7 @@ static void answer(struct conn *c, int fd)
 {
     bool credit = stream_wants_credit(&c->st);
     /* One that has closed sends nothing more, and a frame that comes to its port would be answered by a reset. */
-    if (credit && c->mixed != NULL && drive_peer_closed(fd))
+    if (credit && c->mixed != NULL && tcpinfo_peer_closed(fd))
         credit = false;
     if (!credit && !rnic_ctrl_pending(c))
         return;
@@ -402,7 +403,7 @@ static bool lost(struct sock *s, struct conn *c, int fd)
     if (c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
         return false;
     /* (rdma_rxe does not say that the peer's queue pair is gone. TCP's end is the last close's.) */
-    if (!rnic_ended(c) && !(c->st.rx.end == STREAM_EOF && drive_peer_closed(fd)))
+    if (!rnic_ended(c) && !(c->st.rx.end == STREAM_EOF && tcpinfo_peer_closed(fd)))
         return false;
     atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
     c->verbs_reset = true;

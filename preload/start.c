@@ -1,0 +1,190 @@
+/*
+ * The library's start, the order of its fork handlers, and its end: the one place that knows all the rooms.
+ */
+#include "preload/start.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/single_threaded.h>
+#include <unistd.h>
+
+#include "core/base/append.h"
+#include "core/base/crc32c.h"
+#include "core/base/fault.h"
+#include "core/base/rawsys.h"
+#include "core/base/trace.h"
+#include "core/negotiate/hello.h"
+#include "preload/arena.h"
+#include "preload/cancel.h"
+#include "preload/conn.h"
+#include "preload/connect.h"
+#include "preload/drive.h"
+#include "preload/epoll.h"
+#include "preload/exec.h"
+#include "preload/explain.h"
+#include "preload/gather.h"
+#include "preload/proc.h"
+#include "preload/ready.h"
+#include "preload/real.h"
+#include "preload/ring.h"
+#include "preload/segv.h"
+#include "preload/sock.h"
+#include "preload/stdio.h"
+#include "preload/transports.h"
+#include "preload/verbs.h"
+
+/* ---- fork ---- */
+
+static __thread bool one_of_many; /* other threads run while this one forks */
+
+void start_before_fork(void)
+{
+    one_of_many = !__libc_single_threaded;
+    gather_stop();
+    exec_before_fork();
+    epoll_before_fork();
+    conn_mem_before_fork();
+    drive_before_fork();
+    sock_before_fork();
+    exec_count_child();
+}
+
+void start_after_fork_parent(void)
+{
+    sock_after_fork(false);
+    drive_after_fork();
+    conn_mem_after_fork(false);
+    epoll_after_fork(false);
+    gather_go_on();
+}
+
+/* A signal handler that has interrupted one of our calls may fork: the references of that call are its own. */
+static bool in_our_call(void)
+{
+    return cancel_program != -1;
+}
+
+void start_after_fork_child(void)
+{
+    proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
+    proc_my_tid = 0;
+    gather_after_fork();
+    exec_am_child();
+    segv_after_fork();
+    stdio_after_fork();
+    sock_after_fork(true);
+    drive_after_fork();
+    conn_mem_after_fork(true);
+    epoll_after_fork(true);
+    ready_after_fork();
+    conn_tx_after_fork();
+    connect_after_fork();
+    ring_after_fork_child();
+    verbs_forked();
+    transports_after_fork();
+    if (!one_of_many || in_our_call())
+        return;
+    sock_count_begin();
+    epoll_count();
+    sock_count_end();
+}
+
+static void log_to_file(void *arg, const char *line, size_t len)
+{
+    int r = append_line(arg, line, len);
+    (void)r; /* there is nowhere to tell it */
+}
+
+static void log_to_stderr(void *arg, const char *line, size_t len)
+{
+    (void)arg;
+    explain_to_stderr(line, len);
+}
+
+static const char *env_get(void *arg, const char *name)
+{
+    (void)arg;
+    return secure_getenv(name);
+}
+
+/* As the program was called: redis-server may be a link to a file of another name. */
+static void name_program(void)
+{
+    snprintf(proc.program, sizeof(proc.program), "%s", program_invocation_short_name);
+}
+
+static void init_once(void)
+{
+    fault_setup();
+    proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
+    proc.transports = TRANSPORTS_BUILT_IN;
+    name_program();
+    char err[256];
+    int r = settings_read(&proc.set, env_get, NULL, proc.transports, err, sizeof(err));
+    if (r < 0) {
+        /* The launcher has refused to start by now; under bare LD_PRELOAD everything stays plain. */
+        char line[320];
+        int n = snprintf(line, sizeof(line), "sockwarp[%d]: %s; nothing is accelerated\n", (int)proc.pid, err);
+        rawsys_write(STDERR_FILENO, line, (size_t)n);
+    } else {
+        if (proc.set.log_file[0] != '\0')
+            trace_setup(proc.set.log_level, log_to_file, proc.set.log_file);
+        else
+            trace_setup(proc.set.log_level, log_to_stderr, NULL);
+        if (proc.set.explain) {
+            int f = fault_prepare();
+            (void)f; /* call sites are then printed as "?" */
+        }
+        proc.on = proc.set.have_policy && !getauxval(AT_SECURE);
+    }
+    if (proc.on) {
+        if (proc.set.spin_us > 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+            proc.spin_ns = proc.set.spin_us * (uint64_t)1000;
+        exec_save_env();
+        pthread_atfork(start_before_fork, start_after_fork_parent, start_after_fork_child);
+    }
+    crc32c_setup(proc.set.crc);
+    atomic_store(&proc_ready, 2);
+    if (proc.on) {
+        inherit_start();
+        stdio_start();
+        trace_info("crc32c: %s", crc32c_name());
+    }
+}
+
+void start_once(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static __thread bool inside;
+    if (inside) /* what the initialisation itself calls goes to the kernel */
+        return;
+    inside = true;
+    pthread_once(&once, init_once);
+    inside = false;
+}
+
+__attribute__((constructor)) static void library_loaded(void)
+{
+    real_get();
+    start_once();
+}
+
+void start_finish(void)
+{
+    static _Atomic bool finished;
+    if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
+        gather_stop(); /* what is written from here on nobody would send later */
+        conn_settle_all();
+        trace_debug("waits have looked at %lu negotiations", (unsigned long)drive_looked());
+    }
+}
+
+__attribute__((destructor)) static void library_unloaded(void)
+{
+    stdio_finish();
+    start_finish();
+}

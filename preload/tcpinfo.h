@@ -1,0 +1,22 @@
+/*
+ * What the kernel tells of a TCP socket. One system call each; no lock, async-signal-safe.
+ */
+#ifndef SW_PRELOAD_TCPINFO_H
+#define SW_PRELOAD_TCPINFO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* TCP_ESTABLISHED and so on (<netinet/tcp.h>); -1: fd is no TCP socket. */
+int tcpinfo_state(int fd);
+/* Has the peer ended its side, with no reset so far? */
+bool tcpinfo_peer_closed(int fd);
+/* Octets of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
+bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
+/* Has the peer's kernel acknowledged all that was sent? */
+bool tcpinfo_acked_all(int fd);
+/* What fits a TCP segment of this connection now (RFC 5044: EMSS). */
+size_t tcpinfo_emss(int fd);
+
+#endif
