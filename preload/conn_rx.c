@@ -20,6 +20,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/look.h"
+#include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -563,14 +564,14 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
 {
     if (!conn_unheard(c) || drive_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
         return -EAGAIN;
-    if (!ready_threads())
+    if (!poller_threads())
         return await_first(fd);
-    ready_call_begin();
-    struct poller *count = ready_count_begin(&s->waiters);
+    poller_call_begin();
+    struct poller *count = poller_count(&s->waiters);
     int r = count != NULL && drive_sock(s, false) == 0 ? 0 : -EAGAIN;
     if (r == 0 && conn_unheard(c))
         r = await_first(fd);
-    ready_wait_end(count);
+    poller_end(count);
     return r;
 }
 

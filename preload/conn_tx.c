@@ -18,9 +18,9 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
+#include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/tcpinfo.h"
@@ -205,7 +205,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
     if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
         return r;
     gather_before_sleep();
-    if (!ready_threads() && !conn_ring_busy())
+    if (!poller_threads() && !conn_ring_busy())
         return out_some(c, fd, flags);
     /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
     uint64_t end = drive_call_deadline(fd, SO_SNDTIMEO);

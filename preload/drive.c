@@ -14,8 +14,8 @@
 #include "preload/conn.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
+#include "preload/poller.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/tcpinfo.h"
@@ -89,7 +89,7 @@ static void kick(int fd)
 const struct conn *drive_watch(const struct conn *c)
 {
     const struct conn *before = atomic_load(&me.conn);
-    if (ready_kick_fd() >= 0)
+    if (poller_kick_fd() >= 0)
         atomic_store(&me.conn, c);
     return before;
 }
@@ -294,7 +294,7 @@ unsigned drive_fill(struct pollfd *fds, struct sock **socks, unsigned max, const
 {
     unsigned n = 0, kick_n = 0;
     if (me.kick_fd < 0 && atomic_load_explicit(&count, memory_order_relaxed) > 0)
-        ready_kick_fd(); /* who closes one of them has to be able to wake us: drive_leave */
+        poller_kick_fd(); /* who closes one of them has to be able to wake us: drive_leave */
     if (me.kick_fd >= 0 && (atomic_load_explicit(&count, memory_order_relaxed) > 0 || atomic_load(&me.conn) != NULL)) {
         fds[n] = (struct pollfd){ .fd = me.kick_fd, .events = POLLIN };
         socks[n++] = NULL;
@@ -449,7 +449,7 @@ void drive_filled(struct pollfd *fds, struct sock **socks, unsigned n)
         if (socks[i] == NULL) {
             me.kicked = fds[i].revents != 0;
             if (me.kicked)
-                ready_kick_drain(fds[i].fd);
+                poller_kick_drain(fds[i].fd);
             continue;
         }
         uint64_t due = due_at(socks[i]);
@@ -608,7 +608,7 @@ void drive_after_fork_child(void)
     for (const struct waiting *w = waiting_list; w != NULL && parents_n < PARENTS_MAX; w = w->next)
         if (w != &me)
             parents_kick[parents_n++] = w->kick_fd;
-    waiting_list = NULL; /* (its own kick fd is another one in the child: ready_after_fork) */
+    waiting_list = NULL; /* (its own kick fd is another one in the child: poller_after_fork) */
     me = (struct waiting){ .kick_fd = -1 };
     for (struct sock *s = first_listed(); s != NULL; s = next_listed(s)) {
         s->neg_held = 0;

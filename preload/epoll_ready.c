@@ -9,7 +9,7 @@
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
 #include "preload/hidden.h"
-#include "preload/ready.h"
+#include "preload/poller.h"
 #include "preload/real.h"
 
 #define READ_BITS (uint32_t)(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLERR | EPOLLHUP)
@@ -68,7 +68,7 @@ static void leave_list(struct epset *set, struct watch *w)
     w->queued = false;
     take_out(set, w);
     if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
-        ready_kick_drain(atomic_load(&set->kick_fd));
+        poller_kick_drain(atomic_load(&set->kick_fd));
 }
 
 void watch_queue(struct watch *w)
@@ -145,7 +145,7 @@ void epset_list_release(struct epset *set)
 {
     pthread_mutex_lock(&set->ready_lock);
     if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
-        ready_kick_drain(atomic_load(&set->kick_fd));
+        poller_kick_drain(atomic_load(&set->kick_fd));
     pthread_mutex_unlock(&set->ready_lock);
 }
 
@@ -189,7 +189,7 @@ void epoll_nest(int fd)
         if (atomic_load(&set->ready_n) > 0)
             epset_kick(set);
         else
-            ready_kick_drain(atomic_load(&set->kick_fd));
+            poller_kick_drain(atomic_load(&set->kick_fd));
         pthread_mutex_unlock(&set->ready_lock);
         epset_lock(set);
         epset_expel_all(set); /* it would be readable for them */

@@ -13,6 +13,7 @@
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
 #include "preload/gather.h"
+#include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -482,7 +483,7 @@ static void look_at(struct wait *wt, const struct epoll_event *kev, int n)
         if (kev[i].data.u64 != EPOLL_KICK_TOKEN)
             look(wt, kev[i].data.u64, kev[i].events);
         else if (!atomic_load(&set->nested))
-            ready_kick_drain(atomic_load(&set->kick_fd));
+            poller_kick_drain(atomic_load(&set->kick_fd));
     }
 }
 
@@ -543,11 +544,11 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
 static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
                    const sigset_t *mask)
 {
-    ready_call_begin();
+    poller_call_begin();
     epset_take_over(set);
     proc_waits();
     share_wait_begin(set);
-    struct poller *me = ready_count_begin(&set->waiters);
+    struct poller *me = poller_count(&set->waiters);
     if (me == NULL) {
         share_wait_end(set);
         return -ENOMEM;
@@ -555,8 +556,8 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     drive_watched();
     struct wait wt = { .set = set, .evs = evs, .max = max };
-    if (ready_threads()) {
-        ready_kick_fd(); /* its end takes `me` back, if this call is cancelled */
+    if (poller_threads()) {
+        poller_kick_fd(); /* its end takes `me` back, if this call is cancelled */
         epset_kick_make(set);
     }
     int r;
@@ -579,7 +580,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
      * Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no
      * other.
      */
-    ready_wait_end(me);
+    poller_end(me);
     share_wait_end(set);
     if (atomic_load(&set->ready_n) > 0 && share_awaited(set)) {
         if (share_awaited_elsewhere(set))

@@ -19,9 +19,9 @@
 #include "preload/exec.h"
 #include "preload/gather.h"
 #include "preload/io.h"
+#include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 
 static inline ssize_t result(ssize_t n)
@@ -129,7 +129,7 @@ int io_drive_before(int fd, int flags)
 /* The kernel does the call on s; a thread that is cancelled in it gives the reference back at its end. For cancel_kept. */
 static unsigned by_kernel_still(struct sock *s)
 {
-    ready_kick_fd(); /* for the end to be noticed */
+    poller_kick_fd(); /* for the end to be noticed */
     return cancel_keep(conn_left, s);
 }
 

@@ -64,6 +64,8 @@ preload_sources = \
     preload/look.c preload/look.h \
     preload/opts.c \
     preload/poll.c \
+    preload/poller.c \
+    preload/poller.h \
     preload/probe.c \
     preload/probe.h \
     preload/names.c \

@@ -16,6 +16,7 @@
 #include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
+#include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
@@ -163,7 +164,7 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         if (r < 0)
             return ready > 0 && err == EINTR ? ready : -err;
         if (p->kick_fd >= 0 && p->kfds[kn - 1].revents != 0)
-            ready_kick_drain(p->kick_fd);
+            poller_kick_drain(p->kick_fd);
         if (due != 0)
             drive_due();
         bool waited = !now;
@@ -209,7 +210,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
 {
     struct pollfd few_k[2 * STACK_FDS + OTHERS_MAX + 1];
     struct entry few_e[STACK_FDS];
-    struct polling p = { .fds = fds, .kfds = few_k, .ents = few_e, .n = n, .kick_fd = ready_kick_fd() };
+    struct polling p = { .fds = fds, .kfds = few_k, .ents = few_e, .n = n, .kick_fd = poller_kick_fd() };
     void *mem = NULL;
     if (!probe_can_write(fds, n * sizeof(*fds)) || !ready_mask(mask))
         return -EFAULT;
@@ -222,7 +223,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
         p.ents = mem;
         p.kfds = (struct pollfd *)(void *)(p.ents + n);
     }
-    ready_call_begin();
+    poller_call_begin();
     int r = 0;
     for (nfds_t i = 0; i < n; i++) {
         p.ents[i] = (struct entry){ .sock = sock_get_active(fds[i].fd) };
@@ -238,7 +239,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
         p.ents[i].chan = p.ents[i].sock->conn->opts.transports & HELLO_TRANSPORT_VERBS;
         if (p.ents[i].chan)
             p.kfds[p.kn++] = (struct pollfd){ .fd = -1, .events = POLLIN };
-        p.ents[i].poller = ready_wait_begin(p.ents[i].sock, p.kick_fd);
+        p.ents[i].poller = poller_begin(p.ents[i].sock, p.kick_fd);
         if (p.ents[i].poller == NULL) {
             sock_put(p.ents[i].sock);
             p.ents[i].sock = NULL;
@@ -250,7 +251,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
         r = rounds(&p, timeout_ns, mask);
     cancel_restore(hold);
     for (nfds_t i = 0; i < n; i++)
-        ready_wait_end(p.ents[i].poller);
+        poller_end(p.ents[i].poller);
     free(mem);
     return r;
 }

@@ -27,8 +27,8 @@
 #include "preload/exec.h"
 #include "preload/explain.h"
 #include "preload/gather.h"
+#include "preload/poller.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/ring.h"
 #include "preload/segv.h"
@@ -80,7 +80,7 @@ void start_after_fork_child(void)
     drive_after_fork();
     conn_mem_after_fork(true);
     epoll_after_fork(true);
-    ready_after_fork();
+    poller_after_fork();
     conn_tx_after_fork();
     connect_after_fork();
     ring_after_fork_child();
