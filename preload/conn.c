@@ -16,12 +16,13 @@
 #include "core/base/reason.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
-#include "preload/drive.h"
 #include "preload/explain.h"
+#include "preload/pending.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/segv.h"
+#include "preload/startup.h"
 #include "preload/stats.h"
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"
@@ -285,6 +286,17 @@ bool conn_decline(struct conn *c, unsigned reason)
     return true;
 }
 
+void conn_use(struct conn *c)
+{
+    if (SW_UNLIKELY(atomic_load_explicit(&c->user, memory_order_relaxed) != proc.pid))
+        atomic_store(&c->user, proc.pid);
+}
+
+bool conn_is_held(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user) != proc.pid;
+}
+
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
 {
     atomic_store(&c->reason, (uint8_t)reason);
@@ -451,13 +463,13 @@ static void last_words(struct sock *s, struct conn *c, int fd)
     uint64_t end = proc_now_ns() + LATE_HELLO_NS;
     while (conn_undecided(c) && atomic_load(&c->plain_tx) > 0 && !sandbox_on()) {
         int unsent = 0;
-        if (drive_sock(s, true) < 0 || !conn_undecided(c) || REAL(ioctl)(fd, SIOCOUTQ, &unsent) < 0 || unsent == 0 ||
+        if (startup_go_on(s, true) < 0 || !conn_undecided(c) || REAL(ioctl)(fd, SIOCOUTQ, &unsent) < 0 || unsent == 0 ||
             proc_now_ns() >= end)
             break;
         struct pollfd p = { .fd = fd, .events = POLLIN };
         REAL(poll)(&p, 1, LATE_HELLO_LOOK_MS);
     }
-    drive_remove(s);
+    pending_remove(s);
 }
 
 /*
@@ -475,7 +487,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
     c->no_device = true;
     if (conn_undecided(c))
         last_words(s, c, fd);
-    int r = drive_sock(s, false); /* a Hello that waits; another thread may just be at it */
+    int r = startup_go_on(s, false); /* a Hello that waits; another thread may just be at it */
     if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || linger_s(fd) == 0)
         return;
     REAL(shutdown)(fd, SHUT_WR);
@@ -538,4 +550,25 @@ void conn_settle_all(void)
     sock_each(settle_one, NULL);
     conn_tx_finished(proc.set.linger_ms);
     sock_each(leave_one, NULL);
+}
+
+/*
+ * (Who sleeps with a turn is a call of the program's on this descriptor. A sender may just be about to wait in poll, by number: it is
+ * told to look again.)
+ */
+void conn_let_out(struct sock *s, int fd)
+{
+    if (turn_take_brief(&s->conn->rx) == 0)
+        turn_give(&s->conn->rx);
+    if (turn_take_brief(&s->conn->tx) == 0) {
+        conn_tx_moved(s, fd);
+        turn_give(&s->conn->tx);
+    } else {
+        conn_tell(s->conn);
+    }
+}
+
+uint64_t conn_ino(const struct sock *s)
+{
+    return s->conn->ino;
 }

@@ -30,6 +30,7 @@
 #include "preload/holders.h"
 #include "preload/sock.h"
 #include "preload/turn.h"
+#include "preload/wait.h"
 
 enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_PLAIN, CONN_DEAD };
 
@@ -210,6 +211,9 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err);
 
 /* The last descriptor of this process goes (fd is it, or -1 if it is already gone). */
 void conn_last_close(struct sock *s, int fd);
+/* For sock.c's hooks: fd goes, not as the last one; the kernel's name of the connection's file, 0: not known. */
+void conn_let_out(struct sock *s, int fd);
+uint64_t conn_ino(const struct sock *s);
 /* Writes its statistics line unless somebody did. */
 void conn_record(struct sock *s, struct conn *c);
 /* At exit: what was accepted from the program is sent, within SOCKWARP_LINGER_MS. */
@@ -258,6 +262,19 @@ static inline bool conn_may_be_staged(const struct conn *c)
     return atomic_load(&c->on_verbs) || c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
            (conn_state(c) == CONN_FULL &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
+}
+
+/*
+ * The program makes a call on c (startup_go_on says so, too): a device that its Hello asks for is this process' to offer. Else that is
+ * held: the endpoint would be this process', and accept() may have been for a child. Without the turns a hint.
+ */
+void conn_use(struct conn *c);
+bool conn_is_held(const struct conn *c);
+
+/* Threads whose calls wait for c (wait_watch) look again. Any thread. */
+static inline void conn_tell(const struct conn *c)
+{
+    wait_tell(c, atomic_load(&c->holders.n) > 1);
 }
 
 /* ---- conn_orphan.c ---- */

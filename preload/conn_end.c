@@ -18,17 +18,19 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/flusher.h"
 #include "preload/hidden.h"
+#include "preload/pending.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
+#include "preload/startup.h"
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
 
 /* Of a connection that other processes have still, who may use its job for theirs when this one has not looked yet. */
 struct own_job {
@@ -72,7 +74,7 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
         if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && tcpinfo_state(fd) == TCP_CLOSE)))
             return;
         if (r > 0)
-            (void)drive_pause(fd, p.revents);
+            (void)wait_pause(fd, p.revents);
     }
 }
 
@@ -161,7 +163,7 @@ static bool await_over(const struct finishing *f, uint64_t end)
         int fd = f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->job.fd;
         struct pollfd p = { .fd = fd, .events = POLLOUT };
         if (REAL(poll)(&p, 1, f->bare ? AWAIT_MS : (int)((end - proc_now_ns()) / 1000000u + 1)) > 0)
-            (void)drive_pause(fd, p.revents);
+            (void)wait_pause(fd, p.revents);
         sched_yield();
     }
     return over;
@@ -223,16 +225,16 @@ static int decide(struct sock *s, struct conn *c, int fd)
 {
     uint64_t end = 0;
     for (;;) {
-        int r = drive_hurry(s);
+        int r = startup_hurry(s);
         if (r == -EBUSY)
-            r = drive_sock(s, false);
+            r = startup_go_on(s, false);
         if (conn_state(c) != CONN_NEGOTIATING || conn_speaks_plain(c))
             return 0;
         if (end == 0 && negotiate_peer_known(&c->neg))
             end = proc_now_ns() + ANSWER_NS;
         if (r == -EDEADLK || (end != 0 && proc_now_ns() >= end))
             return -EINPROGRESS;
-        r = drive_wait(fd, (short)c->kernel_wants, end, s);
+        r = wait_for(fd, (short)c->kernel_wants, end, s);
         if (r < 0 && r != -EINTR)
             return r;
     }
@@ -249,12 +251,12 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
         return (atomic_fetch_and(&c->shut_later, (uint8_t)~ways) & ways) != 0;
-    drive_add(s); /* it may have been dropped for its age */
+    pending_add(s); /* it may have been dropped for its age */
     if (how != SHUT_RD)
         epoll_out_ready(s);
     if (how != SHUT_WR)
         epoll_left_over(s, true);
-    drive_tell(c);
+    conn_tell(c);
     ready_told(s);
     return false;
 }
@@ -308,7 +310,7 @@ void conn_shut_now(struct sock *s, int fd)
         return;
     }
     if (wr && !c->tx_shut && shut_wr(c, fd) == -EAGAIN && !c->job_runs)
-        drive_add(s);
+        pending_add(s);
     if (rd) {
         c->rx_shut = true;
         REAL(shutdown)(fd, SHUT_RD);
@@ -321,11 +323,11 @@ int conn_shutdown(struct sock *s, int fd, int how)
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
     while (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        const struct conn *before = drive_watch(c);
+        const struct conn *before = wait_watch(c);
         struct cancel hold = cancel_never();
         int r = decide(s, c, fd);
         cancel_restore(hold);
-        drive_unwatch(before);
+        wait_unwatch(before);
         if (r == -EINPROGRESS && how >= SHUT_RD && how <= SHUT_RDWR && !shut_later(s, c, how))
             return 0;
         if (r != 0 && r != -EINPROGRESS)
@@ -352,7 +354,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
             bool ours = t == -EBUSY && c->tx.pid == proc.pid;
             c->fin_owed = true;
             c->tx_shut = true;
-            drive_tell(c);
+            conn_tell(c);
             if (conn_on_verbs(c))
                 turn_event_signal(&c->rx_left);
             t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
@@ -376,7 +378,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
     }
     if (owed) {
         if (!c->job_runs)
-            drive_add(s);
+            pending_add(s);
         epoll_conn_changed(s);
         epoll_out_ready(s);
         ready_told(s);

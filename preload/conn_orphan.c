@@ -17,8 +17,8 @@
 
 #include "core/base/trace.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
+#include "preload/pending.h"
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
@@ -129,12 +129,12 @@ void conn_left(void *arg)
     enum conn_state st = conn_state(c);
     /* A connect() goes on with whatever waits next, as the kernel's does. */
     if (owed || (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING))) {
-        drive_add(s);
+        pending_add(s);
         epoll_conn_changed(s);
     }
     if (rx) { /* others may have found the turn taken, and gone to sleep */
         turn_event_signal(&c->rx_left);
-        drive_tell(c);
+        conn_tell(c);
         ready_left_over(s);
     }
     sock_put(s);

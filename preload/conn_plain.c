@@ -6,10 +6,11 @@
 #include <signal.h>
 
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/startup.h"
+#include "preload/wait.h"
 
 ssize_t conn_broken_pipe(int flags)
 {
@@ -44,7 +45,7 @@ ssize_t conn_send_undecided(struct sock *s, struct conn *c, int fd, struct iov_i
     bool late = false;
     uint64_t deadline = 0;
     for (;;) {
-        int r = wait ? drive_sock(s, false) : drive_hurry(s);
+        int r = wait ? startup_go_on(s, false) : startup_hurry(s);
         enum conn_state st = conn_state(c);
         if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
             return 0;
@@ -82,10 +83,10 @@ ssize_t conn_send_undecided(struct sock *s, struct conn *c, int fd, struct iov_i
         if (!wait || late || r == -EDEADLK)
             return *done > 0 ? 0 : -EAGAIN;
         if (deadline == 0)
-            deadline = drive_call_deadline(fd, SO_SNDTIMEO);
+            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
         sock_sleep(s);
         fd = sock_fd_now(s, fd);
-        r = drive_wait(fd, events, deadline, s);
+        r = wait_for(fd, events, deadline, s);
         sock_wake(s);
         fd = sock_fd_now(s, fd);
         if (r < 0)
@@ -104,7 +105,7 @@ ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint
             flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
         if (done == len || (n < 0 && n != -EAGAIN))
             return done > 0 ? (ssize_t)done : n;
-        int r = drive_wait(fd, POLLOUT, deadline_ns, NULL);
+        int r = wait_for(fd, POLLOUT, deadline_ns, NULL);
         if (r <= 0)
             return done > 0 ? (ssize_t)done : r < 0 ? r : -EAGAIN;
     }

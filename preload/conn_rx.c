@@ -17,9 +17,9 @@
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/look.h"
+#include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -27,7 +27,9 @@
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/spin.h"
+#include "preload/startup.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
 
 size_t conn_rx_avail(const struct conn *c)
 {
@@ -80,7 +82,7 @@ static void decode(struct conn *c, int fd)
     if (could_send || !iwarp_can_send(&c->ep))
         return;
     turn_event_signal(&c->rx_left);
-    drive_tell(c);
+    conn_tell(c);
     atomic_store(&c->rtr_came, true);
 }
 
@@ -416,10 +418,10 @@ static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
     }
     begins_to_wait(s, waits);
     fd = sock_fd_now(s, fd);
-    if (events != POLLIN || drive_others(s) || conn_ring_busy()) {
-        uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
+    if (events != POLLIN || pending_others(s) || conn_ring_busy()) {
+        uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
         turn_sleep(&c->rx);
-        r = drive_wait(fd, events, deadline, s);
+        r = wait_for(fd, events, deadline, s);
         turn_wake(&c->rx);
         r = r > 0 ? fill(c, sock_fd_now(s, fd), MSG_DONTWAIT, most) : r == 0 && deadline != 0 ? -EAGAIN : r;
         if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
@@ -562,13 +564,13 @@ static __attribute__((noinline)) int await_first(int fd)
  */
 static int await_unheard(struct sock *s, struct conn *c, int fd)
 {
-    if (!conn_unheard(c) || drive_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
+    if (!conn_unheard(c) || pending_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
         return -EAGAIN;
     if (!poller_threads())
         return await_first(fd);
     poller_call_begin();
     struct poller *count = poller_count(&s->waiters);
-    int r = count != NULL && drive_sock(s, false) == 0 ? 0 : -EAGAIN;
+    int r = count != NULL && startup_go_on(s, false) == 0 ? 0 : -EAGAIN;
     if (r == 0 && conn_unheard(c))
         r = await_first(fd);
     poller_end(count);
@@ -579,10 +581,10 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
 static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, bool *waits)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    uint64_t deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
+    uint64_t deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
     bool late = false;
     for (;;) {
-        int r = drive_sock(s, !wait);
+        int r = startup_go_on(s, !wait);
         enum conn_state st = conn_state(c);
         if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
             return 0;
@@ -594,7 +596,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
         fd = sock_fd_now(s, fd);
         r = await_unheard(s, c, fd);
         if (r == -EAGAIN)
-            r = drive_wait(fd, (short)c->kernel_wants, deadline, s);
+            r = wait_for(fd, (short)c->kernel_wants, deadline, s);
         fd = sock_fd_now(s, fd);
         if (r < 0)
             return r;
@@ -625,9 +627,9 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         listen_see_through(s);
-        const struct conn *before = drive_watch(c);
+        const struct conn *before = wait_watch(c);
         ssize_t r = recv_negotiating(s, c, fd, flags, waits);
-        drive_unwatch(before);
+        wait_unwatch(before);
         if (r < 0)
             return r == -ESHUTDOWN ? 0 : r;
         fd = sock_fd_now(s, fd);
@@ -636,7 +638,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     uint64_t deadline = 0;
     int r = turn_try(&c->rx);
     if (r < 0) {
-        deadline = wait ? drive_call_deadline(fd, SO_RCVTIMEO) : 0;
+        deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
         uint64_t now = deadline ? proc_now_ns() : 0;
         begins_to_wait(s, waits);
         r = wait ? turn_take(&c->rx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx);

@@ -15,9 +15,9 @@
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
+#include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -26,6 +26,7 @@
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
 
 #define URGENT_IOV 4u /* an urgent octet's frame: headers, octet, trailer */
 
@@ -54,7 +55,7 @@ void conn_tx_reap(struct conn *c)
 /* sendmsg took a part only: the socket is full, or, if it may wait for room, its time was over or a signal came. */
 static int cut_short(int fd, bool wait)
 {
-    return wait && drive_call_deadline(fd, SO_SNDTIMEO) == 0 ? -EINTR : -EAGAIN;
+    return wait && wait_call_deadline(fd, SO_SNDTIMEO) == 0 ? -EINTR : -EAGAIN;
 }
 
 bool conn_ring_busy(void)
@@ -184,11 +185,11 @@ static int out_some(struct conn *c, int fd, int flags)
 static int await_room(struct sock *s, int fd, uint64_t deadline)
 {
     struct conn *c = s->conn;
-    const struct conn *before = drive_watch(c);
+    const struct conn *before = wait_watch(c);
     turn_sleep(&c->tx);
-    int r = c->tx_shut ? 0 : drive_wait(fd, POLLOUT, deadline, s);
+    int r = c->tx_shut ? 0 : wait_for(fd, POLLOUT, deadline, s);
     turn_wake(&c->tx);
-    drive_unwatch(before);
+    wait_unwatch(before);
     if (c->tx_shut)
         return -EPIPE;
     return r < 0 ? r : r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
@@ -208,7 +209,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
     if (!poller_threads() && !conn_ring_busy())
         return out_some(c, fd, flags);
     /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
-    uint64_t end = drive_call_deadline(fd, SO_SNDTIMEO);
+    uint64_t end = wait_call_deadline(fd, SO_SNDTIMEO);
     while (r == -EAGAIN || r == -EINPROGRESS) {
         r = await_room(s, fd, end);
         if (r < 0)
@@ -407,7 +408,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
                 return -EAGAIN;
             sock_sleep(s);
             fd = sock_fd_now(s, fd);
-            int r = conn_on_verbs(c) ? verbs_await(s, c, fd, deadline) : drive_wait(fd, POLLIN, deadline, s);
+            int r = conn_on_verbs(c) ? verbs_await(s, c, fd, deadline) : wait_for(fd, POLLIN, deadline, s);
             sock_wake(s);
             fd = sock_fd_now(s, fd);
             if (r < 0)
@@ -501,7 +502,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     /* (The signal is ours to raise: when a part went out before the error, there is none.) */
     int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL |
                  (sleeps ? 0 : MSG_DONTWAIT);
-    uint64_t deadline = shared ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
+    uint64_t deadline = shared ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
     conn_tx_whole(c, fd);
     if (c->tx_shut || c->broken)
         return conn_broken_pipe(flags);
@@ -522,7 +523,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             if (wait) {
                 /* A handler that jumps out of this leaves the tail to whoever waits next. */
                 c->tx_rest = true;
-                drive_add(s);
+                pending_add(s);
             }
             r = flush(sleeps ? s : NULL, c, fd);
             fd = sock_fd_now(s, fd);
@@ -615,7 +616,7 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     uint64_t deadline = 0;
     int r = turn_try(&c->tx);
     if (r < 0 || !conn_can_send(c))
-        deadline = wait ? drive_call_deadline(fd, SO_SNDTIMEO) : 0;
+        deadline = wait ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
     if (r < 0) {
         uint64_t now = deadline ? proc_now_ns() : 0;
         sock_sleep(s);
@@ -626,9 +627,9 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     }
     if (!conn_can_send(c)) {
         turn_give(&c->tx); /* rx comes before tx */
-        const struct conn *before = drive_watch(c);
+        const struct conn *before = wait_watch(c);
         r = await_rtr(s, c, fd, wait, deadline);
-        drive_unwatch(before);
+        wait_unwatch(before);
         if (r < 0)
             return r == -EPIPE ? conn_broken_pipe(flags) : r;
         r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
@@ -652,7 +653,7 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
     if (s->watches != NULL && (n < 0 ? n == -EAGAIN : (size_t)n < len))
         epoll_out_blocked(s);
     if (owed) { /* nobody sends the tail but we: in whatever wait comes next */
-        drive_add(s);
+        pending_add(s);
         if (s->watches != NULL)
             epoll_conn_changed(s);
     }
@@ -668,9 +669,9 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         (void)conn_decline(c, REASON_URGENT);
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         listen_see_through(s);
-        const struct conn *before = drive_watch(c);
+        const struct conn *before = wait_watch(c);
         ssize_t r = conn_send_undecided(s, c, fd, it, len, flags, &done);
-        drive_unwatch(before);
+        wait_unwatch(before);
         if (r < 0)
             return r;
         st = conn_state(c);

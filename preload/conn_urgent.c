@@ -11,11 +11,11 @@
 #include <sys/socket.h>
 
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/probe.h"
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/tcpinfo.h"
+#include "preload/wait.h"
 
 bool conn_rx_at_mark(const struct conn *c)
 {
@@ -156,5 +156,5 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
 bool conn_urgent_interrupts(struct conn *c, int fd)
 {
     c->urgent_told = false;
-    return drive_call_deadline(fd, SO_RCVTIMEO) != 0 || !drive_restarts();
+    return wait_call_deadline(fd, SO_RCVTIMEO) != 0 || !wait_restarts();
 }

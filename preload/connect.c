@@ -17,18 +17,20 @@
 #include "core/base/trace.h"
 #include "core/negotiate/verdict.h"
 #include "preload/cancel.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/explain.h"
 #include "preload/gather.h"
 #include "preload/local.h"
+#include "preload/pending.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/ring.h"
 #include "preload/spin.h"
+#include "preload/startup.h"
 #include "preload/tcpinfo.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
 
 /*
  * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited so long
@@ -202,7 +204,7 @@ static struct spin startup_spin; /* do the answers to startups come soon? */
 /* Blocking: until it is decided. Both turns held. */
 static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
-    drive_step(s);
+    startup_step(s);
     uint64_t patience = c->known_shim ? proc_now_ns() + BACKLOG_NS : 0;
     while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late) || conn_state(c) == CONN_CONNECTING) {
         bool in_backlog = patience != 0 && conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO;
@@ -212,19 +214,19 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
         }
         struct spin_look k;
         if (spin_for(&k, &startup_spin, SPIN_STARTUP, fd, (short)c->kernel_wants)) {
-            drive_step(s);
+            startup_step(s);
             continue;
         }
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
         bool device = c->vep != NULL || c->mixed != NULL;
-        const struct conn *before = device ? drive_watch(c) : NULL; /* another thread may see its device's events */
-        int r = drive_wait(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
+        const struct conn *before = device ? wait_watch(c) : NULL; /* another thread may see its device's events */
+        int r = wait_for(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
         if (device)
-            drive_unwatch(before);
+            wait_unwatch(before);
         spin_end(&k, &startup_spin);
         if (r < 0 && r != -EINTR)
             return r;
-        drive_step(s);
+        startup_step(s);
     }
     return told_by_connect(c);
 }
@@ -263,14 +265,14 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     if (r == 0 && !nonblock) {
         r = finish_blocking(s, c, fd);
         if (conn_state(c) == CONN_NEGOTIATING)
-            drive_add(s); /* late: it goes on while the program waits for something */
+            pending_add(s); /* late: it goes on while the program waits for something */
         epoll_conn_changed(s);
     } else if (r == 0) {
-        drive_add(s);
-        drive_step(s);
+        pending_add(s);
+        startup_step(s);
         r = conn_state(c) == CONN_NEGOTIATING ? -EINPROGRESS : told_by_connect(c);
     } else if (r == -EINPROGRESS || r == -EINTR) {
-        drive_add(s);
+        pending_add(s);
     } else {
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
         epoll_conn_changed(s);
@@ -279,7 +281,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     turn_give(&c->tx);
     turn_wake(&c->rx);
     turn_give(&c->rx);
-    drive_tell(c);
+    conn_tell(c);
     return r;
 }
 
@@ -287,7 +289,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
 static void forget_conn(struct sock *s)
 {
     struct conn *c = s->conn;
-    drive_remove(s);
+    pending_remove(s);
     atomic_store(&s->active, false);
     conn_record(s, c);
     s->conn = NULL;
@@ -308,7 +310,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
             return r;
         }
         if (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING)) {
-            int r = drive_sock(s, true);
+            int r = startup_go_on(s, true);
             (void)r;
             st = conn_state(c);
             if (st == CONN_CONNECTING || (st == CONN_NEGOTIATING && !connect_told(c)))

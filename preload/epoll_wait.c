@@ -9,10 +9,10 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
 #include "preload/gather.h"
+#include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -21,6 +21,7 @@
 #include "preload/spin.h"
 #include "preload/transports.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
 
 #define BATCH 256 /* the kernel's events that are taken at a time */
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
@@ -439,19 +440,19 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
     uint64_t now = until_ns ? proc_now_ns() : 0;
     uint64_t left = until_ns > now ? until_ns - now : 0;
     const struct transport_ops *t = transport_if_any();
-    if (epfd < 0 || drive_others(NULL) || (t != NULL && t->thread_busy())) {
+    if (epfd < 0 || pending_others(NULL) || (t != NULL && t->thread_busy())) {
         /*
          * poll(2) restarts when a finished io_uring request, and not a signal handler, interrupted
          * it; epoll_wait would return EINTR.
          */
         struct pollfd fds[65];
         struct sock *socks[64];
-        unsigned n = drive_fill(fds + 1, socks, 64, NULL);
+        unsigned n = wait_fill(fds + 1, socks, 64, NULL);
         fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
         struct timespec ts = to_timespec(left);
-        int r = drive_ppoll(fds, n + 1, socks, n, until_ns ? &ts : NULL, mask);
+        int r = wait_ppoll(fds, n + 1, socks, n, until_ns ? &ts : NULL, mask);
         int err = errno;
-        drive_filled(fds + 1, socks, n);
+        wait_filled(fds + 1, socks, n);
         if (r < 0) {
             errno = err;
             return r;
@@ -554,7 +555,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         return -ENOMEM;
     }
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
-    drive_watched();
+    pending_watched();
     struct wait wt = { .set = set, .evs = evs, .max = max };
     if (poller_threads()) {
         poller_kick_fd(); /* its end takes `me` back, if this call is cancelled */
@@ -562,7 +563,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
     }
     int r;
     for (;;) {
-        uint64_t until = deadline, due = timeout_ns == 0 ? 0 : drive_deadline();
+        uint64_t until = deadline, due = timeout_ns == 0 ? 0 : pending_deadline();
         if (due != 0 && (until == 0 || due < until))
             until = due;
         r = round_of(&wt, until, timeout_ns != 0, mask);
@@ -571,7 +572,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         if (r < 0 || wt.fault)
             break;
         if (due != 0)
-            drive_due();
+            pending_step_due();
         r = wt.n;
         if (r > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
             break;

@@ -13,7 +13,6 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/fdops.h"
 #include "preload/gather.h"
@@ -23,6 +22,7 @@
 #include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/ring.h"
+#include "preload/startup.h"
 #include "preload/stdio.h"
 
 /* A vfork child's descriptors are its own, our tables its parent's. */
@@ -283,7 +283,7 @@ int ioctl(int fd, unsigned long request, ...)
     if (request == FIONREAD && atomic_load(&s->active) && probe_can_write(arg, sizeof(int)) &&
         conn_state(s->conn) != CONN_CONNECTING) {
         if (conn_state(s->conn) == CONN_NEGOTIATING) {
-            int e = drive_sock(s, true);
+            int e = startup_go_on(s, true);
             (void)e;
         }
         if (conn_state(s->conn) == CONN_NEGOTIATING)

@@ -18,12 +18,13 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/gather.h"
 #include "preload/io.h"
+#include "preload/pending.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/wait.h"
 
 #define PIECE_LEN 65536u
 #define SEND_MAX_LEN 0x7ffff000u /* the kernel's limit for one call */
@@ -211,11 +212,11 @@ static bool is_pipe(int fd, int access, bool *wait)
     return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
-/* drive_wait in a call on s. */
-static int wait_for(int fd, short events, struct sock *self, struct sock *s)
+/* wait_for in a call on s. */
+static int await(int fd, short events, struct sock *self, struct sock *s)
 {
     unsigned kept = cancel_keep(conn_left, s);
-    int r = drive_wait(fd, events, 0, self);
+    int r = wait_for(fd, events, 0, self);
     cancel_kept(kept);
     return r;
 }
@@ -232,7 +233,7 @@ static int await_pipe(struct sock *s, int fd, bool wait)
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     int events = REAL(poll)(&p, 1, 0) < 0 ? -errno : p.revents;
     if (events == 0 && wait)
-        events = wait_for(fd, POLLOUT, NULL, s);
+        events = await(fd, POLLOUT, NULL, s);
     if (events > 0 && (events & POLLERR)) {
         raise(SIGPIPE);
         return -EPIPE;
@@ -330,7 +331,7 @@ static ssize_t pipe_to_conn(struct sock *s, int in, int out, size_t len, unsigne
     size_t done = 0;
     ssize_t r = 0;
     bool all = true;
-    if (!(flags & SPLICE_F_NONBLOCK) && drive_others(s) && (r = wait_for(in, POLLIN, s, s)) < 0)
+    if (!(flags & SPLICE_F_NONBLOCK) && pending_others(s) && (r = await(in, POLLIN, s, s)) < 0)
         return r;
     while (done < len && all) {
         r = pipe_piece(s, in, out, len - done, done > 0 ? flags | SPLICE_F_NONBLOCK : flags, &all);
@@ -362,11 +363,11 @@ struct plain {
 /* By waiting in poll and pieces that have room: see io_ring_would_cut. */
 static ssize_t in_pieces(const struct plain *p, size_t len)
 {
-    uint64_t deadline = drive_call_deadline(p->out, SO_SNDTIMEO);
+    uint64_t deadline = wait_call_deadline(p->out, SO_SNDTIMEO);
     size_t done = 0;
     while (done < len) {
         struct cancel hold = cancel_hold(NULL, NULL); /* it has others' descriptors in its hands meanwhile */
-        int ready = drive_wait(p->out, POLLOUT, deadline, NULL);
+        int ready = wait_for(p->out, POLLOUT, deadline, NULL);
         cancel_restore(hold);
         if (ready <= 0)
             return done > 0 ? (ssize_t)done : result(ready < 0 ? ready : -EAGAIN);

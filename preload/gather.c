@@ -12,9 +12,9 @@
 #include "core/base/rawsys.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/flusher.h"
+#include "preload/pending.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/sandbox.h"
@@ -409,7 +409,7 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
         }
         turn_give(&c->tx);
         if (owed) {
-            drive_add(s);
+            pending_add(s);
             if (s->watches != NULL)
                 epoll_conn_changed(s);
         }

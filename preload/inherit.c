@@ -28,14 +28,16 @@
 #include "preload/arena.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/exec.h"
 #include "preload/hidden.h"
 #include "preload/local.h"
+#include "preload/pending.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/ring.h"
+#include "preload/startup.h"
 #include "preload/tcpinfo.h"
+#include "preload/wait.h"
 
 #define ENTRY_LEN 96u   /* the longest entry of the text */
 #define ENTRIES_MAX 1000u /* an environment variable may have 128 KiB */
@@ -81,7 +83,7 @@ static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
     c->no_device = true;
     if (!can)
         (void)conn_decline(c, REASON_EXEC);
-    int r = drive_sock(s, false);
+    int r = startup_go_on(s, false);
     (void)r; /* how far it came is looked at next */
 }
 
@@ -89,11 +91,11 @@ static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
 static void decide(struct sock *s, struct conn *c, int fd)
 {
     /* (What the parent is connecting is not meant for the next program.) */
-    if (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c) && (c->responder || !drive_is_parents(s))) {
+    if (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c) && (c->responder || !startup_is_parents(s))) {
         uint64_t end = proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u;
         do {
-            int r = drive_sock(s, false);
-            if (r < 0 || conn_state(c) != CONN_NEGOTIATING || drive_wait(fd, (short)c->kernel_wants, end, s) < 0)
+            int r = startup_go_on(s, false);
+            if (r < 0 || conn_state(c) != CONN_NEGOTIATING || wait_for(fd, (short)c->kernel_wants, end, s) < 0)
                 return;
         } while (proc_now_ns() < end);
     }
@@ -389,7 +391,7 @@ static void come_back(int fd, struct sock *s, void *arg)
     if (conn_undecided(c))
         atomic_store(&c->recorded, false);
     if (conn_state(c) == CONN_FULL && c->tx_rest)
-        drive_add(s);
+        pending_add(s);
 }
 
 void inherit_failed(struct inherit *in)
@@ -463,7 +465,7 @@ static void take_up_given(int fd, int domain, struct given *g)
     set_nonblock_as_is(s, fd);
     atomic_store(&s->active, true);
     if (conn_state(c) == CONN_FULL && conn_tail_is_ours(c))
-        drive_add(s);
+        pending_add(s);
     sock_put(s);
 }
 

@@ -15,14 +15,16 @@
 #include "core/base/trace.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/exec.h"
 #include "preload/gather.h"
 #include "preload/io.h"
+#include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/startup.h"
+#include "preload/wait.h"
 
 static inline ssize_t result(ssize_t n)
 {
@@ -106,7 +108,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
 int io_drive_before(int fd, int flags)
 {
     look_over(); /* (what is the kernel's to read is read now) */
-    if (SW_LIKELY(!drive_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB)) ||
+    if (SW_LIKELY(!pending_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB)) ||
         foreign_call())
         return 0;
     struct sock *s = sock_get(fd);
@@ -119,7 +121,7 @@ int io_drive_before(int fd, int flags)
     int r = 1;
     if (fl >= 0 && !(fl & O_NONBLOCK)) {
         struct cancel hold = cancel_hold(NULL, NULL);
-        r = drive_wait(fd, POLLIN, drive_call_deadline(fd, SO_RCVTIMEO), NULL);
+        r = wait_for(fd, POLLIN, wait_call_deadline(fd, SO_RCVTIMEO), NULL);
         cancel_restore(hold);
     }
     errno = r == 0 ? EAGAIN : r == -EINTR ? EINTR : err;
@@ -181,7 +183,7 @@ static bool is_active(int fd)
 #define READV(fd, iov, n, flags, call)                                                   \
     do {                                                                                 \
         bool active_ = is_active(fd);                                                    \
-        if ((active_ || SW_UNLIKELY(drive_others(NULL))) && vector_len(iov, n) == 0)     \
+        if ((active_ || SW_UNLIKELY(pending_others(NULL))) && vector_len(iov, n) == 0)     \
             return active_ ? 0 : call;                                                   \
         IN(fd, iov, n, flags, call);                                                     \
     } while (0)
@@ -194,7 +196,7 @@ bool io_ring_would_cut(int fd, int flags)
     bool blocking = s != NULL && s->kind == SOCK_CONN && !atomic_load(&s->nonblock);
     if (s != NULL)
         sock_put(s);
-    return blocking && drive_call_deadline(fd, SO_SNDTIMEO) != 0;
+    return blocking && wait_call_deadline(fd, SO_SNDTIMEO) != 0;
 }
 
 static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flags)
@@ -204,7 +206,7 @@ static ssize_t out_in_pieces(int fd, const struct iovec *iov, size_t n, int flag
     if (len < 0)
         return result(len);
     struct cancel hold = cancel_hold(NULL, NULL);
-    ssize_t r = conn_send_plain(fd, &it, (size_t)len, flags, drive_call_deadline(fd, SO_SNDTIMEO));
+    ssize_t r = conn_send_plain(fd, &it, (size_t)len, flags, wait_call_deadline(fd, SO_SNDTIMEO));
     cancel_restore(hold);
     return result(r);
 }
@@ -584,7 +586,7 @@ static int passing(const struct msghdr *msg)
             if (s == NULL)
                 continue;
             struct conn *c = s->conn;
-            int r = drive_hand_on(s);
+            int r = startup_hand_on(s);
             (void)r; /* nothing more can be done */
             enum conn_state st = conn_state(c);
             bool refuse = st == CONN_FULL || st == CONN_CONNECTING ||

@@ -12,20 +12,22 @@
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/exec.h"
 #include "preload/gather.h"
 #include "preload/local.h"
+#include "preload/pending.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/ring.h"
 #include "preload/sandbox.h"
 #include "preload/spin.h"
+#include "preload/startup.h"
 #include "preload/stdio.h"
 #include "preload/tcpinfo.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
 
 /*
  * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits for
@@ -85,7 +87,7 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
         /* Programs ask this to learn whether a non-blocking connect has succeeded. */
         enum conn_state st = conn_state(s->conn);
         if (!s->conn->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
-            int r = drive_sock(s, true);
+            int r = startup_go_on(s, true);
             (void)r;
             st = conn_state(s->conn);
         }
@@ -133,7 +135,7 @@ static bool abandoned(struct conn *c, int fd)
     unsigned reason = atomic_load(&c->reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
-    if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !drive_held(c)))
+    if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !conn_is_held(c)))
         return false;
     int state = tcpinfo_state(fd);
     return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
@@ -166,7 +168,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
     uint64_t start = proc_now_ns();
     bool was_undecided = awaits_hello(c);
     for (;;) {
-        int r = drive_unused(s);
+        int r = startup_go_on_unused(s);
         (void)r; /* nobody else knows it yet, or will be done soon */
         enum conn_state st = conn_state(c);
         bool undecided = awaits_hello(c);
@@ -177,7 +179,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
                    !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
                 ;
         }
-        if (drive_held(c)) {
+        if (conn_is_held(c)) {
             atomic_store(&c->see_through, true);
             return;
         }
@@ -201,7 +203,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
         if (st == CONN_FULL && conn_on_verbs(c))
             r = verbs_await(s, c, fd, end);
         else
-            r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : drive_wait(fd, events, end, s);
+            r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : wait_for(fd, events, end, s);
         spin_end(&k, &startup_spin);
         if (r < 0 && r != -EINTR) /* the signal is not this wait's, which is ours */
             return;
@@ -211,7 +213,7 @@ static void await_startup(struct sock *listener, struct sock *s, struct conn *c,
 void listen_see_through(struct sock *s)
 {
     struct conn *c = s->conn;
-    drive_use(c);
+    conn_use(c);
     if (!atomic_load_explicit(&c->see_through, memory_order_relaxed) || !atomic_exchange(&c->see_through, false))
         return;
     struct cancel hold = cancel_never();
@@ -262,7 +264,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
         negotiate_decline(&c->neg, reason);
     atomic_store(&s->active, true);
     stdio_changed(fd);
-    drive_add(s);
+    pending_add(s);
     atomic_fetch_add(&listener->asked, local_names_drain(listener));
     bool asked = atomic_load(&listener->asked) > 0;
     if (asked && proc_now_ns() < atomic_load(&hasty_until_ns)) {
@@ -272,7 +274,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     if (asked && local_same_host(&local, peer)) {
         await_startup(listener, s, c, fd);
     } else {
-        int r = drive_unused(s);
+        int r = startup_go_on_unused(s);
         (void)r; /* nobody else knows it yet */
     }
     /* A program that saw the listener readable must not be kept waiting for the next one. */
@@ -311,10 +313,10 @@ static __attribute__((noinline)) int accept_waiting(int fd, struct sockaddr *add
 static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags)
 {
     for (;;) {
-        if (!atomic_load(&listener->nonblock) && drive_others(NULL)) {
-            uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
+        if (!atomic_load(&listener->nonblock) && pending_others(NULL)) {
+            uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
             sock_sleep(listener);
-            int r = drive_wait(fd, POLLIN, deadline, NULL);
+            int r = wait_for(fd, POLLIN, deadline, NULL);
             sock_wake(listener);
             fd = sock_fd_now(listener, fd);
             if (r <= 0) {

@@ -25,9 +25,6 @@ preload_sources = \
     preload/connect.c \
     preload/connect.h \
     preload/dl.h \
-    preload/drive.c \
-    preload/drive.h \
-    preload/drive_step.c \
     preload/epoll.c \
     preload/epoll.h \
     preload/epoll_park.c \
@@ -55,6 +52,7 @@ preload_sources = \
     preload/holders.c \
     preload/holders.h \
     preload/inherit.c \
+    preload/hooks.h \
     preload/io.c preload/io.h \
     preload/libc.h \
     preload/libc_calls.h \
@@ -64,6 +62,8 @@ preload_sources = \
     preload/look.c preload/look.h \
     preload/opts.c \
     preload/poll.c \
+    preload/pending.c \
+    preload/pending.h \
     preload/poller.c \
     preload/poller.h \
     preload/probe.c \
@@ -91,6 +91,10 @@ preload_sources = \
     preload/sock.h \
     preload/start.c \
     preload/start.h \
+    preload/startup.c \
+    preload/startup.h \
+    preload/startup_pending.c \
+    preload/startup_turns.c \
     preload/stdio.c \
     preload/stdio.h \
     preload/system.c \
@@ -100,7 +104,9 @@ preload_sources = \
     preload/transports.h \
     preload/turn.c \
     preload/turn.h \
-    preload/verbs.h
+    preload/verbs.h \
+    preload/wait.c \
+    preload/wait.h
 
 # Connections on RDMA devices.
 verbs_preload_sources = \

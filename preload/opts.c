@@ -8,13 +8,13 @@
 
 #include "core/base/reason.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
+#include "preload/startup.h"
 #include "preload/tcpinfo.h"
 #include "preload/verbs.h"
 
@@ -165,7 +165,7 @@ static int pending_error(struct sock *s)
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
     if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
-        int r = drive_sock(s, true);
+        int r = startup_go_on(s, true);
         (void)r; /* somebody else is at it */
     }
     int err = atomic_exchange(&c->so_error, 0);

@@ -13,9 +13,9 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
+#include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -24,6 +24,7 @@
 #include "preload/ring.h"
 #include "preload/spin.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
 
 #define STACK_FDS 64u
 #define OTHERS_MAX 64u
@@ -133,7 +134,7 @@ static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, u
         spin_found(&k, &spin, r > 0);
     }
     if (r == 0) {
-        r = drive_ppoll(fds, all, socks, n, ts, mask);
+        r = wait_ppoll(fds, all, socks, n, ts, mask);
         int err = errno;
         spin_end(&k, &spin);
         errno = err;
@@ -148,25 +149,25 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
     for (;;) {
         /* Something is ready, or the program does not wait: one look at the rest, without waiting. */
         bool now = ready > 0 || timeout_ns == 0;
-        uint64_t due = now ? 0 : drive_deadline();
+        uint64_t due = now ? 0 : pending_deadline();
         uint64_t until = deadline != 0 && (due == 0 || deadline < due) ? deadline : due;
         struct sock *others[OTHERS_MAX];
         nfds_t kn = p->kn;
         if (p->kick_fd >= 0)
             p->kfds[kn++] = (struct pollfd){ .fd = p->kick_fd, .events = POLLIN };
-        unsigned n_others = drive_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
+        unsigned n_others = wait_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
         struct timespec ts = now ? (struct timespec){ 0, 0 } : left_until(until);
         /* (With something ready no signal is let in.) */
-        int r = now ? drive_ppoll(p->kfds, kn + n_others, others, n_others, &ts, ready > 0 ? NULL : mask)
+        int r = now ? wait_ppoll(p->kfds, kn + n_others, others, n_others, &ts, ready > 0 ? NULL : mask)
                     : look_and_sleep(p->kfds, kn + n_others, others, n_others, until != 0 ? &ts : NULL, mask);
         int err = errno;
-        drive_filled(p->kfds + kn, others, n_others);
+        wait_filled(p->kfds + kn, others, n_others);
         if (r < 0)
             return ready > 0 && err == EINTR ? ready : -err;
         if (p->kick_fd >= 0 && p->kfds[kn - 1].revents != 0)
             poller_kick_drain(p->kick_fd);
         if (due != 0)
-            drive_due();
+            pending_step_due();
         bool waited = !now;
         ready = look(p, true);
         if (ready > 0 || timeout_ns == 0 || (waited && deadline != 0 && proc_now_ns() >= deadline))
@@ -183,7 +184,7 @@ static bool concerns(struct pollfd *fds, nfds_t n)
         return false; /* the kernel says what there is to say */
     for (nfds_t i = 0; ring_any() && i < n; i++)
         ring_awaits(fds[i].fd);
-    if (drive_others(NULL))
+    if (pending_others(NULL))
         return true;
     bool ours = false;
     for (nfds_t i = 0; i < n; i++) {
@@ -335,7 +336,7 @@ static bool sets_concern(const struct sets *sets)
     for (int fd = 0; ring_any() && fd < socks && fd < sets->n; fd++)
         if (sets_want(sets, fd) != 0)
             ring_awaits(fd);
-    if (drive_others(NULL))
+    if (pending_others(NULL))
         return true;
     for (int fd = 0; fd < limit && fd < sets->n; fd++) {
         if (sets_want(sets, fd) == 0)

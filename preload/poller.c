@@ -9,9 +9,9 @@
 #include <sys/single_threaded.h>
 
 #include "preload/cancel.h"
-#include "preload/drive.h"
 #include "preload/hidden.h"
 #include "preload/real.h"
+#include "preload/wait.h"
 
 static __thread int my_kick = -1;
 static pthread_key_t kick_end;
@@ -25,7 +25,7 @@ static void kick_close(void *arg)
     int fd = (int)(intptr_t)arg - 1;
     cancel_left(NULL);
     pollers_end();
-    drive_thread_end();
+    wait_thread_end();
     hidden_close(fd);
     my_kick = -1;
 }
@@ -55,7 +55,7 @@ int poller_kick_fd(void)
             return -1;
         }
         my_kick = fd;
-        drive_thread_begin(fd);
+        wait_thread_begin(fd);
     }
     return my_kick;
 }
@@ -69,7 +69,7 @@ void poller_kick_drain(int kick_fd)
 
 void poller_after_fork(void)
 {
-    drive_after_fork_child();
+    wait_after_fork_child();
     if (my_kick >= 0) {
         hidden_close(my_kick); /* shared with the parent otherwise */
         pthread_setspecific(kick_end, NULL);

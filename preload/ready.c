@@ -9,12 +9,12 @@
 
 #include "preload/conn.h"
 #include "preload/connect.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/real.h"
+#include "preload/startup.h"
 #include "preload/verbs.h"
 
 #define IN_BITS (POLLIN | POLLRDNORM)
@@ -25,9 +25,9 @@
 static short negotiating(struct sock *s, struct conn *c, short want, short kernel, short *ask)
 {
     /* A new waiter looks once for itself: what it would wait for may have been taken before it came. */
-    int r = (want & OUT_BITS) ? drive_hurry(s) : drive_sock(s, true);
+    int r = (want & OUT_BITS) ? startup_hurry(s) : startup_go_on(s, true);
     if (r < 0 && kernel != 0)
-        r = drive_sock(s, false); /* what was reported may be the other's doing: it has to be seen as a whole */
+        r = startup_go_on(s, false); /* what was reported may be the other's doing: it has to be seen as a whole */
     (void)r; /* somebody else is at it and will be done soon, or it is a connect() of another thread */
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)

@@ -12,7 +12,6 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/exec.h"
 #include "preload/hidden.h"
@@ -20,6 +19,7 @@
 #include "preload/probe.h"
 #include "preload/ring.h"
 #include "preload/sock.h"
+#include "preload/startup.h"
 
 /* What liburing 2.3's header does not have. */
 #define OP_SENDMSG_ZC 48
@@ -96,7 +96,7 @@ static bool left_plain(struct sock *s)
 {
     struct conn *c = s->conn;
     if (conn_decline(c, REASON_OWN_URING)) {
-        int r = drive_sock(s, false);
+        int r = startup_go_on(s, false);
         (void)r; /* nothing more can be done */
     }
     return !atomic_load(&s->active) || (conn_state(c) == CONN_PLAIN && !conn_may_be_staged(c));

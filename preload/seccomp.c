@@ -12,23 +12,25 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/conn.h"
-#include "preload/drive.h"
 #include "preload/flusher.h"
 #include "preload/gather.h"
+#include "preload/pending.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/sock.h"
+#include "preload/startup.h"
+#include "preload/wait.h"
 
 static void decide(struct sock *s, struct conn *c, int fd)
 {
-    if (conn_undecided(c)) { /* its Hello may be there, and be held: drive_held */
+    if (conn_undecided(c)) { /* its Hello may be there, and be held: conn_is_held */
         c->no_device = true;
-        int r = drive_sock(s, false);
+        int r = startup_go_on(s, false);
         (void)r; /* how far it came is looked at next */
     }
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))
-        if (drive_sock(s, false) < 0 || drive_wait(fd, (short)c->kernel_wants, 0, s) < 0)
+        if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->kernel_wants, 0, s) < 0)
             break;
     if (conn_state(c) != CONN_NEGOTIATING && conn_state(c) != CONN_CONNECTING)
         return;
@@ -36,7 +38,7 @@ static void decide(struct sock *s, struct conn *c, int fd)
         return;
     conn_go_plain(s, c, REASON_SANDBOX);
     turn_give(&c->rx);
-    drive_remove(s);
+    pending_remove(s);
 }
 
 /* Nothing that would need a call later: no low-water mark, no lent option, no ring at work. */

@@ -17,11 +17,9 @@
 
 #include "core/base/rawsys.h"
 #include "preload/cancel.h"
-#include "preload/conn.h"
-#include "preload/drive.h"
-#include "preload/epoll.h"
 #include "preload/hidden.h"
-#include "preload/local.h"
+#include "preload/hooks.h"
+#include "preload/pending.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 
@@ -146,10 +144,7 @@ bool sock_look_leaving(int fd)
 
 static void sock_free(struct sock *s)
 {
-    if (s->conn != NULL)
-        conn_release(s->conn, s);
-    local_names_close(s);
-    s->conn = NULL;
+    sock_hooks.release(s);
     pthread_mutex_lock(&lock);
     /* A reader that lost the race may have counted itself in and out meanwhile: refs is 0 or will be again, and only
      * the one who brings it from 1 to 0 with `freeing` unset comes here. */
@@ -164,13 +159,13 @@ static void sock_free(struct sock *s)
 static void last_put(struct sock *s)
 {
     /* A call that ended after the close may have left it there. (Whoever finds it first holds it: then it is not free.) */
-    drive_remove(s);
+    pending_remove(s);
     int kept = atomic_load(&s->kept) >= 0 ? atomic_exchange(&s->kept, -1) : -1;
     if (kept >= 0) {
         /* The last of the calls that went on after the close has ended. */
         atomic_fetch_add(&s->refs, 1);
         if (s->conn != NULL)
-            conn_last_close(s, kept);
+            sock_hooks.last_close(s, kept);
         REAL(close)(kept);
         sock_put(s);
         return;
@@ -359,26 +354,6 @@ static bool keep(struct sock *s, int fd)
     return own >= 0;
 }
 
-/*
- * Other threads look after a connection on their own account (poll, epoll, a negotiation), by s->fd as they find it with a
- * turn in their hands. Those that found the descriptor that goes are waited for: its number may be another file's soon.
- * (Who sleeps with a turn is a call of the program's on this descriptor. A sender may just be about to wait in poll, by
- * number: it is told to look again.)
- */
-static void let_out(struct sock *s, int fd)
-{
-    if (s->conn == NULL || !atomic_load(&s->active))
-        return;
-    if (turn_take_brief(&s->conn->rx) == 0)
-        turn_give(&s->conn->rx);
-    if (turn_take_brief(&s->conn->tx) == 0) {
-        conn_tx_moved(s, fd);
-        turn_give(&s->conn->tx);
-    } else {
-        drive_tell(s->conn);
-    }
-}
-
 /* Takes fd out of the table; mark: it stands there with that from now on, 0: nothing does. NULL: it was not in it. */
 static struct sock *take_out(int fd, uintptr_t mark, bool *last)
 {
@@ -417,8 +392,7 @@ static struct sock *leave(int fd, uintptr_t mark)
         my_leaving = fd;
     struct sock *s = mark != 0 ? sock_get(fd) : NULL;
     if (s != NULL) {
-        const struct conn *c = s->conn;
-        s->leaving_ino = c != NULL ? c->ino : 0;
+        s->leaving_ino = s->conn != NULL ? sock_hooks.ino(s) : 0;
         if (s->leaving_ino == 0 && (s->kind == SOCK_LISTENER || atomic_load(&s->active)))
             s->leaving_ino = sock_ino(fd);
         sock_put(s);
@@ -432,19 +406,20 @@ static struct sock *leave(int fd, uintptr_t mark)
     }
     bool kept = last && mark != 0 && keep(s, fd);
     if (mark != 0)
-        epoll_expel(s, fd);
-    epoll_forget_fd(s, fd, last);
+        sock_hooks.expel(s, fd);
+    sock_hooks.forget(s, fd, last);
     if (last) {
-        drive_leave(s);
-        local_names_close(s);
+        pending_leave(s);
+        sock_hooks.unname(s);
         if (kept)
             ; /* sock_put sees to the rest */
         else if (s->conn != NULL)
-            conn_last_close(s, mark != 0 ? fd : -1);
+            sock_hooks.last_close(s, mark != 0 ? fd : -1);
         else
             atomic_store(&s->fd, -1);
     }
-    let_out(s, fd);
+    if (s->conn != NULL && atomic_load(&s->active))
+        sock_hooks.let_out(s, fd);
     return s;
 }
 
@@ -575,7 +550,7 @@ void sock_count_end(void)
             struct sock *s = &block[i];
             if (atomic_load(&s->names) > 0)
                 continue;
-            drive_remove(s);
+            pending_remove(s);
             atomic_store(&s->active, false);
             atomic_store(&s->kept, -1);
             s->conn = NULL;

@@ -22,20 +22,46 @@
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/connect.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/exec.h"
 #include "preload/explain.h"
 #include "preload/gather.h"
+#include "preload/hooks.h"
+#include "preload/local.h"
+#include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/ring.h"
 #include "preload/segv.h"
 #include "preload/sock.h"
+#include "preload/startup.h"
 #include "preload/stdio.h"
 #include "preload/transports.h"
 #include "preload/verbs.h"
+#include "preload/wait.h"
+
+/* ---- what sockets and waits ask of the rooms above them ---- */
+
+const struct sock_hooks sock_hooks = {
+    .ino = conn_ino,
+    .last_close = conn_last_close,
+    .release = startup_released,
+    .unname = local_names_close,
+    .let_out = conn_let_out,
+    .expel = epoll_expel,
+    .forget = epoll_forget_fd,
+    .silent = startup_is_silent,
+    .watched = epoll_watches,
+    .look = startup_look,
+    .due = startup_due,
+    .step = startup_step_pending,
+    .step_due = startup_step_due,
+    .before_sleep = gather_before_sleep,
+    .deadline = startup_deadline,
+    .extra_fd = verbs_setup_fd,
+    .extra_step = verbs_setup_dispatch,
+};
 
 /* ---- fork ---- */
 
@@ -48,7 +74,8 @@ void start_before_fork(void)
     exec_before_fork();
     epoll_before_fork();
     conn_mem_before_fork();
-    drive_before_fork();
+    pending_before_fork();
+    wait_before_fork();
     sock_before_fork();
     exec_count_child();
 }
@@ -56,7 +83,8 @@ void start_before_fork(void)
 void start_after_fork_parent(void)
 {
     sock_after_fork(false);
-    drive_after_fork();
+    wait_after_fork();
+    pending_after_fork(false);
     conn_mem_after_fork(false);
     epoll_after_fork(false);
     gather_go_on();
@@ -77,7 +105,8 @@ void start_after_fork_child(void)
     segv_after_fork();
     stdio_after_fork();
     sock_after_fork(true);
-    drive_after_fork();
+    wait_after_fork();
+    pending_after_fork(true);
     conn_mem_after_fork(true);
     epoll_after_fork(true);
     poller_after_fork();
@@ -179,7 +208,7 @@ void start_finish(void)
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
         gather_stop(); /* what is written from here on nobody would send later */
         conn_settle_all();
-        trace_debug("waits have looked at %lu negotiations", (unsigned long)drive_looked());
+        trace_debug("waits have looked at %lu negotiations", (unsigned long)pending_looked());
     }
 }
 

@@ -34,7 +34,7 @@ static inline bool conn_on_verbs(const struct conn *c)
 uint8_t verbs_transport(struct conn *c);
 /*
  * The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it does not, or
- * that is left to the process that uses the connection (drive_held).
+ * that is left to the process that uses the connection (conn_is_held).
  */
 bool verbs_offer(struct sock *s, struct conn *c);
 /* A step of the negotiation by the device, both turns held. True: it went on. */

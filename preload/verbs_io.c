@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "core/base/trace.h"
-#include "preload/drive.h"
 #include "preload/epoll.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -24,6 +23,7 @@
 #include "preload/sandbox.h"
 #include "preload/spin.h"
 #include "preload/tcpinfo.h"
+#include "preload/wait.h"
 
 /* The peer's TCP end has come, or its device's: so long the other one is waited for. */
 #define OTHER_END_NS 200000000u
@@ -61,7 +61,7 @@ static void tell_sender(struct conn *c)
     if (!atomic_load(&c->tx_wanted) || !atomic_exchange(&c->tx_wanted, false))
         return;
     turn_event_signal(&c->rx_left);
-    drive_tell(c);
+    conn_tell(c);
     atomic_store(&c->rx_arrived, true); /* who waits for it in epoll or poll looks at it as a whole */
 }
 
@@ -95,7 +95,7 @@ static void after_read(struct conn *c, int fd)
     /* A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits for us. */
     if (turn_try(&c->tx) < 0) {
         turn_event_signal(&c->rx_left);
-        drive_tell(c);
+        conn_tell(c);
         return;
     }
     answer(c, fd);
@@ -236,14 +236,14 @@ ssize_t verbs_fill(struct conn *c, int fd)
 static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, bool reader)
 {
     int tcp = atomic_load(&c->tcp_end) ? -1 : fd;
-    int r = drive_wait_both(tcp, POLLIN, rnic_fd(c), deadline, s);
+    int r = wait_for_both(tcp, POLLIN, rnic_fd(c), deadline, s);
     if (r < 0)
         return r;
     unsigned told = rnic_drain(c);
     if (told & VERBS_TOLD_TX)
         tell_sender(c);
     if ((told & VERBS_TOLD_RX) && !reader)
-        drive_tell(c); /* a reader that has come since sleeps on the channel as well */
+        conn_tell(c); /* a reader that has come since sleeps on the channel as well */
     return r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
 }
 
@@ -281,14 +281,14 @@ ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
     ssize_t r = verbs_fill(c, fd);
     if (r != -EAGAIN)
         return r < 0 ? r : 0;
-    uint64_t deadline = drive_call_deadline(fd, SO_RCVTIMEO);
-    const struct conn *before = drive_watch(c);
+    uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
+    const struct conn *before = wait_watch(c);
     sock_sleep(s);
     turn_sleep(&c->rx);
     r = sleep_on(s, c, sock_fd_now(s, fd), deadline, true);
     turn_wake(&c->rx);
     sock_wake(s);
-    drive_unwatch(before);
+    wait_unwatch(before);
     spin_end(&k, &c->rx_spin);
     return r;
 }
@@ -349,7 +349,7 @@ bool verbs_goes_on(struct sock *s, int fd)
     return owed;
 }
 
-/* tx held; seen: before anything was looked at. Who tells of anything by drive_tell or rx_left is heard. */
+/* tx held; seen: before anything was looked at. Who tells of anything by conn_tell or rx_left is heard. */
 static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t deadline, uint32_t seen)
 {
     atomic_store(&c->tx_wanted, true);
@@ -385,9 +385,9 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
 static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 {
     uint32_t seen = turn_event_seen(&c->rx_left);
-    const struct conn *before = drive_watch(c);
+    const struct conn *before = wait_watch(c);
     int r = await_room_seen(s, c, fd, deadline, seen);
-    drive_unwatch(before);
+    wait_unwatch(before);
     return r;
 }
 
@@ -408,7 +408,7 @@ static bool lost(struct sock *s, struct conn *c, int fd)
     atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
     c->verbs_reset = true;
     atomic_store(&c->tcp_end, true);
-    drive_tell(c);
+    conn_tell(c);
     epoll_out_ready(s);
     ready_left_over(s);
     ready_told(s);
@@ -455,7 +455,7 @@ ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, 
             break;
         }
         if (deadline == 0)
-            deadline = drive_call_deadline(fd, SO_SNDTIMEO);
+            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
         r = await_room(s, c, fd, deadline);
         fd = sock_fd_now(s, fd);
         if (r < 0)
@@ -464,7 +464,7 @@ ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, 
     /* A program that waits may do something else for long: the kernel is to have it all. */
     while (wait && r == 0 && rnic_unsent(c) > 0) {
         if (deadline == 0)
-            deadline = drive_call_deadline(fd, SO_SNDTIMEO);
+            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
         r = await_room(s, c, fd, deadline);
         fd = sock_fd_now(s, fd);
         if (put_out(c) < 0)

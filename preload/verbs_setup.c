@@ -12,12 +12,12 @@
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
 #include "core/transport/verbs.h"
-#include "preload/drive.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/rnic.h"
 #include "preload/sandbox.h"
+#include "preload/startup.h"
 #include "preload/stats.h"
 
 /*
@@ -31,32 +31,32 @@
 #define WRITE_LEN (64u * 1024u)
 
 /* Connections being set up. Protected by the lock, which is innermost. */
-#define PENDING_MAX 256u
+#define SETUPS_MAX 256u
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sock *pending[PENDING_MAX];
-static _Atomic unsigned pending_n;
+static struct sock *setups[SETUPS_MAX];
+static _Atomic unsigned setups_n;
 
-static bool pending_add(struct sock *s)
+static bool setups_add(struct sock *s)
 {
     pthread_mutex_lock(&lock);
-    bool room = pending_n < PENDING_MAX;
+    bool room = setups_n < SETUPS_MAX;
     if (room) {
         atomic_fetch_add(&s->refs, 1);
-        pending[pending_n++] = s;
+        setups[setups_n++] = s;
     }
     pthread_mutex_unlock(&lock);
     return room;
 }
 
-static void pending_remove(const struct conn *c)
+static void setups_remove(const struct conn *c)
 {
     struct sock *s = NULL;
     pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < pending_n && s == NULL; i++)
-        if (pending[i]->conn == c) {
-            s = pending[i];
-            pending[i] = pending[pending_n - 1];
-            atomic_fetch_sub(&pending_n, 1);
+    for (unsigned i = 0; i < setups_n && s == NULL; i++)
+        if (setups[i]->conn == c) {
+            s = setups[i];
+            setups[i] = setups[setups_n - 1];
+            atomic_fetch_sub(&setups_n, 1);
         }
     pthread_mutex_unlock(&lock);
     if (s != NULL)
@@ -148,7 +148,7 @@ static unsigned expect_by_device(struct sock *s, struct conn *c, const struct so
     unsigned why = c->device_reason == REASON_DEVICE_PEER && !plays_device() ? open_device() : c->device_reason;
     if (why != REASON_NONE)
         return why;
-    if (!make_endpoint(c, o->token, false) || !pending_add(s))
+    if (!make_endpoint(c, o->token, false) || !setups_add(s))
         return REASON_NO_MEMORY;
     if (verbs_expect(c->vep, local, at, &kind) < 0)
         return REASON_DEVICE_ADDRESS;
@@ -162,7 +162,7 @@ static bool expect_in_software(struct sock *s, struct conn *c, const struct sock
                                struct sockaddr_storage *at)
 {
     o->kind = NEGOTIATE_KIND_SOFT;
-    return make_endpoint(c, o->token, true) && pending_add(s) && mixed_expect(c->mixed, local, at) == 0;
+    return make_endpoint(c, o->token, true) && setups_add(s) && mixed_expect(c->mixed, local, at) == 0;
 }
 
 /* An endpoint that waits for c's initiator, and where. False: there is none. */
@@ -198,7 +198,7 @@ static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *
 bool verbs_offer(struct sock *s, struct conn *c)
 {
     struct negotiate_offer offer = { 0 };
-    if (!negotiate_wants_offer(&c->neg) || (drive_held(c) && !c->no_device))
+    if (!negotiate_wants_offer(&c->neg) || (conn_is_held(c) && !c->no_device))
         return false;
     bool may = !c->no_device && !conn_zerocopy_on(atomic_load(&s->fd)); /* (the kernel would tell of nothing) */
     negotiate_offer(&c->neg, may && expect_peer(s, c, &offer) ? &offer : NULL);
@@ -250,7 +250,7 @@ static bool connect_offered(struct sock *s, struct conn *c)
         c->device_reason = device ? REASON_DEVICE_KIND : c->device_reason;
         return false;
     }
-    if (!make_endpoint(c, c->neg.offer.token, !device) || !pending_add(s)) {
+    if (!make_endpoint(c, c->neg.offer.token, !device) || !setups_add(s)) {
         not_by_device(c, REASON_NO_MEMORY);
         return false;
     }
@@ -298,7 +298,7 @@ void verbs_drop(struct conn *c)
     struct mixed *m = c->mixed;
     c->vep = NULL;
     c->mixed = NULL;
-    pending_remove(c);
+    setups_remove(c);
     verbs_free(ep);
     mixed_free(m);
 }
@@ -322,7 +322,7 @@ int verbs_begin(struct conn *c)
         .write_limit = WRITE_LEN,
         .eager_limit = EAGER_LEN,
     };
-    pending_remove(c);
+    setups_remove(c);
     memset(&c->ep, 0, sizeof(c->ep));
     int r = stream_init(&c->st, &sc);
     if (r < 0)
@@ -338,28 +338,28 @@ int verbs_begin(struct conn *c)
 
 int verbs_setup_fd(void)
 {
-    return atomic_load_explicit(&pending_n, memory_order_relaxed) > 0 ? mixed_setup_fd() : -1;
+    return atomic_load_explicit(&setups_n, memory_order_relaxed) > 0 ? mixed_setup_fd() : -1;
 }
 
 /* Steps all: which of them an event was for only their endpoints know. */
 void verbs_setup_dispatch(void)
 {
-    struct sock *now[PENDING_MAX];
+    struct sock *now[SETUPS_MAX];
     unsigned n = 0;
     bool some = verbs_cm_dispatch();
     if (!mixed_dispatch() && !some)
         return;
     pthread_mutex_lock(&lock);
-    for (; n < pending_n; n++) {
-        now[n] = pending[n];
+    for (; n < setups_n; n++) {
+        now[n] = setups[n];
         atomic_fetch_add(&now[n]->refs, 1);
     }
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < n; i++) {
         struct conn *c = now[i]->conn;
         /* (One that this thread is connecting, with the turns, it steps itself when its wait has ended.) */
-        if (c != NULL && !turn_is_mine(&c->rx) && drive_sock(now[i], true) < 0)
-            drive_tell(c); /* whoever is at it looks again */
+        if (c != NULL && !turn_is_mine(&c->rx) && startup_go_on(now[i], true) < 0)
+            conn_tell(c); /* whoever is at it looks again */
         sock_put(now[i]);
     }
 }
@@ -373,7 +373,7 @@ bool verbs_is_anothers(const struct conn *c)
 void verbs_forked(void)
 {
     pthread_mutex_init(&lock, NULL);
-    pending_n = 0; /* (with the references that a parent's thread had) */
+    setups_n = 0; /* (with the references that a parent's thread had) */
     verbs_after_fork();
     mixed_after_fork();
 }

@@ -1,7 +1,7 @@
 /*
  * One step of a negotiation: what the negotiation (core/negotiate) wants sent, taken in and decided, without waiting.
  */
-#include "preload/drive.h"
+#include "preload/startup.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -16,6 +16,7 @@
 #include "preload/connect.h"
 #include "preload/epoll.h"
 #include "preload/local.h"
+#include "preload/pending.h"
 #include "preload/proc.h"
 #include "preload/ready.h"
 #include "preload/real.h"
@@ -149,7 +150,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used == 0 && verbs_offer(s, c))
         used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
-    if (used == 0 && drive_held(c)) {
+    if (used == 0 && conn_is_held(c)) {
         lowat_back(c, fd, 1);
         c->kernel_wants = POLLIN;
         return false;
@@ -260,7 +261,7 @@ static void changed(struct sock *s)
 {
     epoll_conn_changed(s);
     ready_told(s);
-    drive_tell(s->conn);
+    conn_tell(s->conn);
 }
 
 /*
@@ -342,7 +343,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
         break;
     }
     if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
-        drive_remove(s);
+        pending_remove(s);
     if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
         conn_shut_now(s, fd);
     changed(s);
@@ -351,17 +352,6 @@ static void settle(struct sock *s, struct conn *c, int fd)
         atomic_store(&c->rx_arrived, true);
         ready_left_over(s);
     }
-}
-
-void drive_use(struct conn *c)
-{
-    if (SW_UNLIKELY(atomic_load_explicit(&c->user, memory_order_relaxed) != proc.pid))
-        atomic_store(&c->user, proc.pid);
-}
-
-bool drive_held(const struct conn *c)
-{
-    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user) != proc.pid;
 }
 
 /*
@@ -374,39 +364,39 @@ static void leave_unseen(struct sock *s, struct conn *c)
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV)
         return;
     conn_go_plain(s, c, state == TCP_CLOSE || state < 0 ? REASON_NOT_CONNECTED : REASON_EPOLL_KIND);
-    drive_remove(s);
+    pending_remove(s);
     changed(s);
 }
 
-void drive_step_last(struct sock *s)
+void startup_step_last(struct sock *s)
 {
     struct conn *c = s->conn;
     if (!conn_undecided(c))
         return;
     negotiate_decline(&c->neg, REASON_SHARED_FD);
-    drive_step(s);
+    startup_step(s);
     if (conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_PEEK)
         return;
     lowat_back(c, atomic_load(&s->fd), (int)atomic_load(&c->user_lowat));
     conn_go_plain(s, c, REASON_SHARED_FD);
-    drive_remove(s);
+    pending_remove(s);
     changed(s);
 }
 
-void drive_step_called(struct sock *s)
+void startup_step_called(struct sock *s)
 {
     struct conn *c = s->conn;
     if (conn_state(c) == CONN_CONNECTING && !c->require && epoll_waits_unseen(s))
         leave_unseen(s, c);
     else
-        drive_step(s);
+        startup_step(s);
 }
 
 static void step(struct sock *s, struct conn *c, int fd)
 {
     if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
         if (conn_state(c) != CONN_CONNECTING) {
-            drive_remove(s);
+            pending_remove(s);
             changed(s);
         }
         return;
@@ -426,8 +416,8 @@ static void step(struct sock *s, struct conn *c, int fd)
         bool peek = peeks(c);
         if (!blocked)
             blocked = !(peek ? step_peek(s, c, fd) : step_in(c, fd));
-        if (peek && (drive_held(c) || !conn_unheard(c)))
-            drive_add(s); /* it may have been dropped, or stands among those that have said nothing */
+        if (peek && (conn_is_held(c) || !conn_unheard(c)))
+            pending_add(s); /* it may have been dropped, or stands among those that have said nothing */
         if (!blocked)
             continue;
         /* The time counts only once what has come was looked at: the program may not have called for long. */
@@ -440,7 +430,7 @@ static void step(struct sock *s, struct conn *c, int fd)
         changed(s);
 }
 
-void drive_step(struct sock *s)
+void startup_step(struct sock *s)
 {
     int fd = atomic_load(&s->fd);
     if (fd < 0)
