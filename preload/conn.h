@@ -198,10 +198,9 @@ void conn_mem_after_fork(bool child);
 /* A fresh conn in state `state`, held by this process, or NULL. */
 struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule);
 
-/* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
-int conn_begin(struct conn *c) SW_MUST;
-/* The negotiation is done: FPDUs from now on. Both turns held. */
-int conn_go_full(struct sock *s, struct conn *c) SW_MUST;
+/* Changes of state, each with both turns held, or before anybody else knows c. */
+void conn_go_negotiating(struct conn *c);
+void conn_go_full(struct conn *c);
 /* The initiator begins again, on a TCP connection that is being made. Both turns held. */
 void conn_go_connecting(struct conn *c);
 /* It stays plain for this reason. Both turns held, or nobody else can know it yet. */
@@ -209,16 +208,11 @@ void conn_go_plain(struct sock *s, struct conn *c, unsigned reason);
 /* `require`, or a broken peer: calls fail with err from now on. */
 void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err);
 
-/* The last descriptor of this process goes (fd is it, or -1 if it is already gone). */
-void conn_last_close(struct sock *s, int fd);
 /* For sock.c's hooks: fd goes, not as the last one; the kernel's name of the connection's file, 0: not known. */
 void conn_let_out(struct sock *s, int fd);
 uint64_t conn_ino(const struct sock *s);
 /* Writes its statistics line unless somebody did. */
 void conn_record(struct sock *s, struct conn *c);
-/* At exit: what was accepted from the program is sent, within SOCKWARP_LINGER_MS. */
-void conn_settle_all(void);
-
 static inline enum conn_state conn_state(const struct conn *c)
 {
     return (enum conn_state)atomic_load_explicit(&c->state, memory_order_acquire);
@@ -316,12 +310,14 @@ static inline bool conn_rx_held(const struct conn *c)
 
 /* ---- conn_rx.c ---- */
 
-/*
- * As recv(2) on an active sock, -errno instead of errno. CONN_ASK_KERNEL: it turned out plain, nothing was read: the
- * caller makes the real call.
- */
+/* As recv(2), once it is decided what c is, -errno instead of errno; CONN_ASK_KERNEL as dispatch_recv. No turn held. */
 #define CONN_ASK_KERNEL (-(ssize_t)0x10000)
-ssize_t conn_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
+ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits);
+/*
+ * The call is about to wait. From then on it is in the kernel, as far as a close of the descriptor is concerned, to its end: also
+ * while it looks at what came, and was no octet of the program's.
+ */
+void conn_begins_to_wait(struct sock *s, bool *waits);
 /*
  * Takes in what the kernel has without waiting (if `fill`), and decodes. rx held. Returns 1: readable (octets, end or
  * error) or 0.
@@ -449,23 +445,17 @@ void conn_zerocopy_told(int fd, struct msghdr *msg);
 
 /* ---- conn_plain.c ---- */
 
-/*
- * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators, and
- * responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
- * -errno if none were. No turn held.
- */
-ssize_t conn_send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, size_t *done);
+/* Up to most of the next octets to the kernel as they are. Octets sent, -errno. */
+ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags);
 /* As conn_send on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
 ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);
-/* It became plain in the middle of a send that had begun: the rest, as long as the program's call would go on. */
-ssize_t conn_send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t done, int flags);
 /* -EPIPE, with the signal if flags do not forbid it. */
 ssize_t conn_broken_pipe(int flags);
 
 /* ---- conn_tx.c ---- */
 
-/* As send(2) on an active sock; CONN_ASK_KERNEL likewise. */
-ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
+/* As send(2) on an upgraded connection, len > 0. No turn held. */
+ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags);
 /* Sends what is queued without waiting: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
 int conn_tx_flush(struct conn *c, int fd);
 /* The same for a tail that nobody's call waits for: what became of it is kept for the program's next call. tx held. */
@@ -500,11 +490,10 @@ void conn_tx_stop(struct conn *c);
 
 /* ---- conn_end.c ---- */
 
-/* shutdown(2) of an accelerated connection. */
+/* shutdown(2) of an upgraded connection. */
 int conn_shutdown(struct sock *s, int fd, int how);
-/* The startup is over: the shutdown that came before. Both turns held. */
-void conn_shut_now(struct sock *s, int fd);
-
+/* tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said. */
+int conn_shut_wr(struct conn *c, int fd) SW_MUST;
 /* Has the program shut down this direction (SHUT_RD, SHUT_WR), with the startup still going on? */
 static inline bool conn_shuts_later(const struct conn *c, int how)
 {

@@ -214,76 +214,9 @@ void conn_tx_finished(uint32_t wait_ms)
     }
 }
 
-/* So long a shutdown waits for a peer that runs sockwarp, and whose library may be at it. */
-#define ANSWER_NS 20000000u
-
-/*
- * Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. 0; -EINPROGRESS: it
- * waits for a call of the other program's, or of that which a handler has interrupted.
- */
-static int decide(struct sock *s, struct conn *c, int fd)
-{
-    uint64_t end = 0;
-    for (;;) {
-        int r = startup_hurry(s);
-        if (r == -EBUSY)
-            r = startup_go_on(s, false);
-        if (conn_state(c) != CONN_NEGOTIATING || conn_speaks_plain(c))
-            return 0;
-        if (end == 0 && negotiate_peer_known(&c->neg))
-            end = proc_now_ns() + ANSWER_NS;
-        if (r == -EDEADLK || (end != 0 && proc_now_ns() >= end))
-            return -EINPROGRESS;
-        r = wait_for(fd, (short)c->kernel_wants, end, s);
-        if (r < 0 && r != -EINTR)
-            return r;
-    }
-}
-
-/*
- * The FIN would come before the startup's octets that are still to be sent, or the end of what is received before those that are
- * to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody has seen it.
- */
-static bool shut_later(struct sock *s, struct conn *c, int how)
-{
-    uint8_t ways = how == SHUT_RDWR ? 1 << SHUT_RD | 1 << SHUT_WR : (uint8_t)(1 << how);
-    atomic_fetch_or(&c->shut_later, ways);
-    enum conn_state st = conn_state(c);
-    if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
-        return (atomic_fetch_and(&c->shut_later, (uint8_t)~ways) & ways) != 0;
-    pending_add(s); /* it may have been dropped for its age */
-    if (how != SHUT_RD)
-        epoll_out_ready(s);
-    if (how != SHUT_WR)
-        epoll_left_over(s, true);
-    conn_tell(c);
-    ready_told(s);
-    return false;
-}
-
-/* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
-static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
-{
-    int rx = turn_take_brief(&c->rx), tx = rx == 0 ? turn_take_brief(&c->tx) : -EBUSY;
-    enum conn_state st = conn_state(c);
-    bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
-    if (still)
-        *result = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
-    if (still && *result == 0 && how != SHUT_RD && c->responder && rx == 0)
-        negotiate_mute(&c->neg);
-    if (tx == 0)
-        turn_give(&c->tx);
-    if (rx == 0)
-        turn_give(&c->rx);
-    if (still)
-        epoll_out_blocked(s); /* an edge: a send fails at once now */
-    return still;
-}
-
 #define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
 
-/* tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said. */
-static int shut_wr(struct conn *c, int fd)
+int conn_shut_wr(struct conn *c, int fd)
 {
     c->tx_shut = true;
     if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
@@ -298,46 +231,10 @@ static int shut_wr(struct conn *c, int fd)
     return conn_tx_push(c, fd) == -EAGAIN ? -EAGAIN : 0;
 }
 
-void conn_shut_now(struct sock *s, int fd)
-{
-    struct conn *c = s->conn;
-    uint8_t ways = atomic_exchange(&c->shut_later, 0);
-    bool rd = ways & 1 << SHUT_RD, wr = ways & 1 << SHUT_WR;
-    if (conn_state(c) != CONN_FULL) {
-        int how = rd && wr ? SHUT_RDWR : rd ? SHUT_RD : SHUT_WR;
-        if (ways != 0)
-            REAL(shutdown)(fd, how);
-        return;
-    }
-    if (wr && !c->tx_shut && shut_wr(c, fd) == -EAGAIN && !c->job_runs)
-        pending_add(s);
-    if (rd) {
-        c->rx_shut = true;
-        REAL(shutdown)(fd, SHUT_RD);
-    }
-}
-
 /* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
-    enum conn_state st = conn_state(c);
-    while (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        const struct conn *before = wait_watch(c);
-        struct cancel hold = cancel_never();
-        int r = decide(s, c, fd);
-        cancel_restore(hold);
-        wait_unwatch(before);
-        if (r == -EINPROGRESS && how >= SHUT_RD && how <= SHUT_RDWR && !shut_later(s, c, how))
-            return 0;
-        if (r != 0 && r != -EINPROGRESS)
-            return r;
-        if (shutdown_undecided(s, c, fd, how, &r))
-            return r;
-        st = conn_state(c);
-    }
-    if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
-        return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
     if (conn_on_verbs(c) && verbs_over(c, fd))
         return -ENOTCONN;
     int result = 0;
@@ -360,7 +257,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
             t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
         }
         if (t == 0 && first) {
-            result = shut_wr(c, fd); /* (It never waits.) */
+            result = conn_shut_wr(c, fd); /* (It never waits.) */
             owed = result == -EAGAIN;
             result = owed ? 0 : result;
             ended = result == 0;

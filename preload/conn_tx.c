@@ -14,7 +14,6 @@
 #include "core/base/reason.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/connect.h"
 #include "preload/epoll.h"
 #include "preload/gather.h"
 #include "preload/pending.h"
@@ -609,8 +608,7 @@ static ssize_t send_by_device(struct sock *s, struct conn *c, int fd, struct iov
     return n == -EPIPE ? conn_broken_pipe(flags) : n;
 }
 
-/* FULL, from the turn on. */
-static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
@@ -657,52 +655,5 @@ static ssize_t send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_
         if (s->watches != NULL)
             epoll_conn_changed(s);
     }
-    return n;
-}
-
-static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
-{
-    struct conn *c = s->conn;
-    enum conn_state st = conn_state(c);
-    size_t done = 0;
-    if (flags & MSG_OOB)
-        (void)conn_decline(c, REASON_URGENT);
-    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        listen_see_through(s);
-        const struct conn *before = wait_watch(c);
-        ssize_t r = conn_send_undecided(s, c, fd, it, len, flags, &done);
-        wait_unwatch(before);
-        if (r < 0)
-            return r;
-        st = conn_state(c);
-        if (len == 0 && conn_speaks_plain(c))
-            return CONN_ASK_KERNEL; /* whether it could be sent to at all */
-        if (st == CONN_NEGOTIATING || (done > 0 && done == len))
-            return (ssize_t)done;
-    }
-    if (done > 0)
-        flags &= ~MSG_ZEROCOPY; /* the kernel has counted this call */
-    if (st == CONN_PLAIN && done > 0)
-        return conn_send_rest_plain(fd, it, len, done, flags);
-    int err = atomic_exchange(&c->so_error, 0);
-    if (err != 0)
-        return err == EPIPE ? conn_broken_pipe(flags) : -err;
-    if (st == CONN_PLAIN)
-        return CONN_ASK_KERNEL;
-    if (st == CONN_DEAD)
-        return conn_broken_pipe(flags);
-    if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
-        return -EOPNOTSUPP;
-    if (len == 0)
-        return c->tx_shut || c->verbs_reset ? conn_broken_pipe(flags) : 0;
-    ssize_t n = send_upgraded(s, c, fd, it, len - done, flags);
-    return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
-}
-
-ssize_t conn_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
-{
-    struct cancel hold = cancel_hold(conn_left, s);
-    ssize_t n = send_active(s, fd, it, len, flags);
-    cancel_restore(hold);
     return n;
 }

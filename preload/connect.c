@@ -19,6 +19,7 @@
 #include "preload/cancel.h"
 #include "preload/epoll.h"
 #include "preload/explain.h"
+#include "preload/fallback.h"
 #include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/pending.h"
@@ -37,110 +38,6 @@
  * it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
  */
 #define BACKLOG_NS 40000000u
-
-static struct verdicts verdicts;
-/* Protects verdicts; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder. */
-static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static bool known_plain(const struct sockaddr *peer)
-{
-    if (pthread_mutex_trylock(&verdict_lock) != 0)
-        return false;
-    bool plain = verdict_plain(&verdicts, peer, proc_now_ns());
-    pthread_mutex_unlock(&verdict_lock);
-    return plain;
-}
-
-static void remember_plain(const struct conn *c)
-{
-    if (c->known_shim || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
-        return;
-    verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
-                proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
-    pthread_mutex_unlock(&verdict_lock);
-}
-
-int connect_begin(struct sock *s, struct conn *c)
-{
-    struct sockaddr_storage peer;
-    socklen_t len = sizeof(peer);
-    if (REAL(getpeername)(atomic_load(&s->fd), (struct sockaddr *)&peer, &len) == 0) {
-        c->peer = peer; /* a connect to the wildcard address went somewhere */
-        c->peer_len = len;
-    }
-    int r = conn_buffers(c);
-    if (c->opts.transports & HELLO_TRANSPORT_VERBS) { /* which device it can be is asked by it */
-        len = sizeof(c->local);
-        if (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&c->local, &len) < 0)
-            c->local.ss_family = AF_UNSPEC;
-        if (conn_zerocopy_on(atomic_load(&s->fd)))
-            c->opts.transports &= (uint8_t)~HELLO_TRANSPORT_VERBS; /* the kernel would tell of nothing */
-    }
-    if (r == 0)
-        r = conn_begin(c);
-    if (r < 0)
-        conn_go_plain(s, c, REASON_NO_MEMORY);
-    return r;
-}
-
-/* Ends the TCP connection by a reset; the descriptor stays, unconnected. */
-static int disconnect(int fd)
-{
-    struct sockaddr none = { .sa_family = AF_UNSPEC };
-    if (REAL(connect)(fd, &none, sizeof(none)) < 0)
-        return errno;
-    /* The kernel notes the reset as an error of the socket's, and would tell the program. */
-    int err;
-    socklen_t len = sizeof(err);
-    REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &len);
-    return 0;
-}
-
-void connect_refuse(struct sock *s, struct conn *c, int fd, unsigned reason)
-{
-    if (c->responder) {
-        disconnect(fd);
-        conn_go_dead(s, c, reason, ECONNRESET);
-        return;
-    }
-    disconnect(fd);
-    conn_go_dead(s, c, reason, ECONNREFUSED);
-}
-
-void connect_again(struct sock *s, struct conn *c, int fd)
-{
-    unsigned reason = c->neg.reason;
-    bool rev_1 = c->opts.immediate && !c->rev_1 && mpa_startup_retry_rev1(&c->neg.mpa);
-    if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED ||
-        (c->opts.immediate && !rev_1))
-        remember_plain(c);
-    if (c->require && !rev_1) {
-        connect_refuse(s, c, fd, reason);
-        return;
-    }
-    struct sockaddr_storage local;
-    socklen_t local_len = sizeof(local);
-    bool rebind = s->port_known && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0;
-    int err = disconnect(fd);
-    /* The kernel keeps a port that the program bound; one that it only saw has to be taken again. */
-    if (err == 0 && rebind && REAL(bind)(fd, (struct sockaddr *)&local, local_len) < 0 && errno != EINVAL)
-        trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
-    c->in_len = c->pre_len = c->pre_off = 0;
-    c->startup_rx = c->startup_tx = 0;
-    if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 &&
-        errno != EINPROGRESS)
-        err = errno;
-    if (rev_1 && err == 0) {
-        /* Without a Hello the peer may be of before RFC 6581: its section 10 allows a second attempt. */
-        c->rev_1 = true;
-        c->peer_reset = c->peer_closed = false;
-        atomic_store(&c->so_error, 0);
-        conn_go_connecting(c);
-        return;
-    }
-    atomic_store(&c->so_error, err);
-    conn_go_plain(s, c, reason);
-}
 
 /* A connection that is left alone: remembered only where somebody wants to read about it. */
 static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len,
@@ -175,7 +72,7 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
     if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;
     /* Before the look-up: no listener of this host known to run sockwarp is ever remembered as plain. */
-    if (known_plain(peer))
+    if (fallback_known_plain(peer))
         return REASON_CACHED_PLAIN;
     if (!rule->opts.hello_always) {
         switch (local_ask(peer, rule->opts.self)) {
@@ -363,10 +260,4 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
     sock_put(s);
     errno = r == 0 ? err : -r;
     return r == 0 ? 0 : -1;
-}
-
-void connect_after_fork(void)
-{
-    pthread_mutex_init(&verdict_lock, NULL);
-    local_after_fork();
 }

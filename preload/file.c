@@ -18,6 +18,7 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
+#include "preload/dispatch.h"
 #include "preload/gather.h"
 #include "preload/io.h"
 #include "preload/pending.h"
@@ -35,7 +36,7 @@ static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, i
     struct iovec v = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
     struct iov_iter it = iov_iter_init(&v, 1);
     struct cancel allow = cancel_allow();
-    ssize_t r = conn_send(s, fd, &it, len, flags);
+    ssize_t r = dispatch_send(s, fd, &it, len, flags);
     cancel_restore(allow);
     return r;
 }
@@ -270,7 +271,7 @@ static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wa
         struct iovec v = { .iov_base = buf, .iov_len = len < sizeof(buf) ? len : sizeof(buf) };
         struct iov_iter it = iov_iter_init(&v, 1);
         struct cancel allow = cancel_allow();
-        n = conn_recv(s, in, &it, v.iov_len, MSG_PEEK | CONN_PEEK_FIRST);
+        n = dispatch_recv(s, in, &it, v.iov_len, MSG_PEEK | CONN_PEEK_FIRST);
         cancel_restore(allow);
         if (n <= 0)
             return n;
@@ -280,7 +281,7 @@ static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wa
         if (n <= 0)
             return n;
         it = iov_iter_init(&v, 1);
-        ssize_t r = conn_recv(s, in, &it, (size_t)n, MSG_TRUNC);
+        ssize_t r = dispatch_recv(s, in, &it, (size_t)n, MSG_TRUNC);
         return r < 0 ? r : n;
     }
 }

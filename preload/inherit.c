@@ -515,7 +515,7 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
     if (s == NULL)
         return;
     struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
-    if (c != NULL && conn_begin(c) == 0) {
+    if (c != NULL && startup_begin(c) == 0) {
         c->local = *local;
         c->peer = *peer;
         c->found = true;

@@ -15,6 +15,7 @@
 #include "core/base/trace.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
+#include "preload/dispatch.h"
 #include "preload/exec.h"
 #include "preload/gather.h"
 #include "preload/io.h"
@@ -90,7 +91,7 @@ static ssize_t in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n,
     int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
     ssize_t len = vector_len(iov, n);
-    ssize_t r = len < 0 ? len : checked(s, fd, conn_recv(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT));
+    ssize_t r = len < 0 ? len : checked(s, fd, dispatch_recv(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT));
     errno = err;
     return r;
 }
@@ -100,7 +101,7 @@ static ssize_t out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n
     int err = errno;
     struct iov_iter it = iov_iter_init(iov, n);
     ssize_t len = vector_len(iov, n);
-    ssize_t r = len < 0 ? len : checked(s, fd, conn_send(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT));
+    ssize_t r = len < 0 ? len : checked(s, fd, dispatch_send(s, fd, &it, (size_t)len, flags & ~MSG_COMPAT));
     errno = err;
     return r;
 }

@@ -24,6 +24,10 @@ preload_sources = \
     preload/conn_zerocopy.c \
     preload/connect.c \
     preload/connect.h \
+    preload/dispatch.h \
+    preload/dispatch_end.c \
+    preload/dispatch_recv.c \
+    preload/dispatch_send.c \
     preload/dl.h \
     preload/epoll.c \
     preload/epoll.h \
@@ -39,6 +43,8 @@ preload_sources = \
     preload/exec.h \
     preload/explain.c \
     preload/explain.h \
+    preload/fallback.c \
+    preload/fallback.h \
     preload/fdops.c \
     preload/fdops.h \
     preload/file.c \
@@ -93,8 +99,11 @@ preload_sources = \
     preload/start.h \
     preload/startup.c \
     preload/startup.h \
+    preload/startup_await.c \
+    preload/startup_begin.c \
     preload/startup_pending.c \
     preload/startup_turns.c \
+    preload/startup_upgrade.c \
     preload/stdio.c \
     preload/stdio.h \
     preload/system.c \

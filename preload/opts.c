@@ -8,6 +8,7 @@
 
 #include "core/base/reason.h"
 #include "preload/conn.h"
+#include "preload/dispatch.h"
 #include "preload/gather.h"
 #include "preload/local.h"
 #include "preload/probe.h"
@@ -231,7 +232,7 @@ int shutdown(int fd, int how)
             sock_put(s);
         return r;
     }
-    int err = errno, r = conn_shutdown(s, fd, how);
+    int err = errno, r = dispatch_shutdown(s, fd, how);
     sock_put(s);
     errno = r < 0 ? -r : err;
     return r < 0 ? -1 : 0;

@@ -8,7 +8,6 @@
 #include <signal.h>
 
 #include "preload/conn.h"
-#include "preload/connect.h"
 #include "preload/epoll.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
@@ -136,7 +135,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     }
     *ask = 0;
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        listen_see_through(s);
+        startup_see_through(s);
         short r = negotiating(s, c, want, kernel, ask);
         if (r >= 0)
             return r;

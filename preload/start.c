@@ -21,10 +21,11 @@
 #include "preload/arena.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/connect.h"
+#include "preload/dispatch.h"
 #include "preload/epoll.h"
 #include "preload/exec.h"
 #include "preload/explain.h"
+#include "preload/fallback.h"
 #include "preload/gather.h"
 #include "preload/hooks.h"
 #include "preload/local.h"
@@ -45,7 +46,7 @@
 
 const struct sock_hooks sock_hooks = {
     .ino = conn_ino,
-    .last_close = conn_last_close,
+    .last_close = dispatch_last_close,
     .release = startup_released,
     .unname = local_names_close,
     .let_out = conn_let_out,
@@ -60,7 +61,7 @@ const struct sock_hooks sock_hooks = {
     .before_sleep = gather_before_sleep,
     .deadline = startup_deadline,
     .extra_fd = verbs_setup_fd,
-    .extra_step = verbs_setup_dispatch,
+    .extra_step = startup_step_devices,
 };
 
 /* ---- fork ---- */
@@ -111,7 +112,8 @@ void start_after_fork_child(void)
     epoll_after_fork(true);
     poller_after_fork();
     conn_tx_after_fork();
-    connect_after_fork();
+    fallback_after_fork();
+    local_after_fork();
     ring_after_fork_child();
     verbs_forked();
     transports_after_fork();
@@ -207,7 +209,7 @@ void start_finish(void)
     static _Atomic bool finished;
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
         gather_stop(); /* what is written from here on nobody would send later */
-        conn_settle_all();
+        dispatch_settle_all();
         trace_debug("waits have looked at %lu negotiations", (unsigned long)pending_looked());
     }
 }

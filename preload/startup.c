@@ -13,8 +13,9 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/conn.h"
-#include "preload/connect.h"
+#include "preload/dispatch.h"
 #include "preload/epoll.h"
+#include "preload/fallback.h"
 #include "preload/local.h"
 #include "preload/pending.h"
 #include "preload/proc.h"
@@ -51,7 +52,7 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
         return false;
     }
-    return connect_begin(s, c) == 0;
+    return startup_begin_initiator(s, c) == 0;
 }
 
 /*
@@ -316,14 +317,14 @@ static void settle(struct sock *s, struct conn *c, int fd)
         verbs_drop(c);
     switch (c->neg.state) {
     case NEGOTIATE_DONE:
-        if (conn_go_full(s, c) < 0)
+        if (startup_upgrade(s, c) < 0)
             conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
         else if (conn_may_be_staged(c)) /* the RTR came with the last look: the program may send */
             conn_rx_progress(c, fd, false);
         break;
     case NEGOTIATE_PLAIN:
         if (c->require)
-            connect_refuse(s, c, fd, c->neg.reason);
+            fallback_refuse(s, c, fd, c->neg.reason);
         else
             stay_plain(s, c);
         break;
@@ -332,7 +333,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
         if (!c->peer_reset)
             atomic_store(&c->so_error, 0);
         if (!c->peer_closed || c->require)
-            connect_again(s, c, fd);
+            fallback_plain(s, c, fd);
         else if (c->peer_reset || half_closed(c, fd))
             stay_plain(s, c);
         else
@@ -345,7 +346,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
     if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
         pending_remove(s);
     if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
-        conn_shut_now(s, fd);
+        dispatch_shut_now(s, fd);
     changed(s);
     /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
     if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {

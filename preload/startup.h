@@ -12,6 +12,8 @@
 #include "preload/hooks.h"
 #include "preload/sock.h"
 
+struct conn;
+
 /*
  * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
  */
@@ -43,6 +45,27 @@ int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s)) S
 /* Was s negotiating when this process was forked, and does the parent still have it? */
 bool startup_is_parents(const struct sock *s);
 
+/* ---- startup_begin.c, startup_upgrade.c ---- */
+
+/* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
+int startup_begin(struct conn *c) SW_MUST;
+/* TCP is up: the Hello is next. Both turns held. 0 or -errno (then it has become plain). */
+int startup_begin_initiator(struct sock *s, struct conn *c) SW_MUST;
+/* The negotiation is done: FPDUs from now on. Both turns held. */
+int startup_upgrade(struct sock *s, struct conn *c) SW_MUST;
+
+/* ---- startup_await.c ---- */
+
+/* accept() sees s through. listener: NULL if who asked by its name was counted by accept(). */
+void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd);
+/* It does not: it has waited in vain lately. */
+bool startup_is_hasty(void);
+/*
+ * The program makes a call on a connection that accept() has left unused. What accept() would have seen through is seen
+ * through now, by the process that uses it. No turn held.
+ */
+void startup_see_through(struct sock *s);
+
 /* ---- startup_pending.c: the hooks of what is pending ---- */
 
 bool startup_is_silent(const struct sock *s);
@@ -51,6 +74,7 @@ uint64_t startup_due(const struct sock *s);
 uint64_t startup_deadline(const struct sock *s);
 void startup_step_pending(struct sock *s);
 void startup_step_due(struct sock *s);
+void startup_step_devices(void);
 /* Nothing here has s any more. */
 void startup_released(struct sock *s);
 

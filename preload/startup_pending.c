@@ -155,3 +155,8 @@ void startup_released(struct sock *s)
     local_names_close(s);
     s->conn = NULL;
 }
+
+void startup_step_devices(void)
+{
+    verbs_setup_dispatch(startup_go_on);
+}

@@ -34,6 +34,7 @@
 #include <wchar.h>
 
 #include "preload/conn.h"
+#include "preload/dispatch.h"
 #include "preload/fdops.h"
 #include "preload/proc.h"
 #include "preload/real.h"
@@ -125,7 +126,7 @@ static ssize_t stdio_write(void *cookie, const char *buf, size_t len)
     /* exit() flushes streams after all destructors. */
     if (atomic_load(&finished)) {
         int err = errno;
-        conn_settle_all();
+        dispatch_settle_all();
         errno = err;
     }
     return (ssize_t)done;

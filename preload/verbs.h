@@ -47,7 +47,8 @@ bool verbs_is_anothers(const struct conn *c);
 int verbs_begin(struct conn *c) SW_MUST;
 /* What has to be waited for while endpoints are set up: readable, then verbs_setup_dispatch. -1: none are. */
 int verbs_setup_fd(void);
-void verbs_setup_dispatch(void);
+/* step: of each startup that has one; as startup_go_on. */
+void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief));
 void verbs_forked(void);
 /* The transport in statistics: "verbs", or "mixed" if this end is software. */
 const char *verbs_name(const struct conn *c);
@@ -134,8 +135,9 @@ static inline int verbs_setup_fd(void)
 {
     return -1;
 }
-static inline void verbs_setup_dispatch(void)
+static inline void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief))
 {
+    (void)step;
 }
 static inline void verbs_forked(void)
 {

@@ -17,7 +17,6 @@
 #include "preload/real.h"
 #include "preload/rnic.h"
 #include "preload/sandbox.h"
-#include "preload/startup.h"
 #include "preload/stats.h"
 
 /*
@@ -342,7 +341,7 @@ int verbs_setup_fd(void)
 }
 
 /* Steps all: which of them an event was for only their endpoints know. */
-void verbs_setup_dispatch(void)
+void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief))
 {
     struct sock *now[SETUPS_MAX];
     unsigned n = 0;
@@ -358,7 +357,7 @@ void verbs_setup_dispatch(void)
     for (unsigned i = 0; i < n; i++) {
         struct conn *c = now[i]->conn;
         /* (One that this thread is connecting, with the turns, it steps itself when its wait has ended.) */
-        if (c != NULL && !turn_is_mine(&c->rx) && startup_go_on(now[i], true) < 0)
+        if (c != NULL && !turn_is_mine(&c->rx) && step(now[i], true) < 0)
             conn_tell(c); /* whoever is at it looks again */
         sock_put(now[i]);
     }

@@ -1,0 +1,25 @@
+/*
+ * The way back to plain TCP, and who is known to be plain.
+ */
+#ifndef SW_PRELOAD_FALLBACK_H
+#define SW_PRELOAD_FALLBACK_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct conn;
+struct sock;
+
+/* Was this peer found to be plain lately? Any thread, handlers. */
+bool fallback_known_plain(const struct sockaddr *peer);
+/*
+ * Leaves the connection that a Hello went over and connects the same socket again, plain. Blocks if the socket
+ * does. The outcome for a blocking connect() is in c->so_error (0: connected). Both turns held.
+ */
+void fallback_plain(struct sock *s, struct conn *c, int fd);
+/* The rule says require and it did not come to pass: ECONNREFUSED for the initiator, a reset for the responder. Likewise. */
+void fallback_refuse(struct sock *s, struct conn *c, int fd, unsigned reason);
+/* In the child of a fork. */
+void fallback_after_fork(void);
+
+#endif
