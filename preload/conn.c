@@ -16,6 +16,7 @@
 #include "core/base/reason.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
+#include "preload/conn_ops.h"
 #include "preload/explain.h"
 #include "preload/pending.h"
 #include "preload/proc.h"
@@ -26,7 +27,6 @@
 #include "preload/stats.h"
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"
-#include "preload/verbs.h"
 
 static const struct sm_state states[] = {
     [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },
@@ -160,13 +160,13 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
         plain_totals(c, fd, r);
         return;
     }
-    r->transport = conn_on_verbs(c) ? verbs_name(c) : endpoint_ops(&c->ep.base)->name;
+    r->transport = conn_on_verbs(c) ? device_ops.name(c) : endpoint_ops(&c->ep.base)->name;
     r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
     r->crc = c->neg.mpa.res.crc;
     r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
     r->rx_bytes = c->st.rx.total + c->plain_rx;
     if (conn_on_verbs(c)) {
-        verbs_record(c, r);
+        device_ops.record(c, r);
         return;
     }
     r->tx_fpdus = c->ep.stats.tx_fpdus;

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "config.h"
 #include "core/base/iov.h"
 #include "core/base/must.h"
 #include "core/base/spin.h"
@@ -229,6 +230,23 @@ static inline bool conn_undecided(const struct conn *c)
 static inline bool conn_unheard(const struct conn *c)
 {
     return conn_undecided(c) && c->neg.deadline_ns == 0;
+}
+
+/* Is its stream on a device? Any thread. */
+static inline bool conn_on_verbs(const struct conn *c)
+{
+#if HAVE_VERBS
+    return SW_UNLIKELY(atomic_load_explicit(&c->on_verbs, memory_order_relaxed));
+#else
+    (void)c;
+    return false;
+#endif
+}
+
+/* May the program's octets be sent? A responder's, once the initiator has spoken. Any thread. */
+static inline bool conn_can_send(const struct conn *c)
+{
+    return conn_on_verbs(c) ? atomic_load(&c->verbs_first) : iwarp_can_send(&c->ep);
 }
 
 /* The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is being used. */

@@ -18,18 +18,17 @@
 
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/epoll.h"
+#include "preload/conn_ops.h"
 #include "preload/flusher.h"
 #include "preload/hidden.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/startup.h"
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"
-#include "preload/verbs.h"
 #include "preload/wait.h"
 
 /* Of a connection that other processes have still, who may use its job for theirs when this one has not looked yet. */
@@ -235,7 +234,7 @@ int conn_shut_wr(struct conn *c, int fd)
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
-    if (conn_on_verbs(c) && verbs_over(c, fd))
+    if (conn_on_verbs(c) && device_ops.over(c, fd))
         return -ENOTCONN;
     int result = 0;
     bool owed = false, ended = false;
@@ -268,17 +267,15 @@ int conn_shutdown(struct sock *s, int fd, int how)
         if (t == 0)
             turn_give(&c->tx);
         if (conn_on_verbs(c)) {
-            owed = owed && verbs_goes_on(s, fd);
-            epoll_out_ready(s); /* an edge, as the kernel tells of its own */
-            ready_told(s);
+            owed = owed && device_ops.goes_on(s, fd);
+            notify_writable(s); /* an edge, as the kernel tells of its own */
         }
     }
     if (owed) {
         if (!c->job_runs)
             pending_add(s);
-        epoll_conn_changed(s);
-        epoll_out_ready(s);
-        ready_told(s);
+        notify_changed(s);
+        notify_writable(s);
     }
     if (how == SHUT_RD || how == SHUT_RDWR) {
         /*

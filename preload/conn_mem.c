@@ -8,9 +8,9 @@
 #include "core/base/rawsys.h"
 #include "preload/arena.h"
 #include "preload/conn.h"
+#include "preload/conn_ops.h"
 #include "preload/gather.h"
 #include "preload/proc.h"
-#include "preload/verbs.h"
 
 /* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
 #define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN)
@@ -149,7 +149,7 @@ int conn_buffers(struct conn *c)
 size_t conn_memory(const struct conn *c)
 {
     return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
-           (conn_on_verbs(c) ? verbs_conn_memory(c) : 0);
+           (conn_on_verbs(c) ? device_ops.memory(c) : 0);
 }
 
 int conn_grow_pre(struct conn *c)
@@ -177,7 +177,8 @@ bool conn_leave(struct conn *c, struct sock *s)
 void conn_release(struct conn *c, struct sock *s)
 {
     uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
-    verbs_drop(c);
+    if (conn_has_device(c))
+        device_ops.drop(c);
     if (c->gather != NULL) {
         bool held = turn_take_brief(&c->tx) == 0; /* the flusher may be at it */
         gather_leave(c);

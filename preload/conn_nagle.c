@@ -20,7 +20,6 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
-#include "preload/verbs.h"
 
 #define OWED_SENDS 2u
 

@@ -17,13 +17,11 @@
 
 #include "core/base/trace.h"
 #include "preload/conn.h"
-#include "preload/epoll.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/tcpinfo.h"
-#include "preload/verbs.h"
 
 static void broken(struct conn *c, int fd, const char *what)
 {
@@ -130,12 +128,12 @@ void conn_left(void *arg)
     /* A connect() goes on with whatever waits next, as the kernel's does. */
     if (owed || (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING))) {
         pending_add(s);
-        epoll_conn_changed(s);
+        notify_changed(s);
     }
     if (rx) { /* others may have found the turn taken, and gone to sleep */
         turn_event_signal(&c->rx_left);
         conn_tell(c);
-        ready_left_over(s);
+        notify_readable(s);
     }
     sock_put(s);
 }

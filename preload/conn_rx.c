@@ -16,18 +16,17 @@
 #include "core/base/trace.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/epoll.h"
+#include "preload/conn_ops.h"
 #include "preload/look.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/spin.h"
 #include "preload/startup.h"
-#include "preload/verbs.h"
 #include "preload/wait.h"
 
 size_t conn_rx_avail(const struct conn *c)
@@ -68,7 +67,7 @@ static void break_off(struct conn *c, int fd)
 static void decode(struct conn *c, int fd)
 {
     if (conn_on_verbs(c)) {
-        verbs_rx(c, fd);
+        device_ops.rx(c, fd);
         return;
     }
     if (c->st.rx.end == STREAM_BROKEN || c->broken)
@@ -90,8 +89,7 @@ void conn_rtr_told(struct sock *s)
     if (SW_LIKELY(!atomic_load_explicit(&s->conn->rtr_came, memory_order_relaxed)) ||
         !atomic_exchange(&s->conn->rtr_came, false))
         return;
-    epoll_conn_changed(s);
-    ready_told(s);
+    notify_changed(s);
 }
 
 /* The program's own recv waits here. */
@@ -128,7 +126,7 @@ static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
 {
     uint8_t *p;
     if (conn_on_verbs(c)) {
-        ssize_t r = verbs_fill(c, fd);
+        ssize_t r = device_ops.fill(c, fd);
         c->rx_empty = r == -EAGAIN;
         return r;
     }
@@ -299,7 +297,7 @@ int conn_rx_waiting(struct sock *s, int fd)
     c->rx_owes = !drained(c);
     size_t n = conn_rx_count(c);
     turn_give(&c->rx);
-    ready_left_over(s); /* the kernel will not report them again */
+    notify_readable(s); /* the kernel will not report them again */
     return n > INT_MAX ? INT_MAX : (int)n;
 }
 
@@ -394,7 +392,7 @@ void conn_begins_to_wait(struct sock *s, bool *waits)
 static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
 {
     if (conn_on_verbs(c))
-        return verbs_wait_more(s, c, fd);
+        return device_ops.wait_more(s, c, fd);
     if (c->lowat_now != 1) {
         int one = 1;
         sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
@@ -565,7 +563,7 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
     }
     ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags, waits);
     if (conn_on_verbs(c))
-        verbs_after_recv(s, c, sock_fd_now(s, fd));
+        device_ops.after_recv(s, c, sock_fd_now(s, fd));
     if (n > 0) {
         conn_batch_asked(c, wait);
         conn_peek_moved(c, (size_t)n, flags);
@@ -587,7 +585,7 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
     if (plain)
         atomic_store(&s->active, false);
     else if (more || ended(c))
-        ready_left_over(s);
+        notify_readable(s);
     if (n == 0 && plain)
         return CONN_ASK_KERNEL;
     return n;

@@ -14,8 +14,9 @@
 #include "core/base/reason.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/epoll.h"
+#include "preload/conn_ops.h"
 #include "preload/gather.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
 #include "preload/poller.h"
 #include "preload/probe.h"
@@ -24,7 +25,6 @@
 #include "preload/sandbox.h"
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"
-#include "preload/verbs.h"
 #include "preload/wait.h"
 
 #define URGENT_IOV 4u /* an urgent octet's frame: headers, octet, trailer */
@@ -260,7 +260,7 @@ static int flush(struct sock *s, struct conn *c, int fd)
     if (c->broken)
         return -EPIPE;
     if (conn_on_verbs(c))
-        return verbs_tx_flush(c);
+        return device_ops.flush(c);
     if (c->job_runs) {
         conn_tx_reap(c);
         if (c->job_runs)
@@ -407,7 +407,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
                 return -EAGAIN;
             sock_sleep(s);
             fd = sock_fd_now(s, fd);
-            int r = conn_on_verbs(c) ? verbs_await(s, c, fd, deadline) : wait_for(fd, POLLIN, deadline, s);
+            int r = conn_on_verbs(c) ? device_ops.await(s, c, fd, deadline) : wait_for(fd, POLLIN, deadline, s);
             sock_wake(s);
             fd = sock_fd_now(s, fd);
             if (r < 0)
@@ -604,7 +604,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
 static ssize_t send_by_device(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
 {
     conn_tx_whole(c, fd);
-    ssize_t n = verbs_send(s, c, fd, it, len, wait);
+    ssize_t n = device_ops.send(s, c, fd, it, len, wait);
     return n == -EPIPE ? conn_broken_pipe(flags) : n;
 }
 
@@ -648,12 +648,11 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     bool owed = conn_tail_is_ours(c);
     conn_room_used(c, n < 0 ? 0 : (size_t)n, len);
     turn_give(&c->tx);
-    if (s->watches != NULL && (n < 0 ? n == -EAGAIN : (size_t)n < len))
-        epoll_out_blocked(s);
+    if (n < 0 ? n == -EAGAIN : (size_t)n < len)
+        notify_blocked(s);
     if (owed) { /* nobody sends the tail but we: in whatever wait comes next */
         pending_add(s);
-        if (s->watches != NULL)
-            epoll_conn_changed(s);
+        notify_changed(s);
     }
     return n;
 }

@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 
 #include "preload/conn.h"
+#include "preload/notify.h"
 #include "preload/probe.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/tcpinfo.h"
 #include "preload/wait.h"
@@ -145,7 +145,7 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
     if (turn == 0)
         turn_give(&c->rx);
     if (more)
-        ready_left_over(s); /* the kernel will not report them again */
+        notify_readable(s); /* the kernel will not report them again */
     if (!there)
         return -EINVAL; /* "Yes this is right!", says Linux */
     if (len > 0 && !(flags & MSG_TRUNC) && (probe_iter_write(it, 1) < 1 || iov_iter_scatter(it, &octet, 1) < 1))

@@ -17,11 +17,11 @@
 #include "core/base/trace.h"
 #include "core/negotiate/verdict.h"
 #include "preload/cancel.h"
-#include "preload/epoll.h"
 #include "preload/explain.h"
 #include "preload/fallback.h"
 #include "preload/gather.h"
 #include "preload/local.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
@@ -30,7 +30,6 @@
 #include "preload/spin.h"
 #include "preload/startup.h"
 #include "preload/tcpinfo.h"
-#include "preload/verbs.h"
 #include "preload/wait.h"
 
 /*
@@ -155,7 +154,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     s->conn = c;
     s->kind = SOCK_CONN;
     atomic_store(&s->active, true);
-    epoll_conn_changed(s);
+    notify_changed(s);
 
     r = connect_waiting(fd, peer, len);
     bool nonblock = atomic_load(&s->nonblock);
@@ -163,7 +162,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
         r = finish_blocking(s, c, fd);
         if (conn_state(c) == CONN_NEGOTIATING)
             pending_add(s); /* late: it goes on while the program waits for something */
-        epoll_conn_changed(s);
+        notify_changed(s);
     } else if (r == 0) {
         pending_add(s);
         startup_step(s);
@@ -172,7 +171,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
         pending_add(s);
     } else {
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
-        epoll_conn_changed(s);
+        notify_changed(s);
     }
     turn_wake(&c->tx);
     turn_give(&c->tx);
@@ -192,7 +191,7 @@ static void forget_conn(struct sock *s)
     s->conn = NULL;
     s->kind = SOCK_NEW;
     conn_release(c, NULL);
-    epoll_conn_changed(s);
+    notify_changed(s);
 }
 
 static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len)

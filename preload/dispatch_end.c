@@ -11,10 +11,9 @@
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/dispatch.h"
-#include "preload/epoll.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/startup.h"
@@ -60,11 +59,12 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
         return (atomic_fetch_and(&c->shut_later, (uint8_t)~ways) & ways) != 0;
     pending_add(s); /* it may have been dropped for its age */
     if (how != SHUT_RD)
-        epoll_out_ready(s);
-    if (how != SHUT_WR)
-        epoll_left_over(s, true);
+        notify_writable(s);
+    if (how != SHUT_WR) {
+        atomic_store(&c->rx_arrived, true);
+        notify_readable(s);
+    }
     conn_tell(c);
-    ready_told(s);
     return false;
 }
 
@@ -83,7 +83,7 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
     if (rx == 0)
         turn_give(&c->rx);
     if (still)
-        epoll_out_blocked(s); /* an edge: a send fails at once now */
+        notify_blocked(s); /* an edge: a send fails at once now */
     return still;
 }
 

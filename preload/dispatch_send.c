@@ -8,11 +8,10 @@
 #include "preload/cancel.h"
 #include "preload/conn.h"
 #include "preload/dispatch.h"
-#include "preload/epoll.h"
+#include "preload/notify.h"
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/startup.h"
-#include "preload/verbs.h"
 #include "preload/wait.h"
 
 #define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
@@ -58,8 +57,8 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
             turn_give(&c->tx);
             if (n >= 0)
                 continue;
-            if (n == -EAGAIN && s->watches != NULL)
-                epoll_out_blocked(s);
+            if (n == -EAGAIN)
+                notify_blocked(s);
             if (n != -EAGAIN || !wait)
                 return *done > 0 ? 0 : n;
             events = POLLIN | POLLOUT;

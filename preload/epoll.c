@@ -11,7 +11,6 @@
 #include "preload/probe.h"
 #include "preload/real.h"
 #include "preload/ring.h"
-#include "preload/verbs.h"
 
 /* What may be asked for together with EPOLLEXCLUSIVE. */
 #define EXCLUSIVE_OK \

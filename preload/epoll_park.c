@@ -24,7 +24,6 @@
 #include "preload/epoll.h"
 #include "preload/epoll_set.h"
 #include "preload/real.h"
-#include "preload/verbs.h"
 
 #define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
 #define IN_BITS (uint32_t)(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP)

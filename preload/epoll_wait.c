@@ -20,7 +20,6 @@
 #include "preload/real.h"
 #include "preload/spin.h"
 #include "preload/transports.h"
-#include "preload/verbs.h"
 #include "preload/wait.h"
 
 #define BATCH 256 /* the kernel's events that are taken at a time */

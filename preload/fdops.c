@@ -17,9 +17,9 @@
 #include "preload/fdops.h"
 #include "preload/gather.h"
 #include "preload/hidden.h"
+#include "preload/notify.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/ring.h"
 #include "preload/startup.h"
@@ -300,7 +300,7 @@ int ioctl(int fd, unsigned long request, ...)
     } else if (request == SIOCATMARK && atomic_load(&s->active) && conn_state(s->conn) == CONN_FULL &&
                probe_can_write(arg, sizeof(int))) {
         *(int *)arg = at_mark(s->conn, fd);
-        ready_left_over(s);
+        notify_readable(s);
         r = 0;
         errno = err;
     } else {

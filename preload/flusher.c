@@ -21,6 +21,7 @@
 #include "preload/conn.h"
 #include "preload/gather.h"
 #include "preload/proc.h"
+#include "preload/real.h"
 
 #define STACK_LEN 65536u
 /* What stands where libc has a thread's own memory: compilers read a canary there. All zero but a pointer to itself. */
@@ -320,7 +321,7 @@ static bool start(void)
     tcb[0] = tcb[2] = (uintptr_t)tls; /* x86-64: the thread control block points to itself, twice */
     rawsys4(__NR_rt_sigprocmask, 2 /* SIG_SETMASK, also for libc's own */, (long)&all, (long)&before, sizeof(all));
     atomic_store(&fl.alive, 1);
-    int r = clone(run, fl.mem + STACK_LEN, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+    int r = REAL(clone)(run, fl.mem + STACK_LEN, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                   CLONE_SETTLS | CLONE_CHILD_CLEARTID, NULL, NULL, tls, &fl.alive);
     if (r < 0)
         atomic_store(&fl.alive, 0);

@@ -12,13 +12,12 @@
 #include "core/base/rawsys.h"
 #include "preload/cancel.h"
 #include "preload/conn.h"
-#include "preload/epoll.h"
 #include "preload/flusher.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
 #include "preload/sandbox.h"
-#include "preload/verbs.h"
 
 /* Small writes in a row that go at once, before the next one is gathered: */
 #define ROW_MIN 4u
@@ -410,8 +409,7 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
         turn_give(&c->tx);
         if (owed) {
             pending_add(s);
-            if (s->watches != NULL)
-                epoll_conn_changed(s);
+            notify_changed(s);
         }
     }
     errno = err;

@@ -39,6 +39,10 @@ struct sock_hooks {
     bool (*silent)(const struct sock *s);
     /* Does an epoll set's wait see what comes on it? */
     bool (*watched)(struct sock *s);
+    /* Is a thread waiting on a set that holds it? */
+    bool (*awaited)(struct sock *s);
+    /* Does the program go on with s as if it was told to, by a call that we did not see? */
+    bool (*waits_unseen)(struct sock *s);
     /* What is to be waited for, into p (fd, events); or not. A lock is held that is innermost but for watch_lock. */
     enum pending_look (*look)(struct sock *s, uint64_t now_ns, struct pollfd *p);
     /* When it is to be stepped, whatever comes; 0: no such time, or that is another process' affair. */

@@ -26,7 +26,6 @@
 #include "preload/startup.h"
 #include "preload/stdio.h"
 #include "preload/tcpinfo.h"
-#include "preload/verbs.h"
 #include "preload/wait.h"
 
 int socket(int domain, int type, int protocol)

@@ -13,6 +13,7 @@ preload_sources = \
     preload/conn.h \
     preload/conn_end.c \
     preload/conn_mem.c \
+    preload/conn_ops.h \
     preload/conn_orphan.c \
     preload/conn_rx.c \
     preload/conn_batch.c \
@@ -66,6 +67,8 @@ preload_sources = \
     preload/local.c \
     preload/local.h \
     preload/look.c preload/look.h \
+    preload/notify.c \
+    preload/notify.h \
     preload/opts.c \
     preload/poll.c \
     preload/pending.c \

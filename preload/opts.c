@@ -11,13 +11,12 @@
 #include "preload/dispatch.h"
 #include "preload/gather.h"
 #include "preload/local.h"
+#include "preload/notify.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/startup.h"
 #include "preload/tcpinfo.h"
-#include "preload/verbs.h"
 
 /* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
@@ -59,7 +58,7 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
         turn_give(&c->rx);
     if (conn_may_be_staged(c)) { /* whoever waits looks again, as Linux has it */
         atomic_store(&c->rx_arrived, true);
-        ready_left_over(s);
+        notify_readable(s);
     }
     return 0;
 }

@@ -14,12 +14,12 @@
 #include "core/base/trace.h"
 #include "preload/conn.h"
 #include "preload/dispatch.h"
-#include "preload/epoll.h"
 #include "preload/fallback.h"
+#include "preload/hooks.h"
 #include "preload/local.h"
+#include "preload/notify.h"
 #include "preload/pending.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/tcpinfo.h"
 #include "preload/verbs.h"
@@ -260,8 +260,7 @@ static bool step_in(struct conn *c, int fd)
  */
 static void changed(struct sock *s)
 {
-    epoll_conn_changed(s);
-    ready_told(s);
+    notify_changed(s);
     conn_tell(s->conn);
 }
 
@@ -351,7 +350,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
     /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
     if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
         atomic_store(&c->rx_arrived, true);
-        ready_left_over(s);
+        notify_readable(s);
     }
 }
 
@@ -387,7 +386,7 @@ void startup_step_last(struct sock *s)
 void startup_step_called(struct sock *s)
 {
     struct conn *c = s->conn;
-    if (conn_state(c) == CONN_CONNECTING && !c->require && epoll_waits_unseen(s))
+    if (conn_state(c) == CONN_CONNECTING && !c->require && sock_hooks.waits_unseen(s))
         leave_unseen(s, c);
     else
         startup_step(s);

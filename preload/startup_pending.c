@@ -2,7 +2,7 @@
  * Startups and tails that are pending, as pending.h's hooks see them.
  */
 #include "preload/conn.h"
-#include "preload/epoll.h"
+#include "preload/hooks.h"
 #include "preload/local.h"
 #include "preload/pending.h"
 #include "preload/proc.h"
@@ -51,7 +51,7 @@ static bool needs_nobody(struct sock *s, uint64_t now)
 {
     if (conn_state(s->conn) == CONN_FULL)
         return !conn_tail_is_ours(s->conn);
-    return s->neg_silent && startup_is_silent(s) && (now - s->conn->born_ns > YOUNG_NS || epoll_watches(s));
+    return s->neg_silent && startup_is_silent(s) && (now - s->conn->born_ns > YOUNG_NS || sock_hooks.watched(s));
 }
 
 enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
@@ -60,7 +60,7 @@ enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
     if (needs_nobody(s, now))
         return PENDING_DROP;
     bool held = conn_is_held(c); /* whoever waits for it has not looked yet */
-    if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || epoll_awaits(s))))
+    if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s))))
         return PENDING_SKIP;
     p->events = conn_state(c) == CONN_FULL ? POLLOUT : (short)c->kernel_wants;
     if (held) /* what comes is not waited for, only its time */
@@ -120,7 +120,7 @@ static void step_as_other(struct sock *s)
  */
 static void step_unwaited(struct sock *s)
 {
-    if (!conn_is_held(s->conn) && (atomic_load(&s->waiters) > 0 || epoll_awaits(s)))
+    if (!conn_is_held(s->conn) && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s)))
         return;
     step_as_other(s);
     /* Something is reported, and yet the handshake goes on: an error for the program to fetch. */

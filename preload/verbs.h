@@ -19,12 +19,6 @@
 
 #if HAVE_VERBS
 
-/* Is its stream on a device? Any thread. */
-static inline bool conn_on_verbs(const struct conn *c)
-{
-    return SW_UNLIKELY(atomic_load_explicit(&c->on_verbs, memory_order_relaxed));
-}
-
 /* ---- verbs_setup.c ---- */
 
 /*
@@ -102,11 +96,6 @@ short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask);
 
 #else
 
-static inline bool conn_on_verbs(const struct conn *c)
-{
-    (void)c;
-    return false;
-}
 static inline uint8_t verbs_transport(struct conn *c)
 {
     (void)c;
@@ -241,11 +230,5 @@ static inline short verbs_ready(struct sock *s, int fd, short want, short kernel
 }
 
 #endif
-
-/* May the program's octets be sent? A responder's, once the initiator has spoken. Any thread. */
-static inline bool conn_can_send(const struct conn *c)
-{
-    return conn_on_verbs(c) ? atomic_load(&c->verbs_first) : iwarp_can_send(&c->ep);
-}
 
 #endif

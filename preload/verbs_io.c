@@ -14,10 +14,9 @@
 #include <string.h>
 
 #include "core/base/trace.h"
-#include "preload/epoll.h"
+#include "preload/notify.h"
 #include "preload/probe.h"
 #include "preload/proc.h"
-#include "preload/ready.h"
 #include "preload/real.h"
 #include "preload/rnic.h"
 #include "preload/sandbox.h"
@@ -304,7 +303,7 @@ static bool take_credits(struct sock *s, struct conn *c, int fd)
     turn_give(&c->rx);
     answer(c, fd);
     if (some)
-        ready_left_over(s);
+        notify_readable(s);
     return some;
 }
 
@@ -335,7 +334,7 @@ void verbs_tail(struct sock *s, int fd)
     ssize_t r = verbs_fill(c, fd);
     turn_give(&c->rx);
     if (r >= 0)
-        ready_left_over(s);
+        notify_readable(s);
 }
 
 bool verbs_goes_on(struct sock *s, int fd)
@@ -362,7 +361,7 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
         turn_give(&c->rx);
         answer(c, fd);
         if (r >= 0) {
-            ready_left_over(s);
+            notify_readable(s);
             return 0;
         }
     }
@@ -409,9 +408,8 @@ static bool lost(struct sock *s, struct conn *c, int fd)
     c->verbs_reset = true;
     atomic_store(&c->tcp_end, true);
     conn_tell(c);
-    epoll_out_ready(s);
-    ready_left_over(s);
-    ready_told(s);
+    notify_writable(s);
+    notify_readable(s);
     return true;
 }
 

@@ -7,8 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "preload/epoll.h"
-#include "preload/ready.h"
+#include "preload/notify.h"
 #include "preload/rnic.h"
 #include "preload/verbs.h"
 
@@ -91,7 +90,7 @@ short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
     }
     /* It says nothing more, but would be readable for ever. */
     if (atomic_load(&c->tcp_end) && s->watches != NULL)
-        epoll_conn_changed(s);
+        notify_changed(s);
     if (!atomic_load(&c->tcp_end))
         *ask = POLLIN | POLLRDHUP;
     if (atomic_load(&c->so_error) != 0)

@@ -12,6 +12,7 @@
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
 #include "core/transport/verbs.h"
+#include "preload/conn_ops.h"
 #include "preload/hidden.h"
 #include "preload/proc.h"
 #include "preload/real.h"
@@ -408,3 +409,19 @@ size_t verbs_conn_memory(const struct conn *c)
 {
     return verbs_is_ours(c) ? rnic_memory(c) : 0;
 }
+
+const struct conn_ops device_ops = {
+    .name = verbs_name,
+    .memory = verbs_conn_memory,
+    .record = verbs_record,
+    .drop = verbs_drop,
+    .rx = verbs_rx,
+    .fill = verbs_fill,
+    .wait_more = verbs_wait_more,
+    .await = verbs_await,
+    .after_recv = verbs_after_recv,
+    .send = verbs_send,
+    .flush = verbs_tx_flush,
+    .over = verbs_over,
+    .goes_on = verbs_goes_on,
+};
