@@ -23,7 +23,6 @@
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/segv.h"
-#include "preload/startup.h"
 #include "preload/stats.h"
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"

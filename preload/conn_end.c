@@ -26,7 +26,6 @@
 #include "preload/proc.h"
 #include "preload/real.h"
 #include "preload/sandbox.h"
-#include "preload/startup.h"
 #include "preload/tcpinfo.h"
 #include "preload/transports.h"
 #include "preload/wait.h"

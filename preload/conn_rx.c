@@ -26,7 +26,6 @@
 #include "preload/real.h"
 #include "preload/sandbox.h"
 #include "preload/spin.h"
-#include "preload/startup.h"
 #include "preload/wait.h"
 
 size_t conn_rx_avail(const struct conn *c)
