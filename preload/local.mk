@@ -1,133 +1,135 @@
 # The library that LD_PRELOAD loads: $(pkglibdir)/libsockwarp.so, in the build tree .libs/libsockwarp.so with a link
 # libsockwarp.so beside the launcher.
 
+# The rooms, from the ground up (HACKING.md, "Map").
 preload_sources = \
-    preload/alias.c \
-    preload/arena.c \
-    preload/arena.h \
-    preload/calls.h \
-    preload/cancel.c \
-    preload/cancel.h \
-    preload/clone.c \
-    preload/conn.c \
-    preload/conn.h \
-    preload/conn_end.c \
-    preload/conn_mem.c \
-    preload/conn_ops.h \
-    preload/conn_orphan.c \
-    preload/conn_rx.c \
-    preload/conn_batch.c \
-    preload/conn_nagle.c \
-    preload/conn_peek.c \
-    preload/conn_plain.c \
-    preload/conn_tx.c \
-    preload/conn_urgent.c \
-    preload/conn_zerocopy.c \
-    preload/connect.c \
-    preload/connect.h \
-    preload/dispatch.h \
-    preload/dispatch_end.c \
-    preload/dispatch_recv.c \
-    preload/dispatch_send.c \
-    preload/dl.h \
-    preload/epoll.c \
-    preload/epoll.h \
-    preload/epoll_park.c \
-    preload/epoll_ready.c \
-    preload/epoll_set.c \
-    preload/epoll_set.h \
-    preload/epoll_share.c \
-    preload/epoll_share.h \
-    preload/epoll_sock.c \
-    preload/epoll_wait.c \
-    preload/exec.c \
-    preload/exec.h \
-    preload/explain.c \
-    preload/explain.h \
-    preload/fallback.c \
-    preload/fallback.h \
-    preload/fdops.c \
-    preload/fdops.h \
-    preload/file.c \
-    preload/flusher.c \
-    preload/flusher.h \
-    preload/fork.c \
-    preload/gather.c \
-    preload/gather.h \
-    preload/hidden.c \
-    preload/hidden.h \
-    preload/holders.c \
-    preload/holders.h \
-    preload/inherit.c \
-    preload/hooks.h \
-    preload/io.c preload/io.h \
-    preload/libc.h \
-    preload/libc_calls.h \
-    preload/listen.c \
-    preload/local.c \
-    preload/local.h \
-    preload/look.c preload/look.h \
-    preload/notify.c \
-    preload/notify.h \
-    preload/opts.c \
-    preload/poll.c \
-    preload/pending.c \
-    preload/pending.h \
-    preload/poller.c \
-    preload/poller.h \
-    preload/probe.c \
-    preload/probe.h \
-    preload/names.c \
-    preload/proc.c \
-    preload/proc.h \
-    preload/program.c \
-    preload/program.h \
-    preload/raw.c \
-    preload/ready.c \
-    preload/ready.h \
-    preload/real.c \
-    preload/real.h \
-    preload/ring.c \
-    preload/ring.h \
-    preload/ring_look.c \
-    preload/sandbox.c \
-    preload/sandbox.h \
-    preload/seccomp.c \
-    preload/seccomp.h \
-    preload/segv.c \
-    preload/segv.h \
-    preload/sock.c \
-    preload/sock.h \
-    preload/start.c \
-    preload/start.h \
-    preload/startup.c \
-    preload/startup.h \
-    preload/startup_await.c \
-    preload/startup_begin.c \
-    preload/startup_pending.c \
-    preload/startup_turns.c \
-    preload/startup_upgrade.c \
-    preload/stdio.c \
-    preload/stdio.h \
-    preload/system.c \
-    preload/tcpinfo.c \
-    preload/tcpinfo.h \
-    preload/transports.c \
-    preload/transports.h \
-    preload/turn.c \
-    preload/turn.h \
-    preload/verbs.h \
-    preload/wait.c \
-    preload/wait.h
+    preload/process/calls.h \
+    preload/process/cancel.c \
+    preload/process/cancel.h \
+    preload/process/hidden.c \
+    preload/process/hidden.h \
+    preload/process/holders.c \
+    preload/process/holders.h \
+    preload/process/libc.h \
+    preload/process/libc_calls.h \
+    preload/process/probe.c \
+    preload/process/probe.h \
+    preload/process/proc.c \
+    preload/process/proc.h \
+    preload/process/program.c \
+    preload/process/program.h \
+    preload/process/real.c \
+    preload/process/real.h \
+    preload/process/sandbox.c \
+    preload/process/sandbox.h \
+    preload/process/segv.c \
+    preload/process/segv.h \
+    preload/process/start.h \
+    preload/process/tcpinfo.c \
+    preload/process/tcpinfo.h \
+    preload/process/transports.c \
+    preload/process/transports.h \
+    preload/process/turn.c \
+    preload/process/turn.h \
+    preload/sock/hooks.h \
+    preload/sock/look.c \
+    preload/sock/look.h \
+    preload/sock/notify.h \
+    preload/sock/pending.c \
+    preload/sock/pending.h \
+    preload/sock/poller.c \
+    preload/sock/poller.h \
+    preload/sock/sock.c \
+    preload/sock/sock.h \
+    preload/sock/wait.c \
+    preload/sock/wait.h \
+    preload/conn/arena.c \
+    preload/conn/arena.h \
+    preload/conn/conn.c \
+    preload/conn/conn.h \
+    preload/conn/conn_batch.c \
+    preload/conn/conn_end.c \
+    preload/conn/conn_mem.c \
+    preload/conn/conn_nagle.c \
+    preload/conn/conn_ops.h \
+    preload/conn/conn_orphan.c \
+    preload/conn/conn_peek.c \
+    preload/conn/conn_plain.c \
+    preload/conn/conn_rx.c \
+    preload/conn/conn_tx.c \
+    preload/conn/conn_urgent.c \
+    preload/conn/conn_zerocopy.c \
+    preload/conn/explain.c \
+    preload/conn/explain.h \
+    preload/conn/flusher.c \
+    preload/conn/flusher.h \
+    preload/conn/gather.c \
+    preload/conn/gather.h \
+    preload/device/verbs.h \
+    preload/startup/dispatch.h \
+    preload/startup/dispatch_end.c \
+    preload/startup/dispatch_recv.c \
+    preload/startup/dispatch_send.c \
+    preload/startup/fallback.c \
+    preload/startup/fallback.h \
+    preload/startup/local.c \
+    preload/startup/local.h \
+    preload/startup/startup.c \
+    preload/startup/startup.h \
+    preload/startup/startup_await.c \
+    preload/startup/startup_begin.c \
+    preload/startup/startup_pending.c \
+    preload/startup/startup_turns.c \
+    preload/startup/startup_upgrade.c \
+    preload/ready/epoll.h \
+    preload/ready/epoll_park.c \
+    preload/ready/epoll_ready.c \
+    preload/ready/epoll_set.c \
+    preload/ready/epoll_set.h \
+    preload/ready/epoll_share.c \
+    preload/ready/epoll_share.h \
+    preload/ready/epoll_sock.c \
+    preload/ready/notify.c \
+    preload/ready/ready.c \
+    preload/ready/ready.h \
+    preload/calls/alias.c \
+    preload/calls/clone.c \
+    preload/calls/connect.c \
+    preload/calls/connect.h \
+    preload/calls/epoll.c \
+    preload/calls/epoll_wait.c \
+    preload/calls/exec.c \
+    preload/calls/exec.h \
+    preload/calls/fdops.c \
+    preload/calls/fdops.h \
+    preload/calls/file.c \
+    preload/calls/fork.c \
+    preload/calls/inherit.c \
+    preload/calls/io.c \
+    preload/calls/io.h \
+    preload/calls/listen.c \
+    preload/calls/names.c \
+    preload/calls/opts.c \
+    preload/calls/poll.c \
+    preload/calls/raw.c \
+    preload/calls/ring.c \
+    preload/calls/ring.h \
+    preload/calls/ring_look.c \
+    preload/calls/seccomp.c \
+    preload/calls/seccomp.h \
+    preload/calls/stdio.c \
+    preload/calls/stdio.h \
+    preload/calls/system.c \
+    preload/start.c
 
 # Connections on RDMA devices.
 verbs_preload_sources = \
-    preload/mixed.c \
-    preload/mixed.h \
-    preload/rnic.h \
-    preload/verbs_io.c \
-    preload/verbs_ready.c \
-    preload/verbs_setup.c
+    preload/device/mixed.c \
+    preload/device/mixed.h \
+    preload/device/rnic.h \
+    preload/device/verbs_io.c \
+    preload/device/verbs_ready.c \
+    preload/device/verbs_setup.c
 EXTRA_DIST += $(verbs_preload_sources)
 if HAVE_VERBS
 preload_sources += $(verbs_preload_sources)
@@ -135,21 +137,21 @@ endif
 
 # What the tools and the unit tests use as well.
 shared_sources = \
-    preload/spin.h \
-    preload/stats.c \
-    preload/stats.h
+    preload/process/spin.h \
+    preload/process/stats.c \
+    preload/process/stats.h
 
 # Files that define fortified entry points (__read_chk and the like) cannot themselves be compiled with
 # _FORTIFY_SOURCE: list them here instead.
 preload_unfortified_sources = \
-    preload/chk.c
+    preload/calls/chk.c
 
 # Symbols that are defined by assembly, which link-time optimisation does not see.
 preload_asm_sources = \
-    preload/dl.c \
-    preload/libc.c
+    preload/calls/dl.c \
+    preload/process/libc.c
 
-EXTRA_DIST += preload/libsockwarp.awk preload/libc.awk
+EXTRA_DIST += preload/process/libsockwarp.awk preload/process/libc.awk
 
 noinst_LTLIBRARIES += libshared.la
 libshared_la_SOURCES = $(shared_sources)
@@ -179,14 +181,14 @@ EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map) $(libc_opts)
 CLEANFILES += $(preload_map) $(libc_opts) libsockwarp.so
 
 # Exported: the intercepted calls, from the list that declares and resolves them. Everything else is local.
-$(preload_map): preload/calls.h preload/libsockwarp.awk
+$(preload_map): preload/process/calls.h preload/process/libsockwarp.awk
 	$(AM_V_at)$(MKDIR_P) preload
-	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/libsockwarp.awk $(srcdir)/preload/calls.h >$@.tmp && mv $@.tmp $@
+	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/process/libsockwarp.awk $(srcdir)/preload/process/calls.h >$@.tmp && mv $@.tmp $@
 
 # What we call, whoever else defines it: our own functions by -Bsymbolic-functions, libc's by these.
-$(libc_opts): preload/libc_calls.h preload/libc.awk
+$(libc_opts): preload/process/libc_calls.h preload/process/libc.awk
 	$(AM_V_at)$(MKDIR_P) preload
-	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/libc.awk $(srcdir)/preload/libc_calls.h >$@.tmp && mv $@.tmp $@
+	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/process/libc.awk $(srcdir)/preload/process/libc_calls.h >$@.tmp && mv $@.tmp $@
 
 all-local: libsockwarp.so
 libsockwarp.so: libsockwarp.la

@@ -137,7 +137,7 @@ static void ring_epoll(int s)
     ep_say("none", ep, 10);
 }
 
-/* Another connection, made when the program waits for it: a listener beside a ring is found from then on (preload/ring.h). */
+/* Another connection, made when the program waits for it: a listener beside a ring is found from then on (preload/calls/ring.h). */
 static int awaited(void)
 {
     struct pollfd p = { .fd = sem_listener, .events = POLLIN };

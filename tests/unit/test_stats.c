@@ -6,7 +6,7 @@
 
 #include "core/base/must.h"
 #include "core/base/reason.h"
-#include "preload/stats.h"
+#include "preload/process/stats.h"
 
 static struct sockaddr_storage addr4(const char *host, uint16_t port)
 {

@@ -1,0 +1,262 @@
+/*
+ * connect(2): asks the peer whether it runs sockwarp, and goes back to plain TCP on the same socket if it does not.
+ *
+ * The program's connect completes when the negotiation has. Blocking: inside the call, with both turns held, so that
+ * nobody else takes what it waits for. Non-blocking: EINPROGRESS, and writability is held back until then.
+ */
+#include "preload/calls/connect.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+
+#include "core/base/fault.h"
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "core/negotiate/verdict.h"
+#include "preload/calls/ring.h"
+#include "preload/conn/explain.h"
+#include "preload/conn/gather.h"
+#include "preload/process/cancel.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/spin.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/wait.h"
+#include "preload/startup/fallback.h"
+#include "preload/startup/local.h"
+#include "preload/startup/startup.h"
+
+/*
+ * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited so long
+ * it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
+ */
+#define BACKLOG_NS 40000000u
+
+/* A connection that is left alone: remembered only where somebody wants to read about it. */
+static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len,
+                       const struct policy_rule *rule, unsigned reason)
+{
+    if (proc.set.stats_file[0] == '\0' && !proc.set.explain)
+        return;
+    struct conn *c = conn_new(false, CONN_CONNECTING, rule);
+    if (c == NULL)
+        return;
+    memcpy(&c->peer, peer, len);
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    conn_go_plain(s, c, reason);
+}
+
+/* REASON_NONE: ask the peer. */
+static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *peer, const struct policy_rule *rule,
+                              bool *known_shim)
+{
+    *known_shim = false;
+    if (rule->action == POLICY_OFF)
+        return REASON_POLICY;
+    if (s->stay_plain)
+        return s->plain_reason;
+    if (fd <= 2)
+        return REASON_STD_FD;
+    if (ring_drives_sockets())
+        return REASON_OWN_URING;
+    if (atomic_load(&proc.passes_conns))
+        return REASON_SHARED_FD;
+    if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
+        return REASON_TRANSPORT;
+    /* Before the look-up: no listener of this host known to run sockwarp is ever remembered as plain. */
+    if (fallback_known_plain(peer))
+        return REASON_CACHED_PLAIN;
+    if (!rule->opts.hello_always) {
+        switch (local_ask(peer, rule->opts.self)) {
+        case LOCAL_PRESENT:
+            *known_shim = true;
+            return REASON_NONE;
+        case LOCAL_ABSENT:
+            return REASON_NO_LOCAL_SHIM;
+        case LOCAL_SELF:
+            return REASON_SELF;
+        case LOCAL_REMOTE:
+            break;
+        }
+    }
+    return REASON_NONE;
+}
+
+/* The kernel's connect was up: a peer that reset it since is told by the next call. 0 or -errno. */
+static int told_by_connect(struct conn *c)
+{
+    return c->peer_closed || atomic_load(&c->so_error) == ECONNRESET ? 0 : -atomic_exchange(&c->so_error, 0);
+}
+
+static struct spin startup_spin; /* do the answers to startups come soon? */
+
+/* Blocking: until it is decided. Both turns held. */
+static int finish_blocking(struct sock *s, struct conn *c, int fd)
+{
+    startup_step(s);
+    uint64_t patience = c->known_shim ? proc_now_ns() + BACKLOG_NS : 0;
+    while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late) || conn_state(c) == CONN_CONNECTING) {
+        bool in_backlog = patience != 0 && conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO;
+        if (in_backlog && proc_now_ns() >= patience) {
+            c->in_backlog = true;
+            break;
+        }
+        struct spin_look k;
+        if (spin_for(&k, &startup_spin, SPIN_STARTUP, fd, (short)c->kernel_wants)) {
+            startup_step(s);
+            continue;
+        }
+        /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
+        bool device = c->vep != NULL || c->mixed != NULL;
+        const struct conn *before = device ? wait_watch(c) : NULL; /* another thread may see its device's events */
+        int r = wait_for(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
+        if (device)
+            wait_unwatch(before);
+        spin_end(&k, &startup_spin);
+        if (r < 0 && r != -EINTR)
+            return r;
+        startup_step(s);
+    }
+    return told_by_connect(c);
+}
+
+/* The kernel's connect as the program's. 0 or -errno. */
+static __attribute__((noinline)) int connect_waiting(int fd, const struct sockaddr *peer, socklen_t len)
+{
+    int r;
+    CANCEL_POINT(r = REAL(connect)(fd, peer, len));
+    return r < 0 ? -errno : 0;
+}
+
+static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
+                          const struct policy_rule *rule, bool known_shim)
+{
+    struct conn *c = conn_new(false, CONN_CONNECTING, rule);
+    if (c == NULL)
+        return connect_waiting(fd, peer, len);
+    memcpy(&c->peer, peer, len);
+    c->peer_len = len;
+    /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
+    c->known_shim = known_shim && !rule->opts.immediate;
+    int r = turn_take(&c->rx, 0, false);
+    SW_CHECK(r == 0, "fresh turn: %d", r);
+    r = turn_take(&c->tx, 0, false);
+    SW_CHECK(r == 0, "fresh turn: %d", r);
+    turn_sleep(&c->rx);
+    turn_sleep(&c->tx);
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    atomic_store(&s->active, true);
+    notify_changed(s);
+
+    r = connect_waiting(fd, peer, len);
+    bool nonblock = atomic_load(&s->nonblock);
+    if (r == 0 && !nonblock) {
+        r = finish_blocking(s, c, fd);
+        if (conn_state(c) == CONN_NEGOTIATING)
+            pending_add(s); /* late: it goes on while the program waits for something */
+        notify_changed(s);
+    } else if (r == 0) {
+        pending_add(s);
+        startup_step(s);
+        r = conn_state(c) == CONN_NEGOTIATING ? -EINPROGRESS : told_by_connect(c);
+    } else if (r == -EINPROGRESS || r == -EINTR) {
+        pending_add(s);
+    } else {
+        conn_go_plain(s, c, REASON_NOT_CONNECTED);
+        notify_changed(s);
+    }
+    turn_wake(&c->tx);
+    turn_give(&c->tx);
+    turn_wake(&c->rx);
+    turn_give(&c->rx);
+    conn_tell(c);
+    return r;
+}
+
+/* The socket is used for another connection, or for none: what we knew of the last one ends here. */
+static void forget_conn(struct sock *s)
+{
+    struct conn *c = s->conn;
+    pending_remove(s);
+    atomic_store(&s->active, false);
+    conn_record(s, c);
+    s->conn = NULL;
+    s->kind = SOCK_NEW;
+    conn_release(c, NULL);
+    notify_changed(s);
+}
+
+static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len)
+{
+    if (s->kind == SOCK_CONN) {
+        struct conn *c = s->conn;
+        enum conn_state st = conn_state(c);
+        if (peer != NULL && len >= sizeof(sa_family_t) && peer->sa_family == AF_UNSPEC) {
+            int r = connect_waiting(fd, peer, len);
+            if (r == 0)
+                forget_conn(s);
+            return r;
+        }
+        if (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING)) {
+            int r = startup_go_on(s, true);
+            (void)r;
+            st = conn_state(c);
+            if (st == CONN_CONNECTING || (st == CONN_NEGOTIATING && !connect_told(c)))
+                return -EALREADY;
+        }
+        int err = atomic_exchange(&c->so_error, 0);
+        if (err != 0)
+            return -err;
+        return connect_waiting(fd, peer, len);
+    }
+    if (s->kind != SOCK_NEW || peer == NULL ||
+        !((peer->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||
+          (peer->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6))) ||
+        len > sizeof(struct sockaddr_storage))
+        return connect_waiting(fd, peer, len);
+    const struct policy_rule *rule = policy_match(&proc.set.policy, POLICY_CONNECT, peer, len);
+    if (rule == NULL)
+        return connect_waiting(fd, peer, len);
+    bool known_shim;
+    unsigned reason = plain_because(s, fd, peer, rule, &known_shim);
+    if (reason == REASON_NONE)
+        return connect_asking(s, fd, peer, len, rule, known_shim);
+    if (rule->action == POLICY_REQUIRE) {
+        struct sockaddr_storage ss = { 0 };
+        memcpy(&ss, peer, len);
+        explain_decision(s, "connect", &ss, "refused", reason);
+        return -ECONNREFUSED;
+    }
+    int r = connect_waiting(fd, peer, len);
+    if (reason == REASON_NO_LOCAL_SHIM && (r == 0 || (r == -EINPROGRESS && tcpinfo_state(fd) == TCP_ESTABLISHED)))
+        local_absent(peer);
+    if (r == 0 || r == -EINPROGRESS || r == -EINTR)
+        note_plain(s, peer, len, rule, reason);
+    return r;
+}
+
+int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    gather_before_wait();
+    gather_send_fd(fd);
+    struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL)
+        return REAL(connect)(fd, addr, len);
+    /* (What the kernel would not read it refuses itself.) */
+    bool good = len <= sizeof(struct sockaddr_storage) && probe_can_read(addr, len);
+    int err = errno;
+    struct cancel hold = cancel_hold(conn_left, s);
+    int r = good ? connect_sock(s, fd, addr, len) : connect_waiting(fd, addr, len);
+    cancel_restore(hold);
+    sock_put(s);
+    errno = r == 0 ? err : -r;
+    return r == 0 ? 0 : -1;
+}

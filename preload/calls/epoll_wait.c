@@ -1,0 +1,644 @@
+/*
+ * epoll_wait and its kin: the kernel's events, filtered, and those of the ready list.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "preload/conn/conn.h"
+#include "preload/conn/gather.h"
+#include "preload/process/cancel.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/spin.h"
+#include "preload/process/transports.h"
+#include "preload/ready/epoll.h"
+#include "preload/ready/epoll_set.h"
+#include "preload/ready/ready.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/poller.h"
+#include "preload/sock/wait.h"
+
+#define BATCH 256 /* the kernel's events that are taken at a time */
+#define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
+#define UNASKED (POLLERR | POLLHUP)
+#define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
+
+struct wait {
+    struct epset *set;
+    struct epoll_event
+        *evs; /* NULL: nobody waits, it is only asked whether somebody would be told something */
+    int max, n;
+    bool fault; /* no memory for the next one, which waits on */
+    bool later; /* the kernel is about to tell something again, which was not told for that */
+    uint64_t seq;
+};
+
+/* Adds to what epoll_wait returns. The set is locked by lock_for. kernel: the kernel reported it. */
+static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
+{
+    if (wt->evs == NULL) {
+        wt->n++;
+        if (!kernel || (w->events & (EPOLLET | EPOLLONESHOT)))
+            watch_queue(w); /* the kernel tells it once, and has */
+        if (kernel && (w->kevents & EPOLLONESHOT)) {
+            w->kevents = EPOLLONESHOT;
+            share_save(w, false);
+        }
+        return;
+    }
+    if (w->told_seq == wt->seq) {
+        wt->evs[w->told_at].events |= events;
+        return;
+    }
+    if (wt->n < wt->max && !probe_can_write(&wt->evs[wt->n], sizeof(*wt->evs))) {
+        wt->fault = true;
+        wt->max = wt->n;
+    }
+    if (wt->n == wt->max) { /* (by the list; the kernel is asked for what there is room for) */
+        watch_queue(w);
+        return;
+    }
+    w->told_seq = wt->seq;
+    w->told_at = wt->n;
+    wt->evs[wt->n].events = events;
+    wt->evs[wt->n].data = w->data;
+    wt->n++;
+    if (w->events & EPOLLONESHOT) {
+        w->disarmed = true;
+        watch_unqueue(w);
+        share_save(w, false);
+    }
+    if (w->sock == NULL || !(w->events & (EPOLLONESHOT | EPOLLET)))
+        return;
+    pthread_mutex_lock(&w->sock->watch_lock);
+    w->out_told = w->out_told || (events & OUT_BITS);
+    if (kernel && (w->kevents & EPOLLONESHOT)) {
+        w->kevents = EPOLLONESHOT; /* the kernel has disarmed it as well */
+        share_save(w, false);
+    }
+    watch_refresh(w, false);
+    pthread_mutex_unlock(&w->sock->watch_lock);
+}
+
+/*
+ * Locks set, and returns the registration. If processes share it, and telling it changes it, nobody else tells it meanwhile. One
+ * that the program has deleted, while the kernel goes on reporting it, is so no more.
+ */
+static struct watch *lock_for(struct epset *set, uint64_t token)
+{
+    epset_lock(set);
+    struct watch *w = watch_find(set, token);
+    if (w != NULL && SW_UNLIKELY(w->parked)) {
+        watch_expel(w, false);
+        return NULL;
+    }
+    if (w == NULL || w->record == 0 || !(w->events & (EPOLLONESHOT | EPOLLET)))
+        return w;
+    share_lock(set);
+    return watch_find(set, token);
+}
+
+/* Brings the kernel's registration in line, if it is s's still. set->lock is held, s's watch_lock is not. */
+static void refresh(struct epset *set, uint64_t token, struct sock *s, bool force)
+{
+    if (set->share != NULL)
+        share_lock(set);
+    struct watch *w = watch_find(set, token);
+    if (w == NULL || w->sock != s)
+        return;
+    if (s != NULL)
+        pthread_mutex_lock(&s->watch_lock);
+    watch_refresh(w, force);
+    if (s != NULL)
+        pthread_mutex_unlock(&s->watch_lock);
+}
+
+/* What the kernel says now. */
+static uint32_t ask(int fd, uint32_t want)
+{
+    struct pollfd p = { .fd = fd, .events = (short)(uint16_t)want };
+    if (fd < 0 || REAL(poll)(&p, 1, 0) < 0 || (p.revents & POLLNVAL))
+        return 0;
+    return (uint16_t)p.revents;
+}
+
+/* What the kernel says of s, and, of a late registration, what it was not asked for. */
+static uint32_t with_room(struct sock *s, int fd, uint32_t want, uint32_t kernel, bool late)
+{
+    struct conn *c = s->conn;
+    bool unasked = late && (want & OUT_BITS) && !(kernel & OUT_BITS);
+    bool likely = unasked && atomic_load(&s->nonblock) && conn_room_likely(c);
+    if (unasked && !likely)
+        kernel |= ask(fd, want & OUT_BITS) & OUT_BITS;
+    if (kernel & OUT_BITS)
+        conn_room_proved(c);
+    return likely ? kernel | (want & OUT_BITS) : kernel;
+}
+
+/*
+ * The kernel has told token's event, and there is no such registration: it was deleted meanwhile, or it was made beside us. Then it
+ * is the program's as it is. The set is locked by lock_for, and is unlocked.
+ */
+static void look_unseen(struct wait *wt, uint64_t token, uint32_t kernel)
+{
+    struct epset *set = wt->set;
+    struct epoll_event ev = { .events = kernel, .data.u64 = token };
+    bool ours = watch_token_is_ours(set, token);
+    if (!ours)
+        atomic_store(&set->unseen, true);
+    if (!ours && wt->evs != NULL && wt->n < wt->max && probe_can_write(&wt->evs[wt->n], sizeof(ev))) {
+        wt->evs[wt->n++] = ev;
+    } else if (!ours) {
+        epset_keep(set, &ev);
+        if (wt->evs == NULL) {
+            wt->n++;
+        } else if (wt->n < wt->max) {
+            wt->fault = true;
+            wt->max = wt->n;
+        }
+    }
+    epset_unlock(set);
+}
+
+static bool settle(int epfd, bool take, bool *later);
+
+/*
+ * Something that is not ours, or not any more. The set is locked by lock_for, and is unlocked. kernel
+ * 0: off the ready list.
+ */
+static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
+{
+    struct epset *set = wt->set;
+    uint32_t want = w->events & ~(uint32_t)EPOLL_MODE_BITS;
+    int fd = w->foreign ? -1 : w->fd;
+    bool by_kernel = kernel != 0;
+    uint64_t token = watch_token(w);
+    watch_unqueue(w);
+    if (!by_kernel)
+        kernel = ask(fd, want) & (want | UNASKED);
+    else if (w->foreign) /* who has it may ask the kernel for more */
+        kernel &= want | UNASKED;
+    if (kernel != 0 && epoll_tracks(fd)) {
+        /* A set: is there anything that its epoll_wait would tell? */
+        bool once = w->events & EPOLLET;
+        epset_unlock(set);
+        bool ready = settle(fd, !once, &wt->later);
+        w = lock_for(set, token);
+        if (!ready)
+            kernel = 0;
+    }
+    if (w != NULL && !w->disarmed && kernel != 0)
+        tell(wt, w, kernel, by_kernel);
+    else if (w != NULL && !w->disarmed && (w->kevents & EPOLLONESHOT))
+        refresh(set, token, w->sock, true); /* swallowed: it has to be armed again */
+    epset_unlock(set);
+}
+
+/* One event of the kernel, or (kernel 0) one connection of the ready list. */
+static void look(struct wait *wt, uint64_t token, uint32_t kernel)
+{
+    struct epset *set = wt->set;
+    struct watch *w = lock_for(set, token);
+    struct watch *stray = w == NULL && kernel != 0 ? watch_stray(set, token) : NULL;
+    if (SW_UNLIKELY(stray != NULL)) {
+        token = watch_token(stray);
+        epset_unlock(set);
+        w = lock_for(set, token);
+    }
+    if (w == NULL && kernel != 0) {
+        look_unseen(wt, token, kernel);
+        return;
+    }
+    if (w == NULL || w->disarmed) {
+        if (w != NULL)
+            watch_unqueue(w);
+        if (w != NULL && w->chan >= 0 && w->sock != NULL) {
+            pthread_mutex_lock(&w->sock->watch_lock);
+            watch_refresh(w, false); /* its channel would be readable for ever */
+            pthread_mutex_unlock(&w->sock->watch_lock);
+        }
+        epset_unlock(set);
+        return;
+    }
+    struct sock *s = w->sock;
+    /* By the kernel's event it was looked at as a whole in this call. (A device's channel and its socket are two.) */
+    if (kernel == 0 && w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_verbs(s->conn)) {
+        epset_unlock(set);
+        return;
+    }
+    if (kernel != 0 && s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active)) {
+        /* Just found to stay plain by another thread, who may not have come to this yet. */
+        pthread_mutex_lock(&s->watch_lock);
+        watch_refresh(w, false);
+        pthread_mutex_unlock(&s->watch_lock);
+    }
+    if (kernel != 0 && watch_is_stale(w, token)) {
+        epset_unlock(set);
+        return;
+    }
+    if (s == NULL || !atomic_load(&s->active)) {
+        look_plain(wt, w, kernel);
+        return;
+    }
+    uint32_t want = w->events & ~(uint32_t)EPOLL_MODE_BITS;
+    /* Is this the only look at it in this call? Then it has to be a whole one. */
+    bool whole =
+        wt->evs != NULL && ((w->events & (EPOLLET | EPOLLONESHOT)) || wt->n + 1 >= wt->max);
+    bool by_kernel = kernel != 0, late = atomic_load(&w->late);
+    atomic_fetch_add(&s->refs, 1);
+    /* Off the list before the look: whoever queues it meanwhile knows something newer. */
+    watch_unqueue(w);
+    epset_unlock(set);
+
+    /*
+     * Turns come before the set's lock. The number it was registered by may be closed or another
+     * file's.
+     */
+    short asked;
+    int fd = atomic_load(&s->fd);
+    if (!by_kernel && whole)
+        kernel = ask(fd, want);
+    uint32_t now = with_room(s, fd, want, kernel, late);
+    bool was_plain = conn_state(s->conn) == CONN_PLAIN;
+    uint32_t got =
+        (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)now, &asked);
+    /*
+     * What came in by this look is told below; the other sets have lost the kernel's event for it.
+     */
+    if (atomic_exchange(&s->conn->rx_arrived, false)) {
+        epoll_left_over_but(s, true, w);
+        ready_told(s);
+    }
+
+    w = lock_for(set, token);
+    if (w != NULL && w->sock == s && !w->disarmed) {
+        /* The edge was one of octets that are not the program's. Writable it was before. */
+        if ((w->events & EPOLLET) && (kernel & want & (EPOLLIN | EPOLLRDNORM)) &&
+            !(got & (EPOLLIN | EPOLLRDNORM)) && w->out_told)
+            got &= ~OUT_BITS;
+        /*
+         * It was found to stay plain, and was registered anew for that: the kernel tells the edge, to this very call.
+         */
+        if ((w->events & EPOLLET) && conn_state(s->conn) == CONN_PLAIN && conn_rx_avail(s->conn) == 0 &&
+            (!was_plain || !by_kernel || !conn_may_be_staged(s->conn))) {
+            pthread_mutex_lock(&s->watch_lock);
+            watch_refresh(w, false);
+            bool told_anew = w->kevents == w->events;
+            pthread_mutex_unlock(&s->watch_lock);
+            wt->later = wt->later || (told_anew && got != 0);
+            got = told_anew ? 0 : got;
+        }
+        if (got != 0)
+            tell(wt, w, got, by_kernel);
+        if (late && (want & OUT_BITS) && !(got & OUT_BITS))
+            refresh(set, token, s, false); /* the kernel is to say when there is room */
+        /* (What the kernel does not know of it does not tell again.) */
+        if (!(w->events & (EPOLLET | EPOLLONESHOT)) &&
+            ((got & (EPOLLIN | EPOLLRDNORM | EPOLLPRI | (~kernel & OUT_BITS))) || (late && (got & OUT_BITS))))
+            watch_queue(w);
+        if (got == 0 || !atomic_load(&s->active)) {
+            /* Swallowed: a one-shot registration has to be armed again. */
+            refresh(set, token, s, got == 0 && by_kernel && (w->kevents & EPOLLONESHOT));
+        }
+    }
+    epset_unlock(set);
+    sock_put(s);
+}
+
+static void tell_kept(struct wait *wt)
+{
+    if (wt->evs == NULL)
+        wt->n++;
+    while (wt->evs != NULL && wt->n < wt->max && probe_can_write(&wt->evs[wt->n], sizeof(*wt->evs)) &&
+           epset_kept(wt->set, &wt->evs[wt->n]))
+        wt->n++;
+}
+
+/* The ready list: at most as many as stand on it now, so that nobody is looked at twice. */
+static void look_ready(struct wait *wt)
+{
+    uint64_t token;
+    if (SW_UNLIKELY(atomic_load(&wt->set->kept_n) > 0))
+        tell_kept(wt);
+    for (unsigned n = atomic_load(&wt->set->ready_n); n > 0 && wt->n < wt->max; n--) {
+        if (!epset_rotate(wt->set, &token))
+            break;
+        look(wt, token, 0);
+    }
+}
+
+/* May the kernel report octets that are the startup's and not the program's? */
+static bool is_starting(const struct watch *w)
+{
+    if (w->sock == NULL || w->disarmed || !atomic_load(&w->sock->active))
+        return false;
+    const struct conn *c = w->sock->conn;
+    if (conn_state(c) != CONN_FULL)
+        return conn_state(c) == CONN_CONNECTING || conn_state(c) == CONN_NEGOTIATING;
+    return !conn_on_verbs(c) && !iwarp_can_send(&c->ep);
+}
+
+#define STARTING_MAX 64u
+
+/* Connections of the set that are starting, with references. */
+static unsigned find_starting(struct epset *set, struct sock *found[STARTING_MAX])
+{
+    unsigned n = 0;
+    epset_lock(set);
+    for (int i = 0; i < EPOLL_CHUNKS * EPOLL_FDS_CHUNK && n < STARTING_MAX; i++) {
+        if (set->chunk[i / EPOLL_FDS_CHUNK] == NULL) {
+            i += EPOLL_FDS_CHUNK - 1;
+            continue;
+        }
+        struct watch *w = set->chunk[i / EPOLL_FDS_CHUNK][i % EPOLL_FDS_CHUNK];
+        for (; w != NULL && n < STARTING_MAX; w = w->older)
+            if (is_starting(w)) {
+                atomic_fetch_add(&w->sock->refs, 1);
+                found[n++] = w->sock;
+            }
+    }
+    epset_unlock(set);
+    return n;
+}
+
+/*
+ * Takes off the kernel what is the startup's, so that its word about the set is of other things. (To
+ * take the set's events would bring others' octets into staging, and that would be an edge anew.)
+ */
+static void settle_starting(struct epset *set)
+{
+    struct sock *found[STARTING_MAX];
+    unsigned n = find_starting(set, found);
+    for (unsigned i = 0; i < n; i++) {
+        short asked;
+        int fd = atomic_load(&found[i]->fd);
+        if (ready_now(found[i], fd, POLLIN, (short)ask(fd, POLLIN), &asked) != 0)
+            ready_arrived(found[i]);
+        sock_put(found[i]);
+    }
+}
+
+/*
+ * As epoll_settle. *later: what came behind a startup's octets was taken in with them; the kernel
+ * tells of the ready list they went to, so that it is told once.
+ */
+static bool settle(int epfd, bool take, bool *later)
+{
+    struct epset *set = epset_hold(epfd);
+    if (set == NULL)
+        return true;
+    struct wait wt = { .set = set, .max = 1 };
+    if (epset_list_hold(set)) {
+        look_ready(&wt);
+        epset_list_release(set);
+    }
+    struct epoll_event kev[64];
+    for (int r = 64; wt.n == 0 && take && !atomic_load(&set->unseen) && (r == 64 || wt.later);) {
+        wt.later = false;
+        r = REAL(epoll_wait)(epfd, kev, 64, 0);
+        for (int i = 0; i < r; i++)
+            if (kev[i].data.u64 != EPOLL_KICK_TOKEN)
+                look(&wt, kev[i].data.u64, kev[i].events);
+    }
+    if (wt.n == 0 && (!take || atomic_load(&set->unseen)) && ask(epfd, POLLIN) != 0) {
+        settle_starting(set);
+        bool listed = atomic_load(&set->ready_n) > 0;
+        *later = *later || listed;
+        wt.n = !listed && ask(epfd, POLLIN) != 0;
+    }
+    epset_put(set);
+    return wt.n > 0;
+}
+
+bool epoll_settle(int epfd, bool take)
+{
+    bool later = false;
+    return settle(epfd, take, &later);
+}
+
+static struct timespec to_timespec(uint64_t ns)
+{
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
+                              .tv_nsec = (long)(ns % 1000000000u) };
+}
+
+static __thread struct spin spin; /* whether this thread looks before it sleeps */
+
+/*
+ * The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed
+ * meanwhile gives nothing.
+ */
+static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint64_t until_ns,
+                       const sigset_t *mask)
+{
+    int epfd = atomic_load(&set->epfd);
+    uint64_t now = until_ns ? proc_now_ns() : 0;
+    uint64_t left = until_ns > now ? until_ns - now : 0;
+    const struct transport_ops *t = transport_if_any();
+    if (epfd < 0 || pending_others(NULL) || (t != NULL && t->thread_busy())) {
+        /*
+         * poll(2) restarts when a finished io_uring request, and not a signal handler, interrupted
+         * it; epoll_wait would return EINTR.
+         */
+        struct pollfd fds[65];
+        struct sock *socks[64];
+        unsigned n = wait_fill(fds + 1, socks, 64, NULL);
+        fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
+        struct timespec ts = to_timespec(left);
+        int r = wait_ppoll(fds, n + 1, socks, n, until_ns ? &ts : NULL, mask);
+        int err = errno;
+        wait_filled(fds + 1, socks, n);
+        if (r < 0) {
+            errno = err;
+            return r;
+        }
+        return (fds[0].revents & POLLIN) && r > 0 ? REAL(epoll_wait)(epfd, kev, max, 0) : 0;
+    }
+    /* Milliseconds are exact enough: epoll_pwait2 is not everywhere. */
+    left = (left + 999999u) / 1000000u;
+    int r = 0, ms = until_ns == 0 ? -1 : left < INT_MAX ? (int)left : INT_MAX;
+    struct spin_look k = { 0 };
+    if (mask == NULL && (until_ns == 0 || ms > 0) && spin_begin(&k, &spin)) {
+        do
+            r = REAL(epoll_wait)(epfd, kev, max, 0);
+        while (r == 0 && spin_go_on(&k));
+        spin_found(&k, &spin, r > 0);
+    }
+    if (r == 0) {
+        CANCEL_POINT(r = REAL(epoll_pwait)(epfd, kev, max, ms, mask));
+        spin_end(&k, &spin);
+    }
+    return r;
+}
+
+/* Looks at what the kernel gave. */
+static void look_at(struct wait *wt, const struct epoll_event *kev, int n)
+{
+    struct epset *set = wt->set;
+    for (int i = 0; i < n; i++) {
+        if (kev[i].data.u64 != EPOLL_KICK_TOKEN)
+            look(wt, kev[i].data.u64, kev[i].events);
+        else if (!atomic_load(&set->nested))
+            poller_kick_drain(atomic_load(&set->kick_fd));
+    }
+}
+
+/* Takes the kernel's events as far as there is room for them, without waiting. */
+static int take_all(struct wait *wt, struct epoll_event *kev)
+{
+    int r, before;
+    do {
+        before = wt->n;
+        int room = wt->max - wt->n < BATCH ? wt->max - wt->n : BATCH;
+        r = REAL(epoll_wait)(atomic_load(&wt->set->epfd), kev, room, 0);
+        if (r < 0)
+            return -errno;
+        look_at(wt, kev, r);
+    } while (r == BATCH && wt->n > before && wt->n < wt->max);
+    return 0;
+}
+
+/* One round. Returns 0 or -errno. */
+static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset_t *mask)
+{
+    struct epset *set = wt->set;
+    struct epoll_event kev[BATCH];
+    int r = 0;
+    bool list_first = false;
+    epset_lock(set);
+    wt->seq = ++set->seq;
+    epset_unlock(set);
+    wt->n = 0;
+    wt->later = false;
+    epset_shared_look(set);
+    if (sleep && atomic_load(&set->ready_n) > 0)
+        epset_drop_read(set);
+    if (sleep && atomic_load(&set->ready_n) == 0) {
+        r = kernel_wait(set, kev, wt->max < BATCH ? wt->max : BATCH, until_ns, mask);
+        if (r < 0)
+            return -errno;
+        look_at(wt, kev, r);
+        if (r == BATCH && wt->n < wt->max)
+            r = take_all(wt, kev);
+    } else {
+        /* The kernel's events come first, but not for ever. */
+        list_first = atomic_exchange(&set->list_owed, false);
+        if (list_first)
+            look_ready(wt);
+        if (wt->n < wt->max)
+            r = take_all(wt, kev);
+    }
+    if (wt->later && wt->n > 0 && wt->n < wt->max)
+        r = take_all(wt, kev);
+    if (atomic_load(&set->ready_n) > 0 && wt->n < wt->max)
+        look_ready(wt);
+    else if (atomic_load(&set->ready_n) > 0 && !list_first)
+        atomic_store(&set->list_owed, true);
+    return r < 0 && wt->n == 0 ? r : 0;
+}
+
+static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
+                   const sigset_t *mask)
+{
+    poller_call_begin();
+    epset_take_over(set);
+    proc_waits();
+    share_wait_begin(set);
+    struct poller *me = poller_count(&set->waiters);
+    if (me == NULL) {
+        share_wait_end(set);
+        return -ENOMEM;
+    }
+    uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
+    pending_watched();
+    struct wait wt = { .set = set, .evs = evs, .max = max };
+    if (poller_threads()) {
+        poller_kick_fd(); /* its end takes `me` back, if this call is cancelled */
+        epset_kick_make(set);
+    }
+    int r;
+    for (;;) {
+        uint64_t until = deadline, due = timeout_ns == 0 ? 0 : pending_deadline();
+        if (due != 0 && (until == 0 || due < until))
+            until = due;
+        r = round_of(&wt, until, timeout_ns != 0, mask);
+        if (wt.fault)
+            r = wt.n > 0 ? wt.n : -EFAULT;
+        if (r < 0 || wt.fault)
+            break;
+        if (due != 0)
+            pending_step_due();
+        r = wt.n;
+        if (r > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
+            break;
+    }
+    /*
+     * Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no
+     * other.
+     */
+    poller_end(me);
+    share_wait_end(set);
+    if (atomic_load(&set->ready_n) > 0 && share_awaited(set)) {
+        if (share_awaited_elsewhere(set))
+            epoll_shared_left();
+        epset_kick(set);
+    }
+    return r;
+}
+
+static void put_set(void *set)
+{
+    share_wait_end(set);
+    epset_put(set);
+}
+
+static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
+                  const sigset_t *mask)
+{
+    struct cancel hold = cancel_hold(put_set, set);
+    int r = ready_mask(mask) ? wait_on(set, evs, max, timeout_ns, mask) : -EFAULT;
+    cancel_restore(hold);
+    epset_put(set);
+    if (r >= 0)
+        return r;
+    errno = -r;
+    return -1;
+}
+
+/* At the beginning of a wait. With a reference, or NULL: the kernel's business. */
+static struct epset *set_to_wait(int epfd, const struct epoll_event *evs, int max)
+{
+    gather_before_poll();
+    return evs == NULL || max <= 0 || max > MAX_EVENTS ? NULL : epset_hold(epfd);
+}
+
+int epoll_pwait(int epfd, struct epoll_event *evs, int max, int timeout_ms, const sigset_t *mask)
+{
+    struct epset *set = set_to_wait(epfd, evs, max);
+    if (set == NULL)
+        return REAL(epoll_pwait)(epfd, evs, max, timeout_ms, mask);
+    return waited(set, evs, max, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, mask);
+}
+
+int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
+{
+    struct epset *set = set_to_wait(epfd, evs, max);
+    if (set == NULL)
+        return REAL(epoll_wait)(epfd, evs, max, timeout_ms);
+    return waited(set, evs, max, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, NULL);
+}
+
+int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timespec *timeout,
+                 const sigset_t *mask)
+{
+    int64_t ns;
+    bool good = timeout == NULL || probe_can_read(timeout, sizeof(*timeout));
+    struct epset *set = good && ready_timeout(timeout, &ns) ? set_to_wait(epfd, evs, max) : NULL;
+    if (set == NULL)
+        return REAL(epoll_pwait2)(epfd, evs, max, timeout, mask);
+    return waited(set, evs, max, ns, mask);
+}

@@ -1,0 +1,320 @@
+/*
+ * The life of descriptors: close, dup, fcntl, ioctl.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <linux/sockios.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "preload/calls/fdops.h"
+#include "preload/calls/ring.h"
+#include "preload/calls/stdio.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/gather.h"
+#include "preload/process/cancel.h"
+#include "preload/process/hidden.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/ready/epoll.h"
+#include "preload/sock/notify.h"
+#include "preload/startup/startup.h"
+
+/* A vfork child's descriptors are its own, our tables its parent's. */
+struct sock *fdops_leaves(int fd, bool replaced)
+{
+    int err = errno;
+    struct sock *s = sock_get(fd), *left = NULL;
+    bool set = epoll_tracks(fd);
+    if (ring_any() && !proc_is_borrowed())
+        ring_closed(fd);
+    if ((s != NULL || set) && !proc_is_borrowed()) {
+        struct cancel hold = cancel_never();
+        if (s != NULL)
+            left = sock_leave(fd, replaced);
+        if (set)
+            epoll_closed(fd);
+        cancel_restore(hold);
+    }
+    if (s != NULL)
+        sock_put(s);
+    errno = err; /* the call itself says what there is to say */
+    return left;
+}
+
+void fdops_left(int fd, struct sock *s)
+{
+    if (s == NULL)
+        return;
+    int err = errno;
+    struct cancel hold = cancel_never();
+    sock_left(fd, s);
+    cancel_restore(hold);
+    errno = err;
+}
+
+int close(int fd)
+{
+    if (!proc_on())
+        return REAL(close)(fd);
+    if (SW_UNLIKELY(hidden_is(fd)))
+        return 0; /* it was found in /proc/self/fd, by a program that closes all it has */
+    if (sock_is_leaving(fd))
+        return -1;
+    cancel_enter();
+    struct sock *s = fdops_leaves(fd, false);
+    if (s == NULL)
+        return REAL(close)(fd);
+    /* What was begun comes to its end: a thread that is cancelled now goes at its next call. */
+    struct cancel hold = cancel_never();
+    int r = REAL(close)(fd);
+    cancel_restore(hold);
+    fdops_left(fd, s);
+    return r;
+}
+
+/* The real call, around descriptors of ours. */
+static int close_but_ours(unsigned first, unsigned last, int flags)
+{
+    int r = 0;
+    for (int ours; r == 0 && (ours = hidden_next(first, last)) >= 0; first = (unsigned)ours + 1)
+        if ((unsigned)ours > first)
+            r = REAL(close_range)(first, (unsigned)ours - 1, flags);
+    return r < 0 || first > last ? r : REAL(close_range)(first, last, flags);
+}
+
+#define AT_A_TIME 64u
+
+int close_range(unsigned first, unsigned last, int flags)
+{
+    if (first > last || !proc_on())
+        return REAL(close_range)(first, last, flags);
+    if ((flags & (int)CLOSE_RANGE_CLOEXEC) || proc_is_borrowed())
+        return close_but_ours(first, last, flags);
+    unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit(),
+             rings = (unsigned)ring_fd_limit();
+    unsigned limit = socks > sets ? socks : sets, fd = first;
+    limit = rings > limit ? rings : limit;
+    int r;
+    do {
+        struct {
+            int fd;
+            struct sock *left;
+        } known[AT_A_TIME];
+        unsigned n = 0;
+        for (; fd <= last && fd < limit && n < AT_A_TIME; fd++)
+            if ((known[n].left = fdops_leaves((int)fd, false)) != NULL)
+                known[n++].fd = (int)fd;
+        bool end = fd > last || fd >= limit;
+        r = close_but_ours(first, end ? last : fd - 1, flags);
+        for (unsigned i = 0; i < n; i++)
+            fdops_left(known[i].fd, known[i].left);
+        first = fd;
+        if (end)
+            break;
+    } while (r == 0);
+    return r;
+}
+
+void closefrom(int lowfd)
+{
+    if (close_range(lowfd < 0 ? 0 : (unsigned)lowfd, UINT_MAX, 0) < 0)
+        REAL(closefrom)(lowfd); /* a kernel before 5.9 */
+}
+
+/* Does fd name the open file of s, which has a connection? */
+static bool names(int fd, const struct sock *s)
+{
+    return s->conn == NULL || s->conn->ino == 0 || sock_ino(fd) == s->conn->ino;
+}
+
+/* fd2 is a new name for what fd, s before the call, named. False: another thread has closed that meanwhile. */
+static bool follow(int fd, struct sock *s, int fd2)
+{
+    bool set = epoll_tracks(fd) || epoll_tracks(fd2), done = true;
+    if (s != NULL && names(fd2, s))
+        done = sock_dup(s, fd2);
+    else
+        sock_drop(fd2);
+    if (set && done)
+        epoll_duped(fd, fd2);
+    return done;
+}
+
+/* The end of a call that makes fd2 a new name for what fd, s before the call, names. Takes the reference. */
+static int duped(int fd, struct sock *s, int fd2)
+{
+    if (fd2 >= 0 && proc_on()) {
+        int err = errno;
+        if (!proc_is_borrowed() && !follow(fd, s, fd2)) {
+            REAL(close)(fd2);
+            err = EBADF;
+            fd2 = -1;
+        } else {
+            stdio_changed(fd2);
+        }
+        errno = err;
+    }
+    if (s != NULL)
+        sock_put(s);
+    return fd2;
+}
+
+/* What fd names, before the call. False: another thread is closing it. */
+static bool to_dup(int fd, struct sock **s)
+{
+    *s = proc_on() ? sock_get(fd) : NULL;
+    return *s != NULL || !sock_is_leaving(fd);
+}
+
+int dup(int fd)
+{
+    struct sock *s;
+    return to_dup(fd, &s) ? duped(fd, s, REAL(dup)(fd)) : -1;
+}
+
+static struct sock *replaced(int fd, int fd2)
+{
+    /* Only if the call will succeed: fd must be open. */
+    return proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0 ? fdops_leaves(fd2, true) : NULL;
+}
+
+/* fd2 is about to be another name of fd: what is ours under that number makes way. False: it cannot. */
+static bool makes_way(int fd, int fd2)
+{
+    if (!proc_on() || SW_LIKELY(!hidden_is(fd2)) || fd == fd2 || proc_is_borrowed() || REAL(fcntl)(fd, F_GETFD) < 0 ||
+        hidden_yield(fd2) == 0)
+        return true;
+    errno = EBUSY;
+    return false;
+}
+
+int dup2(int fd, int fd2)
+{
+    struct sock *s;
+    if (!makes_way(fd, fd2) || !to_dup(fd, &s))
+        return -1;
+    struct sock *old = replaced(fd, fd2);
+    int r = REAL(dup2)(fd, fd2);
+    if (fd != fd2)
+        r = duped(fd, s, r);
+    else if (s != NULL)
+        sock_put(s);
+    fdops_left(fd2, old);
+    return r;
+}
+
+int dup3(int fd, int fd2, int flags)
+{
+    struct sock *s, *old = NULL;
+    if (((flags & ~O_CLOEXEC) == 0 && !makes_way(fd, fd2)) || !to_dup(fd, &s))
+        return -1;
+    if ((flags & ~O_CLOEXEC) == 0)
+        old = replaced(fd, fd2);
+    int r = duped(fd, s, REAL(dup3)(fd, fd2, flags));
+    fdops_left(fd2, old);
+    return r;
+}
+
+static int fcntl_arg(int fd, int cmd, void *arg)
+{
+    if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) {
+        struct sock *s;
+        return to_dup(fd, &s) ? duped(fd, s, REAL(fcntl)(fd, cmd, arg)) : -1;
+    }
+    int r = REAL(fcntl)(fd, cmd, arg);
+    if (r < 0 || !proc_on())
+        return r;
+    if (cmd == F_SETFL) {
+        struct sock *s = sock_get(fd);
+        if (s != NULL) {
+            atomic_store(&s->nonblock, ((intptr_t)arg & O_NONBLOCK) != 0);
+            sock_put(s);
+        }
+    }
+    return r;
+}
+
+int fcntl(int fd, int cmd, ...)
+{
+    va_list ap;
+    va_start(ap, cmd);
+    void *arg = va_arg(ap, void *);
+    va_end(ap);
+    return fcntl_arg(fd, cmd, arg);
+}
+
+int fcntl64(int fd, int cmd, ...)
+{
+    va_list ap;
+    va_start(ap, cmd);
+    void *arg = va_arg(ap, void *);
+    va_end(ap);
+    return fcntl_arg(fd, cmd, arg);
+}
+
+/* Is the urgent octet the next one? */
+static int at_mark(struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->rx) < 0)
+        return 0;
+    conn_rx_all(c, fd);
+    bool yes = conn_rx_at_mark(c);
+    turn_give(&c->rx);
+    return yes;
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list ap;
+    va_start(ap, request);
+    void *arg = va_arg(ap, void *);
+    va_end(ap);
+    struct sock *s = proc_on() ? sock_get(fd) : NULL;
+    if (s == NULL)
+        return REAL(ioctl)(fd, request, arg);
+    int r, err = errno;
+    gather_send_fd(fd); /* SIOCOUTQ counts it */
+    if (request == FIONREAD && atomic_load(&s->active) && probe_can_write(arg, sizeof(int)) &&
+        conn_state(s->conn) != CONN_CONNECTING) {
+        if (conn_state(s->conn) == CONN_NEGOTIATING) {
+            int e = startup_go_on(s, true);
+            (void)e;
+        }
+        if (conn_state(s->conn) == CONN_NEGOTIATING)
+            *(int *)arg = 0;
+        else if (conn_state(s->conn) == CONN_PLAIN) {
+            int kernel = 0;
+            REAL(ioctl)(fd, request, &kernel);
+            *(int *)arg = kernel + (int)conn_rx_avail(s->conn);
+        } else {
+            *(int *)arg = conn_rx_waiting(s, fd);
+        }
+        r = 0;
+        errno = err;
+    } else if (request == SIOCATMARK && atomic_load(&s->active) && conn_state(s->conn) == CONN_FULL &&
+               probe_can_write(arg, sizeof(int))) {
+        *(int *)arg = at_mark(s->conn, fd);
+        notify_readable(s);
+        r = 0;
+        errno = err;
+    } else {
+        r = REAL(ioctl)(fd, request, arg);
+        if (r == 0 && request == FIONBIO)
+            atomic_store(&s->nonblock, *(int *)arg != 0);
+    }
+    sock_put(s);
+    return r;
+}
+
+/* (libc's calls an ioctl of its own.) */
+int sockatmark(int fd)
+{
+    int mark;
+    return ioctl(fd, SIOCATMARK, &mark) < 0 ? -1 : mark;
+}

@@ -1,0 +1,698 @@
+/*
+ * Connections across exec.
+ *
+ * An accelerated connection's state is in the arena (preload/conn/arena.h): the next program is told in SOCKWARP_INHERIT where,
+ * and by which descriptor to map it, and finds its own descriptor for the connection by the inode, whatever number it has
+ * by then. What was not decided yet needs no telling: octets that nobody has read are still in the kernel, and the next
+ * program looks at them as if it had accepted the connection.
+ *
+ *   SOCKWARP_INHERIT=inode:arena's descriptor:block's address:slot:shared:maker[;...]
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <linux/sockios.h>
+#include <unistd.h>
+
+#include "core/base/rawsys.h"
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/calls/exec.h"
+#include "preload/calls/ring.h"
+#include "preload/conn/arena.h"
+#include "preload/conn/conn.h"
+#include "preload/process/cancel.h"
+#include "preload/process/hidden.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/wait.h"
+#include "preload/startup/local.h"
+#include "preload/startup/startup.h"
+
+#define ENTRY_LEN 96u   /* the longest entry of the text */
+#define ENTRIES_MAX 1000u /* an environment variable may have 128 KiB */
+
+/* ---- handing on ---- */
+
+/* Descriptors that posix_spawn's file actions have given to children: close-on-exec says nothing about them. */
+static _Atomic uint64_t dup2ed[16];
+
+bool inherit_is_dup2ed(int fd)
+{
+    return fd < 64 * (int)SW_ARRAY_LEN(dup2ed) && (atomic_load(&dup2ed[fd / 64]) >> fd % 64 & 1);
+}
+
+int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int fd2)
+{
+    if (fd >= 0 && fd < 64 * (int)SW_ARRAY_LEN(dup2ed))
+        atomic_fetch_or(&dup2ed[fd / 64], UINT64_C(1) << fd % 64);
+    return REAL(posix_spawn_file_actions_adddup2)(fa, fd, fd2);
+}
+
+struct handing {
+    struct inherit *in;
+    bool can;
+    size_t len, cap;
+};
+
+/* State that the next program has to know: the kernel's is not all. */
+static bool has_state(const struct conn *c)
+{
+    enum conn_state st = conn_state(c);
+    return st == CONN_FULL || (st == CONN_PLAIN && c->pre_len > c->pre_off);
+}
+
+/*
+ * One that accept() has left to the process that uses it. As a standard stream the next program would decline it, so it gets it in
+ * software. One that does not load us would find the Hello, also one that has come since accept(), so it is declined.
+ */
+static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
+{
+    if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->found || fd > 2)))
+        return;
+    c->no_device = true;
+    if (!can)
+        (void)conn_decline(c, REASON_EXEC);
+    int r = startup_go_on(s, false);
+    (void)r; /* how far it came is looked at next */
+}
+
+/* A startup that has begun comes to its end here: the answer to a Hello is a matter of one round trip. */
+static void decide(struct sock *s, struct conn *c, int fd)
+{
+    /* (What the parent is connecting is not meant for the next program.) */
+    if (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c) && (c->responder || !startup_is_parents(s))) {
+        uint64_t end = proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u;
+        do {
+            int r = startup_go_on(s, false);
+            if (r < 0 || conn_state(c) != CONN_NEGOTIATING || wait_for(fd, (short)c->kernel_wants, end, s) < 0)
+                return;
+        } while (proc_now_ns() < end);
+    }
+}
+
+/* The arena's descriptor as the next program has it: one that stays open. */
+static int arena_for_next(struct inherit *in, int arena, int seen[8])
+{
+    for (unsigned i = 0; i < in->fd_n; i++)
+        if (seen[i] == arena)
+            return in->fd[i];
+    int fd = in->fd_n < SW_ARRAY_LEN(in->fd) ? REAL(fcntl)(arena, F_DUPFD, arena) : -1;
+    if (fd < 0 && errno == EINVAL) /* the limit is below it by now */
+        fd = REAL(fcntl)(arena, F_DUPFD, 10);
+    if (fd >= 0) {
+        seen[in->fd_n] = arena;
+        in->fd[in->fd_n++] = fd;
+    }
+    return fd;
+}
+
+static bool room_for_one(struct handing *h)
+{
+    struct inherit *in = h->in;
+    if (in->n == ENTRIES_MAX)
+        return false;
+    if (h->len + ENTRY_LEN > h->cap) {
+        size_t cap = h->cap ? 2 * h->cap : 1024;
+        char *text = realloc(in->text, cap);
+        if (text == NULL)
+            return false;
+        in->text = text;
+        h->cap = cap;
+        struct conn **handed = realloc(in->handed, cap / 16 * sizeof(struct conn *));
+        if (handed == NULL)
+            return false;
+        in->handed = handed;
+        if (h->len == 0)
+            h->len = (size_t)sprintf(text, INHERIT_VAR "=");
+    }
+    return true;
+}
+
+static bool is_handed(const struct inherit *in, const struct conn *c)
+{
+    for (unsigned i = 0; i < in->n; i++)
+        if (in->handed[i] == c)
+            return true;
+    return false;
+}
+
+/* There is room. */
+static void note_handed(struct inherit *in, struct conn *c)
+{
+    in->handed[in->n++] = c;
+    if (in->spawn)
+        holders_expect_child(&c->holders, in->maker);
+}
+
+static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
+{
+    struct inherit *in = h->in;
+    struct conn_place at;
+    if (is_handed(in, c))
+        return true;
+    if (!h->can || !conn_place(c, &at) || !room_for_one(h))
+        return false;
+    int fd = arena_for_next(in, at.arena_fd, seen);
+    if (fd < 0)
+        return false;
+    const char *between = in->text[h->len - 1] != '=' ? ";" : "";
+    unsigned shared = in->spawn || !holders_alone(&c->holders);
+    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino, fd, at.block,
+                               at.slot, shared, (int)in->maker);
+    note_handed(in, c);
+    if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
+        exec_stop_job(c);
+    return true;
+}
+
+/*
+ * The next program looks at an undecided one afresh, and answers its Hello: whoever closes it here meanwhile is not alone with
+ * it, and does not end it.
+ */
+static void share(struct handing *h, struct conn *c)
+{
+    struct inherit *in = h->in;
+    if (!is_handed(in, c) && !proc_is_borrowed() && room_for_one(h))
+        note_handed(in, c);
+}
+
+/* A socket whose other end is closed, or -1. */
+static int dead_end(void)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -1;
+    REAL(close)(pair[1]);
+    return pair[0];
+}
+
+/* What the kernel has received already would be read even after shutdown(): the next program finds a closed socket in its place. */
+static void bury(struct inherit *in, int fd)
+{
+    int dead = in->kept_n < SW_ARRAY_LEN(in->kept) ? dead_end() : -1, was = dead >= 0 ? hidden_dup(fd) : -1;
+    if (was >= 0 && REAL(dup2)(dead, fd) == fd) {
+        in->kept[in->kept_n].fd = fd;
+        in->kept[in->kept_n++].was = was;
+    } else if (was >= 0) {
+        REAL(close)(was);
+    }
+    if (dead >= 0)
+        REAL(close)(dead);
+}
+
+/*
+ * It would stay open in the next program, which would read frames instead of its octets. posix_spawn's child is spared it as far as
+ * its file actions do not give it away.
+ */
+static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)
+{
+    trace_error("fd %d: the next program cannot take this accelerated connection over; it is ended", fd);
+    if (in->spawn && !proc_is_borrowed()) {
+        if (!inherit_is_dup2ed(fd) && in->kept_n < SW_ARRAY_LEN(in->kept) && REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0) {
+            in->kept[in->kept_n].fd = fd;
+            in->kept[in->kept_n++].was = -1;
+        }
+        return;
+    }
+    if (!in->spawn && holders_alone(&c->holders)) {
+        conn_record(s, c);
+        REAL(shutdown)(fd, SHUT_RDWR);
+    }
+    bury(in, fd);
+}
+
+static void dig_out(struct inherit *in)
+{
+    while (in->kept_n > 0) {
+        int fd = in->kept[--in->kept_n].fd, was = in->kept[in->kept_n].was;
+        if (was < 0) {
+            REAL(fcntl)(fd, F_SETFD, 0);
+            continue;
+        }
+        REAL(dup2)(was, fd);
+        REAL(close)(was);
+    }
+}
+
+struct walk {
+    struct handing *h;
+    int seen[8];
+};
+
+static void leave_one(int fd, struct sock *s, void *arg)
+{
+    struct walk *w = arg;
+    struct inherit *in = w->h->in;
+    struct conn *c = s->conn;
+    ino_t ino = c != NULL ? sock_ino(fd) : 0;
+    if (ino == 0)
+        return;
+    if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && inherit_is_dup2ed(fd)))
+        return;
+    if (!in->spawn) {
+        decide_held(s, c, fd, w->h->can);
+        decide(s, c, fd);
+    }
+    if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
+        atomic_store(&c->recorded, true); /* the next program's */
+    if (conn_undecided(c))
+        share(w->h, c);
+    if (has_state(c) && !(proc_is_borrowed() && ino != c->ino) && !hand_on(w->h, c, ino, w->seen))
+        end_unread(in, s, c, fd);
+}
+
+/* A vfork child has moved descriptors about already: the standard ones are what it does that for. */
+static void find_std(int fd, struct sock *s, void *arg)
+{
+    struct walk *w = arg;
+    uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_FULL && atomic_load(&s->fd) == fd ? s->conn->ino : 0;
+    for (int std = 0; std <= 2 && ino != 0; std++)
+        if (sock_ino(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
+            end_unread(w->h->in, s, s->conn, std);
+}
+
+static void finish_one(int fd, struct sock *s, void *arg)
+{
+    const struct inherit *in = arg;
+    struct conn *c = s->conn;
+    if (c == NULL || atomic_load(&s->fd) != fd)
+        return;
+    if (is_handed(in, c)) {
+        holders_exec(&c->holders);
+        return;
+    }
+    /* Closed by the exec. (If it fails after all, the slot has to be ours still.) */
+    bool alone = holders_alone(&c->holders);
+    exec_stop_job(c);
+    if (conn_state(c) == CONN_FULL && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx) == 0) {
+        conn_tx_settle(c, fd, proc.set.linger_ms);
+        turn_give(&c->tx);
+    }
+    if (!alone) {
+        holders_leave(&c->holders);
+        return;
+    }
+    conn_record(s, c);
+    holders_exec(&c->holders);
+}
+
+void inherit_begin(struct inherit *in, bool can)
+{
+    struct handing h = { .in = in, .can = can };
+    struct walk w = { .h = &h };
+    in->text = NULL;
+    in->handed = NULL;
+    in->n = in->fd_n = in->kept_n = 0;
+    in->maker = in->spawn ? HOLDERS_FORK + (int32_t)rawsys_gettid() : 0;
+    struct cancel hold = cancel_never(); /* exec is no point of cancellation, what is waited for here would be */
+    if (proc_is_borrowed())
+        sock_each(find_std, &w);
+    sock_each(leave_one, &w);
+    if (!in->spawn) {
+        sock_each(finish_one, in);
+        conn_tx_finished(proc.set.linger_ms); /* those that were closed before: the ring ends with this program */
+    }
+    cancel_restore(hold);
+}
+
+struct search {
+    ino_t ino;
+    bool found;
+};
+
+static void compare_ino(int fd, struct sock *s, void *arg)
+{
+    struct search *search = arg;
+    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_FULL && s->conn->ino == search->ino &&
+                                      atomic_load(&s->fd) == fd);
+}
+
+bool inherit_is_ours(int fd)
+{
+    struct sock *s = sock_get(fd);
+    bool is = s != NULL && !proc_is_borrowed() &&
+              (s->kind == SOCK_LISTENER || (s->conn != NULL && (has_state(s->conn) || conn_undecided(s->conn))));
+    if (s != NULL)
+        sock_put(s);
+    struct search search = { .ino = is ? 0 : sock_ino(fd) };
+    if (search.ino != 0)
+        sock_each(compare_ino, &search);
+    return is || search.found;
+}
+
+static void give_back(struct inherit *in)
+{
+    dig_out(in);
+    for (unsigned i = 0; i < in->fd_n; i++)
+        REAL(close)(in->fd[i]);
+    free(in->text);
+    free(in->handed);
+    in->text = NULL;
+    in->handed = NULL;
+    in->n = in->fd_n = 0;
+}
+
+void inherit_forget(struct inherit *in)
+{
+    in->fd_n = in->kept_n = 0; /* the child's */
+    give_back(in);
+}
+
+void inherit_spawned(struct inherit *in, pid_t child)
+{
+    for (unsigned i = 0; i < in->n; i++) {
+        if (child > 0)
+            holders_have_child(&in->handed[i]->holders, in->maker, child);
+        else
+            holders_no_child(&in->handed[i]->holders, in->maker);
+    }
+    give_back(in);
+}
+
+static void come_back(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    struct conn *c = s->conn;
+    if (c == NULL || atomic_load(&s->fd) != fd)
+        return;
+    if (!holders_take_up(&c->holders, 0)) /* those who shared it have ended meanwhile */
+        trace_error("fd %d: lost by an exec that failed", fd);
+    if (conn_undecided(c))
+        atomic_store(&c->recorded, false);
+    if (conn_state(c) == CONN_FULL && c->tx_rest)
+        pending_add(s);
+}
+
+void inherit_failed(struct inherit *in)
+{
+    if (in->spawn) {
+        inherit_spawned(in, 0);
+        return;
+    }
+    dig_out(in);
+    sock_each(come_back, NULL);
+    give_back(in);
+}
+
+/* ---- taking up ---- */
+
+struct given {
+    ino_t ino;
+    struct conn_place at;
+    unsigned shared; /* others had it as well */
+    int fd; /* where it was found, -1 */
+};
+
+static unsigned parse(const char *text, struct given **out)
+{
+    unsigned n = 0, cap = 0;
+    *out = NULL;
+    for (const char *p = text; p != NULL && *p != '\0' && n < ENTRIES_MAX;) {
+        uintmax_t ino;
+        struct given g = { .fd = -1 };
+        int used = 0;
+        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u:%d%n", &ino, &g.at.arena_fd, &g.at.block, &g.at.slot, &g.shared, &g.at.maker,
+                   &used) != 6 ||
+            used == 0)
+            break;
+        if (n == cap) {
+            cap = cap ? 2 * cap : 16;
+            struct given *more = realloc(*out, cap * sizeof(*more));
+            if (more == NULL)
+                break;
+            *out = more;
+        }
+        g.ino = (ino_t)ino;
+        (*out)[n++] = g;
+        p += used;
+        p += *p == ';';
+    }
+    return n;
+}
+
+static void set_nonblock_as_is(struct sock *s, int fd)
+{
+    int fl = REAL(fcntl)(fd, F_GETFL);
+    atomic_store(&s->nonblock, fl >= 0 && (fl & O_NONBLOCK));
+}
+
+static void take_up_given(int fd, int domain, struct given *g)
+{
+    struct conn *c = conn_take_up(&g->at);
+    struct sock *s = c != NULL ? sock_new(fd, domain) : NULL;
+    if (s == NULL) {
+        trace_error("fd %d: an accelerated connection of the former program cannot be taken over", fd);
+        if (!g->shared) /* what the others have goes on */
+            REAL(shutdown)(fd, SHUT_RDWR);
+        if (c != NULL)
+            conn_release(c, NULL);
+        return;
+    }
+    g->fd = fd;
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    set_nonblock_as_is(s, fd);
+    atomic_store(&s->active, true);
+    if (conn_state(c) == CONN_FULL && conn_tail_is_ours(c))
+        pending_add(s);
+    sock_put(s);
+}
+
+static void take_up_listener(int fd, const struct sockaddr_storage *local, socklen_t len)
+{
+    struct sock *s = sock_new(fd, local->ss_family);
+    if (s == NULL)
+        return;
+    s->port_known = true;
+    s->kind = SOCK_LISTENER;
+    set_nonblock_as_is(s, fd);
+    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && names_may_be() &&
+        !ring_drives_sockets())
+        local_names_open(s, fd);
+    sock_put(s);
+}
+
+/* One that is to listen, or to be connected. */
+static void take_up_new(int fd, int domain)
+{
+    struct sock *s = sock_new(fd, domain);
+    if (s == NULL)
+        return;
+    s->port_known = true; /* who bound it may rely on that */
+    set_nonblock_as_is(s, fd);
+    sock_put(s);
+}
+
+/* Nobody has read from it: what was received is all still there. (The former program may have said something already.) */
+static bool untouched(int fd, uint64_t *said)
+{
+    uint64_t rx;
+    int queued = 0;
+    return tcpinfo_totals(fd, &rx, said) && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && rx == (uint64_t)queued;
+}
+
+/* Not added to the connections that every wait drives: the parent may use it as well, we only if the program does. */
+static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_t len,
+                          const struct sockaddr_storage *peer)
+{
+    uint64_t said;
+    const struct policy_rule *rule =
+        policy_match(&proc.set.policy, POLICY_ACCEPT, (const struct sockaddr *)local, len);
+    if (rule == NULL || !untouched(fd, &said))
+        return;
+    struct sock *s = sock_new(fd, local->ss_family);
+    if (s == NULL)
+        return;
+    struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
+    if (c != NULL && startup_begin(c) == 0) {
+        c->local = *local;
+        c->peer = *peer;
+        c->found = true;
+        c->neg.streamed = said;
+        c->kernel_tx = said;
+        atomic_store(&c->plain_tx, said);
+        unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY : fd <= 2 ? REASON_STD_FD : REASON_NONE;
+        if (reason != REASON_NONE)
+            negotiate_decline(&c->neg, reason);
+        set_nonblock_as_is(s, fd);
+        conn_peek_found(fd);
+        s->conn = c;
+        s->kind = SOCK_CONN;
+        atomic_store(&s->active, true);
+    } else if (c != NULL) {
+        conn_release(c, NULL);
+    }
+    sock_put(s);
+}
+
+struct seen {
+    ino_t ino;
+    int fd;
+};
+
+struct taking {
+    struct given *given;
+    unsigned given_n;
+    int name[NAMES_MAX];  /* listeners' names, for those that are taken up */
+    unsigned name_n;
+    struct seen seen[64]; /* other sockets taken up: inetd gives 0, 1 and 2 */
+    unsigned seen_n;
+};
+
+/* A TCP socket's family, and whether it listens. */
+static bool is_tcp(int fd, int *domain, int *listens)
+{
+    int protocol;
+    socklen_t len = sizeof(int);
+    return REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
+           REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, domain, &len) == 0 &&
+           (*domain == AF_INET || *domain == AF_INET6) &&
+           REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, listens, &len) == 0;
+}
+
+/* One of which nothing is known but what the kernel says. */
+static void take_up_unknown(int fd, int domain, bool listens)
+{
+    struct sockaddr_storage local, peer;
+    socklen_t len = sizeof(local), peer_len = sizeof(peer);
+    if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) < 0)
+        return;
+    if (listens)
+        take_up_listener(fd, &local, len);
+    else if (REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
+        take_up_fresh(fd, &local, len, &peer);
+    else if (tcpinfo_state(fd) == TCP_CLOSE)
+        take_up_new(fd, domain);
+}
+
+struct same {
+    ino_t ino;
+    struct sockaddr_storage peer; /* of no family: there is none */
+    struct sock *s;               /* with a reference */
+};
+
+/* Is it not worth a system call, since they have not the same peer? */
+static bool another_peer(const struct sock *s, const struct sockaddr_storage *peer)
+{
+    if (s->kind != SOCK_CONN || s->conn == NULL || peer->ss_family == AF_UNSPEC)
+        return (s->kind == SOCK_CONN) != (peer->ss_family != AF_UNSPEC);
+    return memcmp(&((const struct sockaddr_in *)&s->conn->peer)->sin_port, &((const struct sockaddr_in *)peer)->sin_port,
+                  sizeof(in_port_t)) != 0; /* (IPv6's port stands there, too) */
+}
+
+static void find_same(int fd, struct sock *s, void *arg)
+{
+    struct same *w = arg;
+    if (w->s == NULL && !another_peer(s, &w->peer) && sock_ino(fd) == w->ino)
+        w->s = sock_get(fd);
+}
+
+void inherit_passed(int fd)
+{
+    int err = errno, domain, listens = 0;
+    struct same w = { .ino = sock_ino(fd) };
+    socklen_t len = sizeof(w.peer);
+    sock_drop(fd);
+    if (w.ino != 0 && is_tcp(fd, &domain, &listens)) {
+        if (listens || REAL(getpeername)(fd, (struct sockaddr *)&w.peer, &len) < 0)
+            w.peer.ss_family = AF_UNSPEC;
+        sock_each(find_same, &w); /* it may have come from this very process */
+        if (w.s != NULL) {
+            sock_dup(w.s, fd);
+            sock_put(w.s);
+        } else {
+            take_up_unknown(fd, domain, listens);
+        }
+    }
+    errno = err;
+}
+
+static void take_up(struct taking *t, int fd)
+{
+    ino_t ino = sock_ino(fd);
+    int domain, listens;
+    if (ino != 0 && t->name_n < SW_ARRAY_LEN(t->name) && local_name_is(fd))
+        t->name[t->name_n++] = fd;
+    if (ino == 0 || !is_tcp(fd, &domain, &listens))
+        return;
+    struct given *g = NULL;
+    int other = -1;
+    for (unsigned i = 0; i < t->given_n && g == NULL; i++)
+        if (t->given[i].ino == ino) {
+            g = &t->given[i];
+            other = g->fd;
+        }
+    for (unsigned i = 0; i < t->seen_n && g == NULL && other < 0; i++)
+        if (t->seen[i].ino == ino)
+            other = t->seen[i].fd;
+    struct sock *s = other >= 0 ? sock_get(other) : NULL;
+    if (s != NULL) {
+        sock_dup(s, fd);
+        sock_put(s);
+        return;
+    }
+    if (g != NULL) {
+        take_up_given(fd, domain, g);
+        return;
+    }
+    take_up_unknown(fd, domain, listens);
+    if (t->seen_n < SW_ARRAY_LEN(t->seen)) {
+        t->seen[t->seen_n].ino = ino;
+        t->seen[t->seen_n++].fd = fd;
+    }
+}
+
+/* Those of posix_spawn that this child did not get: the parent has counted it in. */
+static void not_given(struct given *g, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct conn *c = g[i].fd < 0 ? conn_take_up(&g[i].at) : NULL;
+        if (c != NULL)
+            conn_release(c, NULL);
+    }
+}
+
+void inherit_start(void)
+{
+    struct taking t = { 0 };
+    const char *text = secure_getenv(INHERIT_VAR);
+    t.given_n = parse(text, &t.given);
+    for (unsigned i = 0; i < t.given_n; i++)
+        arena_learn(t.given[i].at.arena_fd);
+    DIR *dir = opendir("/proc/self/fd");
+    if (dir != NULL) {
+        for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+            int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : -1;
+            if (fd >= 0 && fd != dirfd(dir))
+                take_up(&t, fd);
+        }
+        closedir(dir);
+    } else {
+        for (int fd = 0; fd < 64; fd++)
+            take_up(&t, fd);
+    }
+    for (unsigned i = 0; i < t.name_n; i++)
+        local_name_adopt(t.name[i]);
+    not_given(t.given, t.given_n);
+    for (unsigned i = 0; i < t.given_n; i++) {
+        bool first = true;
+        for (unsigned j = 0; j < i; j++)
+            first = first && t.given[j].at.arena_fd != t.given[i].at.arena_fd;
+        if (first)
+            REAL(close)(t.given[i].at.arena_fd);
+    }
+    free(t.given);
+    if (text != NULL)
+        unsetenv(INHERIT_VAR);
+}

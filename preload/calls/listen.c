@@ -1,0 +1,289 @@
+/*
+ * The responder's beginning: socket, bind, listen, accept.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/calls/connect.h"
+#include "preload/calls/exec.h"
+#include "preload/calls/ring.h"
+#include "preload/calls/stdio.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/gather.h"
+#include "preload/process/cancel.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/spin.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/ready/epoll.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/wait.h"
+#include "preload/startup/local.h"
+#include "preload/startup/startup.h"
+
+int socket(int domain, int type, int protocol)
+{
+    int fd = REAL(socket)(domain, type, protocol);
+    if (fd < 0 || !proc_on() || proc_is_borrowed() || sandbox_on())
+        return fd;
+    int kind = type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if ((domain == AF_INET || domain == AF_INET6) && kind == SOCK_STREAM &&
+        (protocol == 0 || protocol == IPPROTO_TCP)) {
+        struct sock *s = sock_new(fd, domain);
+        if (s != NULL) {
+            atomic_store(&s->nonblock, (type & SOCK_NONBLOCK) != 0);
+            sock_put(s);
+            stdio_changed(fd);
+        }
+    } else {
+        sock_drop(fd); /* the number may have been one of ours, closed behind our back */
+    }
+    return fd;
+}
+
+int bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    int r = REAL(bind)(fd, addr, len);
+    struct sock *s = r == 0 && proc_on() ? sock_get(fd) : NULL;
+    if (s != NULL) {
+        s->port_known = true;
+        sock_put(s);
+    }
+    return r;
+}
+
+int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    int r = REAL(getsockname)(fd, addr, len);
+    struct sock *s = r == 0 && proc_on() ? sock_get(fd) : NULL;
+    if (s != NULL) {
+        /* From now on the program may rely on the port it saw. */
+        if (s->kind == SOCK_CONN)
+            s->port_known = true;
+        sock_put(s);
+    }
+    return r;
+}
+
+int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
+    if (s != NULL) {
+        /* Programs ask this to learn whether a non-blocking connect has succeeded. */
+        enum conn_state st = conn_state(s->conn);
+        if (!s->conn->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
+            int r = startup_go_on(s, true);
+            (void)r;
+            st = conn_state(s->conn);
+        }
+        bool pending = !s->conn->responder && st == CONN_NEGOTIATING && !connect_told(s->conn);
+        sock_put(s);
+        if (pending) {
+            errno = ENOTCONN;
+            return -1;
+        }
+    }
+    return REAL(getpeername)(fd, addr, len);
+}
+
+/* A program that has a ring may accept by it: then it must not be asked. */
+static void listen_names(struct sock *s, int fd)
+{
+    if (ring_any())
+        atomic_store(&s->names_later, true);
+    else
+        local_names_open(s, fd);
+}
+
+int listen(int fd, int backlog)
+{
+    int r = REAL(listen)(fd, backlog);
+    struct sock *s = r == 0 && proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL)
+        return r;
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof(ss);
+    if (s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
+        s->kind = SOCK_LISTENER;
+        if (!s->stay_plain && names_may_be() &&
+            policy_match_listener(&proc.set.policy, (struct sockaddr *)&ss, len) != NULL)
+            listen_names(s, fd);
+    }
+    sock_put(s);
+    return r;
+}
+
+/* A Hello whose sender has given up already: the program need not see it. */
+static bool abandoned(struct conn *c, int fd)
+{
+    /* (One that is accelerated already may have been closed again, with its octets waiting to be read.) */
+    unsigned reason = atomic_load(&c->reason);
+    if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
+        return true;
+    if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !conn_is_held(c)))
+        return false;
+    int state = tcpinfo_state(fd);
+    return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
+}
+
+/* Would accept() on this listener return at once? */
+static bool another_waits(struct sock *listener, int listener_fd)
+{
+    struct pollfd p = { .fd = listener_fd, .events = POLLIN };
+    return atomic_load(&listener->nonblock) || REAL(poll)(&p, 1, 0) > 0;
+}
+
+/* True: it is the program's; false: an abandoned Hello, closed. */
+static bool adopt(struct sock *listener, int listener_fd, int fd, const struct sockaddr_storage *peer, bool nonblock)
+{
+    struct sockaddr_storage local;
+    socklen_t len = sizeof(local);
+    const struct policy_rule *rule = NULL;
+    if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0)
+        rule = policy_match(&proc.set.policy, POLICY_ACCEPT, (struct sockaddr *)&local, len);
+    struct sock *s = rule != NULL ? sock_new(fd, listener->domain) : NULL;
+    if (s == NULL) {
+        sock_drop(fd);
+        return true;
+    }
+    atomic_store(&s->nonblock, nonblock);
+    struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
+    if (c == NULL || startup_begin(c) < 0) {
+        if (c != NULL)
+            conn_release(c, NULL);
+        sock_put(s);
+        return true;
+    }
+    c->local = local;
+    c->peer = *peer;
+    s->conn = c;
+    s->kind = SOCK_CONN;
+    unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY
+                      : listener->stay_plain     ? listener->plain_reason
+                      : fd <= 2                  ? REASON_STD_FD
+                      : ring_drives_sockets()      ? REASON_OWN_URING
+                      : atomic_load(&proc.passes_conns) ? REASON_SHARED_FD
+                      : epoll_waits_unseen(listener) ? REASON_EPOLL_KIND
+                                                     : REASON_NONE;
+    if (reason != REASON_NONE)
+        negotiate_decline(&c->neg, reason);
+    atomic_store(&s->active, true);
+    stdio_changed(fd);
+    pending_add(s);
+    atomic_fetch_add(&listener->asked, local_names_drain(listener));
+    bool asked = atomic_load(&listener->asked) > 0;
+    if (asked && startup_is_hasty()) {
+        atomic_store(&listener->asked, 0);
+        asked = false;
+    }
+    if (asked && local_same_host(&local, peer)) {
+        startup_await(listener, s, c, fd);
+    } else {
+        int r = startup_go_on_unused(s);
+        (void)r; /* nobody else knows it yet */
+    }
+    /* A program that saw the listener readable must not be kept waiting for the next one. */
+    if (abandoned(c, fd) && another_waits(listener, listener_fd)) {
+        atomic_store(&c->recorded, true); /* the program never had it */
+        close(fd);
+        sock_put(s);
+        return false;
+    }
+    sock_put(s);
+    return true;
+}
+
+/* As the kernel: the connection is gone if there is no place for its address. */
+static int tell_address(struct sockaddr *addr, socklen_t *len, const struct sockaddr_storage *peer, socklen_t peer_len)
+{
+    if (!probe_can_write(len, sizeof(*len)))
+        return -EFAULT;
+    if ((int)*len < 0)
+        return -EINVAL;
+    socklen_t n = *len < peer_len ? *len : peer_len;
+    if (!probe_can_write(addr, n))
+        return -EFAULT;
+    memcpy(addr, peer, n);
+    *len = peer_len;
+    return 0;
+}
+
+static __attribute__((noinline)) int accept_waiting(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    int r;
+    CANCEL_POINT(r = REAL(accept4)(fd, addr, len, flags));
+    return r;
+}
+
+static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags)
+{
+    for (;;) {
+        if (!atomic_load(&listener->nonblock) && pending_others(NULL)) {
+            uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
+            sock_sleep(listener);
+            int r = wait_for(fd, POLLIN, deadline, NULL);
+            sock_wake(listener);
+            fd = sock_fd_now(listener, fd);
+            if (r <= 0) {
+                errno = r == 0 ? EAGAIN : -r;
+                return -1;
+            }
+        }
+        struct sockaddr_storage peer;
+        socklen_t peer_len = sizeof(peer);
+        memset(&peer, 0, sizeof(peer));
+        int conn = accept_waiting(fd, (struct sockaddr *)&peer, &peer_len, flags);
+        if (conn < 0)
+            return conn;
+        struct cancel hold = cancel_never();
+        bool ours = adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0);
+        cancel_restore(hold);
+        if (!ours)
+            continue;
+        int bad = addr != NULL ? tell_address(addr, addr_len, &peer, peer_len) : 0;
+        if (bad == 0)
+            return conn;
+        close(conn);
+        errno = -bad;
+        return -1;
+    }
+}
+
+int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    int err = errno;
+    gather_before_wait();
+    struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
+        (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
+        if (s != NULL)
+            sock_put(s);
+        else if (sock_is_leaving(fd))
+            return -1;
+        int conn = REAL(accept4)(fd, addr, len, flags);
+        if (conn >= 0 && proc_on())
+            sock_drop(conn);
+        return conn;
+    }
+    if (ring_any())
+        ring_awaits(fd);
+    struct cancel hold = cancel_hold(conn_left, s);
+    int conn = accept_sock(s, fd, addr, len, flags);
+    cancel_restore(hold);
+    sock_put(s);
+    if (conn >= 0)
+        errno = err;
+    return conn;
+}
+
+int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    return accept4(fd, addr, len, 0);
+}

@@ -1,0 +1,238 @@
+/*
+ * Socket options and shutdown.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/gather.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/sock/notify.h"
+#include "preload/startup/dispatch.h"
+#include "preload/startup/local.h"
+#include "preload/startup/startup.h"
+
+/* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
+static unsigned rules_out(int level, int name, const void *val, socklen_t len)
+{
+    int on = 1;
+    if (val == NULL || (len < sizeof(on) && name != TCP_ULP))
+        return REASON_NONE; /* the kernel refuses it */
+    if (len >= sizeof(on))
+        memcpy(&on, val, sizeof(on));
+    if (level == IPPROTO_TCP && name == TCP_ULP)
+        return REASON_ULP;
+    if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && on)
+        return REASON_FASTOPEN;
+    return REASON_NONE;
+}
+
+/*
+ * The low-water mark of an accelerated connection counts the program's octets, the kernel's counts frames and is ours.
+ * The kernel is asked all the same: it knows the limits, and makes its buffer large enough.
+ */
+static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
+{
+    struct conn *c = s->conn;
+    if (REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, val, len) < 0)
+        return -errno;
+    int v = 1;
+    socklen_t v_len = sizeof(v);
+    REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &v, &v_len);
+    atomic_store(&c->user_lowat, (uint32_t)v);
+    if (conn_state(c) != CONN_FULL)
+        return 0;
+    /* (Somebody who holds the turn waits with 1, or sets his own next.) */
+    int mine = 1;
+    bool held = turn_try(&c->rx) == 0;
+    if (held)
+        mine = (int)c->lowat_now;
+    REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &mine, sizeof(mine));
+    if (held)
+        turn_give(&c->rx);
+    if (conn_may_be_staged(c)) { /* whoever waits looks again, as Linux has it */
+        atomic_store(&c->rx_arrived, true);
+        notify_readable(s);
+    }
+    return 0;
+}
+
+/* The kernel's own is on in any case: see conn_go_full. */
+static int set_oobinline(struct conn *c, const void *val)
+{
+    int v;
+    memcpy(&v, val, sizeof(v));
+    atomic_store(&c->st.rx.urgent_inline, v != 0);
+    return 0;
+}
+
+/* (The kernel is told as well, and refuses what is no value of it.) */
+static void set_inq(struct conn *c, const void *val, socklen_t len)
+{
+    int v = 0;
+    if (val != NULL && len >= sizeof(v))
+        memcpy(&v, val, sizeof(v));
+    atomic_store(&c->tells_waiting, v == 1);
+}
+
+static bool is_nagle(int level, int name)
+{
+    return level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK);
+}
+
+/* 1: make the real call; 0: done; -errno. */
+static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
+{
+    unsigned reason = rules_out(level, name, val, len);
+    struct conn *c = s->conn;
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+        atomic_store(&proc.lowat_used, true);
+    if (level == IPPROTO_TCP && name == TCP_INQ)
+        atomic_store(&proc.inq_used, true);
+    if (level == SOL_SOCKET && name == SO_PEEK_OFF)
+        atomic_store(&proc.peek_off_used, true);
+    if (c == NULL) {
+        if (reason != REASON_NONE) {
+            s->stay_plain = true;
+            s->plain_reason = (uint8_t)reason;
+        }
+        return 1;
+    }
+    if (!atomic_load(&s->active))
+        return 1;
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+        return set_lowat(s, fd, val, len);
+    if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_FULL && len >= sizeof(int))
+        return set_oobinline(c, val);
+    if (level == SOL_SOCKET && name == SO_PEEK_OFF && val != NULL && len >= sizeof(int)) {
+        int at;
+        memcpy(&at, val, sizeof(at));
+        return conn_peek_set(s, fd, at);
+    }
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY && conn_on_verbs(c))
+        return -EOPNOTSUPP; /* as a kernel that does not know it */
+    if (level == IPPROTO_TCP && name == TCP_INQ)
+        set_inq(c, val, len);
+    if (is_nagle(level, name) && val != NULL && len >= sizeof(int)) {
+        int on;
+        memcpy(&on, val, sizeof(on));
+        return name == TCP_CORK ? conn_set_cork(s, fd, on != 0) : conn_set_nodelay(s, fd, on != 0);
+    }
+    if (reason == REASON_NONE || reason == REASON_FASTOPEN)
+        return 1;
+    if (turn_take(&c->rx, 0, false) < 0)
+        return 1;
+    int r = 1;
+    if (conn_undecided(c))
+        negotiate_decline(&c->neg, reason);
+    else if (conn_state(c) == CONN_FULL)
+        r = -EOPNOTSUPP; /* programs do without */
+    turn_give(&c->rx);
+    return r;
+}
+
+int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
+{
+    struct sock *s = proc_on() ? sock_get(fd) : NULL;
+    int r = 1, err = errno;
+    if (!is_nagle(level, name)) /* (which see to it themselves) */
+        gather_send_fd(fd);     /* what it says is for later octets */
+    if (s != NULL) {
+        if (len < sizeof(int) || probe_can_read(val, sizeof(int))) /* (else the kernel says so) */
+            r = set_option(s, fd, level, name, val, len);
+    }
+    bool kernels = r > 0;
+    if (kernels)
+        r = REAL(setsockopt)(fd, level, name, val, len) < 0 ? -errno : 0;
+    if (s != NULL) {
+        if (s->conn != NULL && kernels && level == IPPROTO_TCP && name == TCP_NODELAY)
+            conn_nodelay_changed(s->conn);
+        sock_put(s);
+    }
+    errno = r < 0 ? -r : err;
+    return r < 0 ? -1 : 0;
+}
+
+/* The error the program has not been told yet; 0: ask the kernel. */
+static int pending_error(struct sock *s)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
+        int r = startup_go_on(s, true);
+        (void)r; /* somebody else is at it */
+    }
+    int err = atomic_exchange(&c->so_error, 0);
+    if (err == 0 && conn_state(c) == CONN_FULL && !c->reset_told &&
+        (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && conn_rx_avail(c) == 0) {
+        c->reset_told = true;
+        err = ECONNRESET;
+    }
+    return err;
+}
+
+int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
+{
+    bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
+                is_nagle(level, name);
+    gather_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
+    struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
+    if (s == NULL)
+        return REAL(getsockopt)(fd, level, name, val, len);
+    int err = errno, r = REAL(getsockopt)(fd, level, name, val, len);
+    if (r == 0) {
+        /* A shorter value is cut by the kernel, too. */
+        int v = 0;
+        size_t n = *len < sizeof(v) ? *len : sizeof(v);
+        memcpy(&v, val, n);
+        if (level == IPPROTO_TCP && name == TCP_CORK)
+            v = v || atomic_load(&s->conn->cork) == CORK_OURS;
+        else if (level == IPPROTO_TCP)
+            v = v && !conn_nodelay_lent(s->conn);
+        else if (name == SO_PEEK_OFF)
+            v = conn_peek_get(s, fd);
+        else if (name == SO_RCVLOWAT)
+            v = (int)atomic_load(&s->conn->user_lowat);
+        else if (name == SO_OOBINLINE)
+            v = conn_state(s->conn) == CONN_FULL ? atomic_load(&s->conn->st.rx.urgent_inline) : v;
+        else if (v == EPIPE && (conn_state(s->conn) == CONN_DEAD ||
+                                (conn_state(s->conn) == CONN_FULL && s->conn->st.tx.total == 0 &&
+                                 (s->conn->st.rx.end == STREAM_OPEN || !tcpinfo_acked_all(fd)))))
+            v = 0; /* a frame of ours met a closed socket: the program, which sent nothing, sees the end */
+        else if (v == 0)
+            v = pending_error(s);
+        memcpy(val, &v, n);
+    }
+    sock_put(s);
+    if (r == 0)
+        errno = err;
+    return r;
+}
+
+int shutdown(int fd, int how)
+{
+    struct sock *s = proc_on() ? sock_get(fd) : NULL;
+    if (s == NULL && sock_is_leaving(fd))
+        return -1;
+    if (s == NULL || !atomic_load(&s->active)) {
+        int r = REAL(shutdown)(fd, how);
+        if (s != NULL && s->kind == SOCK_LISTENER && r == 0 && how != SHUT_WR && !proc_is_borrowed()) {
+            /* It listens no longer; if it does again, its port may be another one. */
+            local_names_close(s);
+            s->kind = SOCK_NEW;
+        }
+        if (s != NULL)
+            sock_put(s);
+        return r;
+    }
+    int err = errno, r = dispatch_shutdown(s, fd, how);
+    sock_put(s);
+    errno = r < 0 ? -r : err;
+    return r < 0 ? -1 : 0;
+}

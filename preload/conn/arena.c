@@ -1,0 +1,272 @@
+/*
+ * The arena.
+ *
+ * File: a head of one page, then whatever was mapped, each piece at an offset of its own that is never used again. A piece
+ * at offset `off` is mapped at base + off. Processes that share the file take offsets from the same counter, so that
+ * a piece made by one never lies where another one has something.
+ */
+#include "preload/conn/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/trace.h"
+#include "preload/conn/conn.h"
+#include "preload/process/hidden.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+
+#define ARENA_LEN (1ull << 43)
+/* Between where programs and where libraries are loaded; each arena has its own range. */
+#define ARENA_LOW 0x200000000000ull
+#define ARENA_RANGES 5u
+#define HEAD_LEN 65536u /* a multiple of any page size */
+#define ARENAS_MAX 8u   /* our own, and those of programs that executed us */
+
+struct head {
+    char magic[16];
+    uint64_t conn_len; /* another layout of struct conn, or other code: another library */
+    uint64_t ops_off;
+    uint64_t base;
+    _Atomic uint64_t next;
+};
+
+static const char magic[16] = "sockwarp " SW_VERSION;
+
+static struct arena {
+    _Atomic int fd;
+    ino_t ino;
+    struct head *head;
+} arenas[ARENAS_MAX]; /* the first is where we make new pieces */
+static unsigned arenas_n;
+static bool own;        /* is arenas[0] ours to take from? */
+static bool impossible; /* no use trying */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the above; innermost but for sock.c's */
+
+static uint64_t ops_off(void)
+{
+    struct endpoint ep;
+    endpoint_init(&ep, &iwarp_endpoint_ops);
+    return (uint64_t)ep.ops_off;
+}
+
+static size_t whole_pages(size_t len)
+{
+    return (len + HEAD_LEN - 1) & ~(size_t)(HEAD_LEN - 1);
+}
+
+static bool still_there(const struct arena *a)
+{
+    struct stat st;
+    return fstat(a->fd, &st) == 0 && st.st_ino == a->ino;
+}
+
+static uint64_t free_range(void)
+{
+    for (unsigned i = 0; i < 16; i++) {
+        uint64_t base = ARENA_LOW + proc_random32(NULL) % ARENA_RANGES * ARENA_LEN;
+        bool used = false;
+        for (unsigned j = 0; j < arenas_n; j++)
+            used = used || arenas[j].head->base == base;
+        if (!used)
+            return base;
+    }
+    return 0;
+}
+
+static int file_make(void)
+{
+    struct rlimit lim;
+    if (getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY)
+        return -1; /* a file larger than that is answered by SIGXFSZ */
+    int fd = memfd_create("sockwarp", MFD_CLOEXEC | 8u /* MFD_NOEXEC_SEAL, Linux 6.3 */);
+    if (fd < 0)
+        fd = memfd_create("sockwarp", MFD_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    fd = hidden_move(fd);
+    if (ftruncate(fd, (off_t)ARENA_LEN) == 0)
+        return fd;
+    hidden_close(fd);
+    return -1;
+}
+
+/* The lock is held. */
+static void put(unsigned at, int fd, ino_t ino, struct head *head)
+{
+    struct arena *a = &arenas[at];
+    atomic_store(&a->fd, fd);
+    a->ino = ino;
+    a->head = head;
+    hidden_own(fd, &a->fd);
+}
+
+/* Makes our own. The lock is held. */
+static bool arena_make(void)
+{
+    if (impossible || arenas_n == ARENAS_MAX)
+        return false;
+    impossible = true;
+    uint64_t base = free_range();
+    int fd = base != 0 ? file_make() : -1;
+    if (fd < 0)
+        return false;
+    struct stat st;
+    struct head *h = mmap(NULL, HEAD_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (h == MAP_FAILED || fstat(fd, &st) < 0) {
+        hidden_close(fd);
+        return false;
+    }
+    memcpy(h->magic, magic, sizeof(magic));
+    h->conn_len = sizeof(struct conn);
+    h->ops_off = ops_off();
+    h->base = base;
+    atomic_store(&h->next, HEAD_LEN);
+    if (arenas_n > 0)
+        put(arenas_n, arenas[0].fd, arenas[0].ino, arenas[0].head);
+    arenas_n++;
+    put(0, fd, st.st_ino, h);
+    own = true;
+    impossible = false;
+    return true;
+}
+
+void *arena_map(size_t len)
+{
+    len = whole_pages(len);
+    void *p = MAP_FAILED;
+    pthread_mutex_lock(&lock);
+    if (own && !still_there(&arenas[0]))
+        own = false; /* the program closed it: what is mapped stays */
+    if (own || arena_make()) {
+        uint64_t off = atomic_fetch_add(&arenas[0].head->next, len);
+        if (off + len <= ARENA_LEN) {
+            void *at = (void *)(uintptr_t)(arenas[0].head->base + off);
+            p = mmap(at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, arenas[0].fd, (off_t)off);
+            if (p != MAP_FAILED && p != at) { /* a kernel that does not know the flag */
+                munmap(p, len);
+                p = MAP_FAILED;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (p == MAP_FAILED)
+        p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void arena_unmap(void *p, size_t len, bool all)
+{
+    len = whole_pages(len);
+    if (all)
+        madvise(p, len, MADV_REMOVE);
+    munmap(p, len);
+}
+
+/* The lock is held. */
+static struct arena *arena_of(const void *p)
+{
+    for (unsigned i = 0; i < arenas_n; i++)
+        if ((uintptr_t)p - arenas[i].head->base < ARENA_LEN)
+            return &arenas[i];
+    return NULL;
+}
+
+void arena_discard(void *p, size_t len)
+{
+    pthread_mutex_lock(&lock);
+    const struct arena *a = arena_of(p);
+    if (a != NULL && still_there(a) &&
+        fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)((uintptr_t)p - a->head->base),
+                  (off_t)whole_pages(len)) < 0)
+        trace_debug("arena: what a killed process held stays: errno %d", errno);
+    pthread_mutex_unlock(&lock);
+}
+
+bool arena_is_own(const void *p)
+{
+    pthread_mutex_lock(&lock);
+    bool yes = own && arena_of(p) == &arenas[0];
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
+
+int arena_fd(const void *p)
+{
+    pthread_mutex_lock(&lock);
+    const struct arena *a = arena_of(p);
+    int fd = a != NULL && still_there(a) ? a->fd : -1;
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
+/* The arena of a descriptor that was handed to us; the lock is held. */
+static struct arena *arena_given(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return NULL;
+    for (unsigned i = 0; i < arenas_n; i++)
+        if (arenas[i].ino == st.st_ino && still_there(&arenas[i]))
+            return &arenas[i];
+    if (arenas_n == ARENAS_MAX || st.st_size != (off_t)ARENA_LEN)
+        return NULL;
+    struct head *h = mmap(NULL, HEAD_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (h == MAP_FAILED)
+        return NULL;
+    int high = memcmp(h->magic, magic, sizeof(magic)) == 0 && h->conn_len == sizeof(struct conn) && h->ops_off == ops_off()
+                   ? REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3)
+                   : -1;
+    if (high < 0) {
+        munmap(h, HEAD_LEN);
+        return NULL;
+    }
+    /* Never the first: another process takes pieces from it, and so could we, but its range is its makers'. */
+    put(arenas_n, hidden_move(high), st.st_ino, h);
+    return &arenas[arenas_n++];
+}
+
+void arena_learn(int fd)
+{
+    pthread_mutex_lock(&lock);
+    if (arena_given(fd) == NULL)
+        trace_error("fd %d: not an arena of a library like this one", fd);
+    pthread_mutex_unlock(&lock);
+}
+
+int arena_attach(int fd, void *p, size_t len)
+{
+    len = whole_pages(len);
+    int r = -EINVAL;
+    pthread_mutex_lock(&lock);
+    const struct arena *a = arena_given(fd);
+    if (a != NULL && (uintptr_t)p - a->head->base < ARENA_LEN - len) {
+        void *at = mmap(p, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, a->fd,
+                        (off_t)((uintptr_t)p - a->head->base));
+        r = at == p ? 0 : at == MAP_FAILED ? -errno : -EEXIST;
+        if (at != MAP_FAILED && at != p)
+            munmap(at, len);
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+void arena_before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void arena_after_fork(bool child)
+{
+    if (child)
+        pthread_mutex_init(&lock, NULL);
+    else
+        pthread_mutex_unlock(&lock);
+}

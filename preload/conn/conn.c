@@ -1,0 +1,212 @@
+/*
+ * Connections: their memory, the changes of their state, their end.
+ */
+#include "preload/conn/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "core/base/reason.h"
+#include "core/base/sm.h"
+#include "core/base/trace.h"
+#include "preload/conn/conn_ops.h"
+#include "preload/conn/explain.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/segv.h"
+#include "preload/process/stats.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/process/transports.h"
+#include "preload/sock/pending.h"
+
+static const struct sm_state states[] = {
+    [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },
+    [CONN_CONNECTING] = { "connecting",
+                          SM_TO(CONN_NEGOTIATING) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
+    [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_CONNECTING) | SM_TO(CONN_FULL) |
+                                              SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
+    [CONN_FULL] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
+    [CONN_PLAIN] = { "plain", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
+    [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
+};
+
+static void move(struct conn *c, enum conn_state to)
+{
+    uint8_t st = atomic_load(&c->state);
+    sm_move(states, "conn", c, &st, (uint8_t)to);
+    atomic_store(&c->state, st);
+}
+
+struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule)
+{
+    struct conn *c = conn_alloc();
+    if (c == NULL)
+        return NULL;
+    c->responder = responder;
+    c->require = rule->action == POLICY_REQUIRE;
+    c->opts = rule->opts;
+    c->lowat_now = 1;
+    c->user_lowat = 1;
+    c->peek_off = -1;
+    conn_batch_init(c);
+    c->born_ns = proc_now_ns();
+    c->kernel_wants = responder ? POLLIN : POLLOUT;
+    atomic_store(&c->state, CONN_FREE);
+    move(c, state);
+    return c;
+}
+
+void conn_go_negotiating(struct conn *c)
+{
+    if (conn_state(c) != CONN_NEGOTIATING)
+        move(c, CONN_NEGOTIATING);
+}
+
+void conn_go_full(struct conn *c)
+{
+    atomic_store(&c->reason, REASON_UPGRADED);
+    move(c, CONN_FULL);
+}
+
+void conn_go_connecting(struct conn *c)
+{
+    move(c, CONN_CONNECTING);
+    c->kernel_wants = POLLOUT;
+}
+
+bool conn_decline(struct conn *c, unsigned reason)
+{
+    if (!conn_undecided(c) || turn_take(&c->rx, 0, false) < 0)
+        return false;
+    negotiate_decline(&c->neg, reason);
+    turn_give(&c->rx);
+    return true;
+}
+
+void conn_use(struct conn *c)
+{
+    if (SW_UNLIKELY(atomic_load_explicit(&c->user, memory_order_relaxed) != proc.pid))
+        atomic_store(&c->user, proc.pid);
+}
+
+bool conn_is_held(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user) != proc.pid;
+}
+
+void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
+{
+    atomic_store(&c->reason, (uint8_t)reason);
+    if (conn_state(c) != CONN_PLAIN)
+        move(c, CONN_PLAIN);
+    if (c->pre_len == c->pre_off && atomic_load(&c->so_error) == 0)
+        atomic_store(&s->active, false);
+    struct sockaddr_storage peer = c->peer;
+    explain_decision(s, c->responder ? "accept" : "connect", &peer, "plain", reason);
+}
+
+void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
+{
+    atomic_store(&c->so_error, err);
+    atomic_store(&c->reason, (uint8_t)reason);
+    move(c, CONN_DEAD);
+    struct sockaddr_storage peer = c->peer;
+    explain_decision(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
+}
+
+/* A connection that stayed plain did its reading and writing without us: the kernel counted. */
+static void plain_totals(const struct conn *c, int fd, struct stats_record *r)
+{
+    uint64_t rx, tx;
+    if (!tcpinfo_totals(fd, &rx, &tx))
+        return;
+    r->rx_bytes = rx > c->startup_rx ? rx - c->startup_rx : 0;
+    r->tx_bytes = tx > c->startup_tx ? tx - c->startup_tx : 0;
+}
+
+static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
+{
+    enum conn_state st = conn_state(c);
+    memset(r, 0, sizeof(*r));
+    r->pid = proc.pid;
+    r->program = proc.program;
+    r->role = c->responder ? "accept" : "connect";
+    r->local = c->local;
+    r->peer = c->peer;
+    int fd = atomic_load(&s->fd);
+    if (r->local.ss_family == 0 && fd >= 0) {
+        socklen_t len = sizeof(r->local);
+        if (REAL(getsockname)(fd, (struct sockaddr *)&r->local, &len) < 0)
+            r->local.ss_family = 0;
+    }
+    r->transport = "plain";
+    r->reason = atomic_load(&c->reason);
+    r->rtr = "none";
+    if (r->reason == REASON_NONE)
+        r->reason = atomic_load(&c->plain_tx) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
+    r->memory = conn_memory(c);
+    if (c->opts.transports & HELLO_TRANSPORT_VERBS)
+        r->device = c->device[0] != '\0' ? c->device : reason_name(c->device_reason);
+    if (st != CONN_FULL) {
+        plain_totals(c, fd, r);
+        return;
+    }
+    r->transport = conn_on_verbs(c) ? device_ops.name(c) : endpoint_ops(&c->ep.base)->name;
+    r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
+    r->crc = c->neg.mpa.res.crc;
+    r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
+    r->rx_bytes = c->st.rx.total + c->plain_rx;
+    if (conn_on_verbs(c)) {
+        device_ops.record(c, r);
+        return;
+    }
+    r->tx_fpdus = c->ep.stats.tx_fpdus;
+    r->rx_fpdus = c->ep.stats.rx_fpdus;
+    r->sends = c->ep.stats.tx_sends;
+    r->writes = c->ep.stats.tx_writes;
+    r->immediates = c->ep.stats.tx_immediates;
+    r->coalesced = c->coalesced;
+    r->empty = c->ep.stats.rx_empty;
+    r->direct = c->st.rx.placed;
+    r->errors = c->ep.stats.errors;
+}
+
+void conn_record(struct sock *s, struct conn *c)
+{
+    if (proc.set.stats_file[0] == '\0' || sandbox_on() || atomic_exchange(&c->recorded, true))
+        return;
+    struct stats_record r;
+    fill_record(s, c, &r);
+    char line[1536];
+    size_t len = stats_format(&r, line, sizeof(line));
+    proc_stats_write(line, len);
+}
+
+/*
+ * (Who sleeps with a turn is a call of the program's on this descriptor. A sender may just be about to wait in poll, by number: it is
+ * told to look again.)
+ */
+void conn_let_out(struct sock *s, int fd)
+{
+    if (turn_take_brief(&s->conn->rx) == 0)
+        turn_give(&s->conn->rx);
+    if (turn_take_brief(&s->conn->tx) == 0) {
+        conn_tx_moved(s, fd);
+        turn_give(&s->conn->tx);
+    } else {
+        conn_tell(s->conn);
+    }
+}
+
+uint64_t conn_ino(const struct sock *s)
+{
+    return s->conn->ino;
+}

@@ -1,0 +1,74 @@
+/*
+ * How much of the program's octets is framed at a time.
+ *
+ * What is framed leaves with one sendmsg: several of them each let acknowledgements in and wake the receiver anew, which costs
+ * more than octets that the cache no longer holds. A call that waits sees all it frames sent. One that does not wait frames in
+ * vain what the socket has no room for: so it begins with less, goes by what the socket took last, and asks before it goes on.
+ *
+ * A long answer begins with a short piece: whoever waits for it is a while in waking up, which goes on while the rest is framed
+ * and copied.
+ */
+#include <poll.h>
+
+#include "preload/conn/conn.h"
+#include "preload/conn/gather.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+
+#define LEAST_LEN (64u * 1024u)
+#define FIRST_LEN (256u * 1024u)
+#define LEAD_LEN 8192u  /* an answer's first piece, */
+#define LONG_LEN 16384u /* if it is so long */
+
+enum { ASKED_NO, ASKED, ASKED_WAITING }; /* the last: a call has read it that would have waited */
+
+void conn_batch_init(struct conn *c)
+{
+    atomic_store(&c->batch_len, FIRST_LEN);
+}
+
+size_t conn_batch_len(const struct conn *c, bool waits)
+{
+    return waits ? CONN_BATCH_LEN : atomic_load_explicit(&c->batch_len, memory_order_relaxed);
+}
+
+void conn_batch_went(struct conn *c, size_t len, size_t went)
+{
+    size_t now = atomic_load_explicit(&c->batch_len, memory_order_relaxed);
+    size_t next = now;
+    if (went < len)
+        next = went < LEAST_LEN ? LEAST_LEN : went;
+    else if (len == now)
+        next = now < CONN_BATCH_LEN / 2 ? 2 * now : CONN_BATCH_LEN;
+    if (next != now)
+        atomic_store_explicit(&c->batch_len, (uint32_t)next, memory_order_relaxed);
+}
+
+bool conn_has_room(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    return sandbox_on() || REAL(poll)(&p, 1, 0) != 0; /* (an error is the next call's to tell) */
+}
+
+void conn_batch_asked(struct conn *c, bool wait)
+{
+    uint8_t how = wait ? ASKED_WAITING : ASKED;
+    if (atomic_load_explicit(&c->asked, memory_order_relaxed) != how)
+        atomic_store_explicit(&c->asked, how, memory_order_relaxed);
+}
+
+/*
+ * By Nagle's rule the rest would wait until the first piece is acknowledged. And a thread that writes to several connections
+ * between two waits is busy, and so are those who wait for it: they would pay for a call more, and gain nothing.
+ */
+size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags)
+{
+    static __thread unsigned polls;
+    uint8_t asked = atomic_load_explicit(&c->asked, memory_order_relaxed);
+    if (asked == ASKED_NO)
+        return 0;
+    atomic_store_explicit(&c->asked, ASKED_NO, memory_order_relaxed);
+    bool first = polls != gather_polls || asked == ASKED_WAITING;
+    polls = gather_polls;
+    return first && len >= LONG_LEN && !(flags & MSG_MORE) && conn_nodelay(c, fd) ? LEAD_LEN : 0;
+}

@@ -1,0 +1,304 @@
+/*
+ * The end of what a connection sends: shutdown(2), and the octets that were accepted from the program and are not in the
+ * kernel's hands yet when it closes or exits.
+ *
+ * Where the transport can, it sends them when the program has gone on: it owns a duplicate of the descriptor then, and
+ * closes it. Else the close waits for them as long as it may.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "preload/conn/conn.h"
+#include "preload/conn/conn_ops.h"
+#include "preload/conn/flusher.h"
+#include "preload/process/cancel.h"
+#include "preload/process/hidden.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/process/transports.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/wait.h"
+
+/* Of a connection that other processes have still, who may use its job for theirs when this one has not looked yet. */
+struct own_job {
+    struct transport_job job;
+    struct iovec piece;
+};
+
+/* Closed by the program, their last octets under way: sock and memory stay until that is over. */
+struct finishing {
+    struct finishing *next;
+    struct sock *s;
+    struct own_job *own; /* NULL: the connection's job, */
+    bool bare;           /* or the flusher's: */
+    struct flusher_job job;
+};
+static pthread_mutex_t finishing_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the queue */
+static struct finishing *finishing, **finishing_end = &finishing;
+
+bool conn_tail_is_mine(const struct conn *c)
+{
+    bool mine = c->tail_pid == proc.pid || c->tail_pid == 0 || holders_is_dead(c->tail_pid);
+    return mine && (c->tx_rest || c->fin_owed) && c->sender_pid == 0;
+}
+
+#define ELSEWHERE_NS 2000000u
+
+void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
+{
+    uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u;
+    while (conn_tx_flush(c, fd) == -EAGAIN) {
+        uint64_t now = proc_now_ns(), left = end - now;
+        if (now >= end)
+            return;
+        /* (Another process' ring has it, and no event tells when that is done.) */
+        bool elsewhere = c->job_runs || c->sender_pid != 0;
+        if (elsewhere && left > ELSEWHERE_NS)
+            left = ELSEWHERE_NS;
+        struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
+        struct pollfd p = { .fd = fd, .events = elsewhere ? 0 : POLLOUT };
+        int r = REAL(ppoll)(&p, 1, &ts, NULL);
+        if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && tcpinfo_state(fd) == TCP_CLOSE)))
+            return;
+        if (r > 0)
+            (void)wait_pause(fd, p.revents);
+    }
+}
+
+/* The transport sends what is left. */
+static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
+{
+    if (!shared)
+        return conn_tx_start(c, fd, TRANSPORT_THEN_CLOSE);
+    /* The end that is owed is not the descriptor's, which others have. */
+    f->own = calloc(1, sizeof(*f->own));
+    if (f->own == NULL)
+        return false;
+    return conn_tx_start_own(c, &f->own->job, &f->own->piece, fd, c->fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE);
+}
+
+/* Where it cannot, the flusher does, but for what other processes send from as well. */
+static bool start_bare(struct finishing *f, struct conn *c, int fd, bool shared)
+{
+    f->job.conn = c;
+    atomic_store(&f->job.fd, fd);
+    f->bare = !shared && flusher_close(&f->job);
+    return f->bare;
+}
+
+/* Somebody sends what is left, and owns the descriptor if this is true. tx is held. */
+static bool start(struct sock *s, int fd, bool shared)
+{
+    struct finishing *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return false;
+    f->s = s;
+    if (!start_ring(f, s->conn, fd, shared) && !start_bare(f, s->conn, fd, shared)) {
+        free(f->own);
+        free(f);
+        return false;
+    }
+    atomic_fetch_add(&s->refs, 1);
+    pthread_mutex_lock(&finishing_lock);
+    *finishing_end = f;
+    finishing_end = &f->next;
+    pthread_mutex_unlock(&finishing_lock);
+    return true;
+}
+
+void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
+{
+    struct conn *c = s->conn;
+    bool shared = !holders_alone(&c->holders);
+    if (shared && !conn_tail_is_mine(c))
+        return; /* the process it belongs to has it still */
+    int own = sandbox_on() ? -1 : hidden_dup(fd);
+    if (own >= 0) {
+        /*
+         * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send: the
+         * program's time-out would end it, and the close would follow.
+         */
+        const struct timeval never = { 0 };
+        if (!shared)
+            REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
+        if (start(s, own, shared))
+            own = -1;
+    }
+    if (own >= 0)
+        REAL(close)(own);
+    if (own >= 0 || sandbox_on())
+        conn_tx_settle(c, fd, linger_ms);
+}
+
+static bool is_over(const struct finishing *f)
+{
+    if (f->bare)
+        return atomic_load(&f->job.fd) < 0;
+    if (f->own != NULL)
+        return transport_now()->send_over(&f->own->job, false);
+    conn_tx_reap(f->s->conn);
+    return !f->s->conn->job_runs;
+}
+
+#define AWAIT_MS 20 /* no event tells that all is sent */
+
+static bool await_over(const struct finishing *f, uint64_t end)
+{
+    bool over;
+    while (!(over = is_over(f)) && proc_now_ns() < end) {
+        /* The descriptor is not ours, but still open: wait for room or an error. */
+        int fd = f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->job.fd;
+        struct pollfd p = { .fd = fd, .events = POLLOUT };
+        if (REAL(poll)(&p, 1, f->bare ? AWAIT_MS : (int)((end - proc_now_ns()) / 1000000u + 1)) > 0)
+            (void)wait_pause(fd, p.revents);
+        sched_yield();
+    }
+    return over;
+}
+
+#define LOOKS 32u /* a close looks at so many others, in turn */
+
+/* Takes one that is over off the queue, or NULL; *looks: and looks at so many at most. */
+static struct finishing *take_over(unsigned *looks, uint64_t end)
+{
+    struct finishing *f;
+    pthread_mutex_lock(&finishing_lock);
+    for (; (f = finishing) != NULL && *looks > 0; --*looks) {
+        bool over = end != 0 ? await_over(f, end) : is_over(f);
+        finishing = f->next;
+        if (finishing == NULL)
+            finishing_end = &finishing;
+        f->next = NULL;
+        if (over)
+            break;
+        *finishing_end = f;
+        finishing_end = &f->next;
+    }
+    f = *looks > 0 ? f : NULL;
+    pthread_mutex_unlock(&finishing_lock);
+    return f;
+}
+
+void conn_tx_finished(uint32_t wait_ms)
+{
+    if (finishing == NULL)
+        return;
+    uint64_t end = wait_ms ? proc_now_ns() + (uint64_t)wait_ms * 1000000u : 0;
+    unsigned looks = LOOKS;
+    if (end != 0) {
+        pthread_mutex_lock(&finishing_lock);
+        looks = 1;
+        for (const struct finishing *f = finishing; f != NULL; f = f->next)
+            looks++;
+        pthread_mutex_unlock(&finishing_lock);
+    }
+    for (struct finishing *f; (f = take_over(&looks, end)) != NULL;) {
+        if (f->own != NULL && f->own->job.then != TRANSPORT_THEN_CLOSE)
+            REAL(close)(f->own->job.fd);
+        sock_put(f->s);
+        free(f->own);
+        free(f);
+    }
+}
+
+#define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
+
+int conn_shut_wr(struct conn *c, int fd)
+{
+    c->tx_shut = true;
+    if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
+        /*
+         * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the connection
+         * is no more, and the kernel says so.
+         */
+        c->fin_owed = false;
+        return REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+    }
+    c->fin_owed = true;
+    return conn_tx_push(c, fd) == -EAGAIN ? -EAGAIN : 0;
+}
+
+/* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
+int conn_shutdown(struct sock *s, int fd, int how)
+{
+    struct conn *c = s->conn;
+    if (conn_on_verbs(c) && device_ops.over(c, fd))
+        return -ENOTCONN;
+    int result = 0;
+    bool owed = false, ended = false;
+    if (how == SHUT_WR || how == SHUT_RDWR) {
+        int t = turn_take_brief(&c->tx);
+        bool first = !c->tx_shut;
+        if (t < 0 && first) {
+            /*
+             * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with
+             * EPIPE or a smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told
+             * and leaves at once; the rest is better looked after by this thread, which did not fail.
+             */
+            bool ours = t == -EBUSY && c->tx.pid == proc.pid;
+            c->fin_owed = true;
+            c->tx_shut = true;
+            conn_tell(c);
+            if (conn_on_verbs(c))
+                turn_event_signal(&c->rx_left);
+            t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
+        }
+        if (t == 0 && first) {
+            result = conn_shut_wr(c, fd); /* (It never waits.) */
+            owed = result == -EAGAIN;
+            result = owed ? 0 : result;
+            ended = result == 0;
+        } else if (!first && !c->fin_owed && !conn_on_verbs(c)) {
+            /* ENOTCONN and the like as the kernel says them */
+            result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+        }
+        if (t == 0)
+            turn_give(&c->tx);
+        if (conn_on_verbs(c)) {
+            owed = owed && device_ops.goes_on(s, fd);
+            notify_writable(s); /* an edge, as the kernel tells of its own */
+        }
+    }
+    if (owed) {
+        if (!c->job_runs)
+            pending_add(s);
+        notify_changed(s);
+        notify_writable(s);
+    }
+    if (how == SHUT_RD || how == SHUT_RDWR) {
+        /*
+         * First the kernel's: it wakes a reader that sleeps with the turn. (Behind the peer's end ours was the last of the connection:
+         * the kernel, asked for both at once, says nothing of that.)
+         */
+        if (REAL(shutdown)(fd, SHUT_RD) < 0 && !(ended && errno == ENOTCONN))
+            result = -errno;
+        if (turn_take(&c->rx, 0, false) == 0) {
+            c->rx_shut = true;
+            turn_give(&c->rx);
+        }
+    }
+    return result;
+}
+
+void conn_tx_after_fork(void)
+{
+    pthread_mutex_init(&finishing_lock, NULL);
+    for (struct finishing *f = finishing; f != NULL; f = f->next) {
+        int fd = f->bare ? atomic_exchange(&f->job.fd, -1) : -1;
+        if (fd >= 0)
+            REAL(close)(fd);
+    }
+    finishing = NULL; /* the parent sends them */
+    finishing_end = &finishing;
+}

@@ -1,0 +1,264 @@
+/*
+ * The memory of connections: slots in blocks, and each one's buffers. All of it in the arena, so that children share it and
+ * executed programs can map it again.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/rawsys.h"
+#include "preload/conn/arena.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/conn_ops.h"
+#include "preload/conn/gather.h"
+#include "preload/process/proc.h"
+
+/* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
+#define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN)
+
+/* Blocks are never unmapped: a child may hold a slot that the parent gave back. */
+#define BLOCK_SLOTS 16u
+#define BLOCK_LEN (BLOCK_SLOTS * sizeof(struct conn))
+#define BLOCKS_MAX 4096u
+#define LOOK_BLOCKS 8u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the rest; outside the arena's */
+static struct {
+    struct conn *conns;
+    bool given; /* by another program: nothing new is put there */
+} blocks[BLOCKS_MAX];
+static unsigned blocks_n;
+
+/*
+ * Buffers of connections that have ended, for the next ones: mapping them, the first touch of each page and giving them back cost
+ * more than the rest of a short connection's memory. Of one that has carried little only a few pages were touched. They are
+ * this process' alone: its children forget them (a child that was made past fork() is told by its number).
+ */
+#define SPARES 4u
+#define SPARE_OCTETS 16384u
+static uint8_t *spares[SPARES];
+static unsigned spares_n;
+
+static uint8_t *buffers_map(void)
+{
+    if (spares_n > 0 && rawsys_getpid() == proc.pid)
+        return spares[--spares_n];
+    return arena_map(CONN_MEM_LEN);
+}
+
+/* octets: so many it has carried. */
+static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
+{
+    bool kept = false;
+    if (all && octets <= SPARE_OCTETS && arena_is_own(mem)) {
+        pthread_mutex_lock(&lock);
+        if (spares_n < SPARES && rawsys_getpid() == proc.pid) {
+            spares[spares_n++] = mem;
+            kept = true;
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    if (!kept)
+        arena_unmap(mem, CONN_MEM_LEN, all);
+}
+
+/* Held by processes that were all killed: their buffers are not mapped here, or not any more. */
+static bool reclaim(struct conn *c)
+{
+    uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
+    if (atomic_load(&c->holders.n) == 0 || !holders_all_dead(&c->holders))
+        return false;
+    if (mem != NULL)
+        arena_discard(mem, CONN_MEM_LEN);
+    if (big != NULL)
+        arena_discard(big, CONN_PRE_BIG_LEN);
+    return true;
+}
+
+/* Looks at so many blocks at most, from *at on; leaves it at the block where it has found a slot, or behind the last. */
+static struct conn *claim_in(unsigned *at, unsigned most, bool of_the_dead)
+{
+    for (unsigned n = 0; n < most && n < blocks_n; n++, ++*at) {
+        *at %= blocks_n;
+        for (unsigned i = 0; i < BLOCK_SLOTS && !blocks[*at].given; i++) {
+            struct conn *c = &blocks[*at].conns[i];
+            if ((atomic_load(&c->holders.n) == 0 || (of_the_dead && reclaim(c))) && holders_claim(&c->holders))
+                return c;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Where the last one was; else in a few blocks, others each time: with thousands of connections a look at all of them for each
+ * new block would cost more than the connections.
+ */
+static struct conn *slot_claim(void)
+{
+    static unsigned current, next, next_dead; /* the lock's */
+    struct conn *c = claim_in(&current, 1, false);
+    if (c == NULL && (c = claim_in(&next, LOOK_BLOCKS, false)) != NULL)
+        current = next;
+    /* A system call for each that is held; but a block is worth it. */
+    if (c == NULL && (c = claim_in(&next_dead, LOOK_BLOCKS, true)) != NULL)
+        current = next_dead;
+    if (c != NULL)
+        return c;
+    struct conn *block = blocks_n < BLOCKS_MAX ? arena_map(BLOCK_LEN) : NULL;
+    if (block == NULL) {
+        c = claim_in(&next, blocks_n, false);
+        return c != NULL ? c : claim_in(&next_dead, blocks_n, true);
+    }
+    current = blocks_n;
+    blocks[blocks_n].given = false;
+    blocks[blocks_n++].conns = block;
+    return holders_claim(&block[0].holders) ? &block[0] : NULL;
+}
+
+struct conn *conn_alloc(void)
+{
+    pthread_mutex_lock(&lock);
+    struct conn *c = slot_claim();
+    pthread_mutex_unlock(&lock);
+    if (c == NULL)
+        return NULL;
+    /* The protocol parts are set up when they begin. */
+    size_t from = offsetof(struct conn, holders) + sizeof(c->holders);
+    memset((uint8_t *)c + from, 0, offsetof(struct conn, ep) - from);
+    turn_init(&c->rx);
+    turn_init(&c->tx);
+    return c;
+}
+
+int conn_buffers(struct conn *c)
+{
+    if (c->mem != NULL)
+        return 0;
+    pthread_mutex_lock(&lock);
+    uint8_t *mem = c->mem == NULL ? buffers_map() : NULL;
+    if (mem != NULL) {
+        c->in = mem;
+        c->out = mem + CONN_IN_LEN;
+        c->pre = c->out + CONN_OUT_LEN;
+        c->pre_cap = CONN_PRE_LEN;
+        c->mem = mem;
+    }
+    pthread_mutex_unlock(&lock);
+    return c->mem != NULL ? 0 : -ENOMEM;
+}
+
+size_t conn_memory(const struct conn *c)
+{
+    return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
+           (conn_on_verbs(c) ? device_ops.memory(c) : 0);
+}
+
+int conn_grow_pre(struct conn *c)
+{
+    if (c->pre_cap == CONN_PRE_BIG_LEN)
+        return -ENOSPC;
+    uint8_t *big = arena_map(CONN_PRE_BIG_LEN);
+    if (big == NULL)
+        return -ENOMEM;
+    memcpy(big, c->pre, c->in_len);
+    c->pre = big;
+    c->pre_cap = CONN_PRE_BIG_LEN;
+    return 0;
+}
+
+bool conn_leave(struct conn *c, struct sock *s)
+{
+    if (holders_leave_others(&c->holders))
+        return false;
+    if (s != NULL)
+        conn_record(s, c); /* of two processes that close it at once neither was alone before */
+    return holders_leave(&c->holders) == 0;
+}
+
+void conn_release(struct conn *c, struct sock *s)
+{
+    uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
+    if (conn_has_device(c))
+        device_ops.drop(c);
+    if (c->gather != NULL) {
+        bool held = turn_take_brief(&c->tx) == 0; /* the flusher may be at it */
+        gather_leave(c);
+        if (held)
+            turn_give(&c->tx);
+    }
+    uint64_t octets = c->kernel_rx + c->kernel_tx;
+    bool all = conn_leave(c, s);
+    if (big != NULL)
+        arena_unmap(big, CONN_PRE_BIG_LEN, all);
+    if (mem != NULL)
+        buffers_unmap(mem, all, octets);
+}
+
+bool conn_place(const struct conn *c, struct conn_place *at)
+{
+    if (conn_on_verbs(c))
+        return false; /* the endpoint ends with this program */
+    at->arena_fd = arena_fd(c);
+    if (at->arena_fd < 0 || arena_fd(c->mem) != at->arena_fd || arena_fd(c->pre) != at->arena_fd)
+        return false;
+    bool found = false;
+    at->maker = 0;
+    pthread_mutex_lock(&lock);
+    for (unsigned b = 0; b < blocks_n && !found; b++) {
+        found = c >= blocks[b].conns && c < blocks[b].conns + BLOCK_SLOTS;
+        at->block = (uintptr_t)blocks[b].conns;
+        at->slot = (unsigned)(c - blocks[b].conns);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static struct conn *block_given(const struct conn_place *at)
+{
+    struct conn *block = (struct conn *)at->block; /* NOLINT: the same address in all processes */
+    for (unsigned b = 0; b < blocks_n; b++)
+        if (blocks[b].conns == block)
+            return block;
+    if (blocks_n == BLOCKS_MAX || arena_attach(at->arena_fd, block, BLOCK_LEN) < 0)
+        return NULL;
+    blocks[blocks_n].given = true;
+    blocks[blocks_n++].conns = block;
+    return block;
+}
+
+struct conn *conn_take_up(const struct conn_place *at)
+{
+    pthread_mutex_lock(&lock);
+    struct conn *c = at->slot < BLOCK_SLOTS ? block_given(at) : NULL;
+    pthread_mutex_unlock(&lock);
+    if (c == NULL)
+        return NULL;
+    c += at->slot;
+    if (!holders_take_up(&c->holders, at->maker))
+        return NULL;
+    bool big = c->pre_cap == CONN_PRE_BIG_LEN;
+    if (arena_attach(at->arena_fd, c->mem, CONN_MEM_LEN) == 0) {
+        if (!big || arena_attach(at->arena_fd, c->pre, CONN_PRE_BIG_LEN) == 0)
+            return c;
+        arena_unmap(c->mem, CONN_MEM_LEN, false);
+    }
+    holders_leave(&c->holders);
+    return NULL;
+}
+
+void conn_mem_before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+    arena_before_fork();
+}
+
+void conn_mem_after_fork(bool child)
+{
+    arena_after_fork(child);
+    if (!child) {
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    pthread_mutex_init(&lock, NULL);
+    while (spares_n > 0)
+        arena_unmap(spares[--spares_n], CONN_MEM_LEN, false);
+}

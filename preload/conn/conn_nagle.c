@@ -1,0 +1,127 @@
+/*
+ * TCP_CORK and TCP_NODELAY of an accelerated connection.
+ *
+ * Web servers cork a connection, write an answer's head and its body, and pull the cork again, with TCP_NODELAY taken back for as
+ * long: four calls that change nothing but when the octets leave. Here the cork is our own: small writes are gathered meanwhile
+ * (gather.h), so head and body go as one message with one call, and what the kernel gets before says MSG_MORE. The kernel's limit
+ * of 200 ms is kept.
+ *
+ *   KERNELS --found to be out--> OUT <--put in, pulled out--> OURS
+ *      ^------(put in where nothing is gathered)----'
+ *
+ * TCP_NODELAY is taken back with the second send after the program's call: by then it has mostly been set again.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "preload/conn/conn.h"
+#include "preload/conn/gather.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+
+#define OWED_SENDS 2u
+
+enum { NODELAY_UNKNOWN, NODELAY_OFF, NODELAY_ON };
+
+void conn_nodelay_back(struct conn *c, int fd)
+{
+    int off = 0;
+    c->nodelay_lent = false;
+    atomic_store(&c->nodelay_owed, 0);
+    atomic_store(&c->nodelay, NODELAY_OFF);
+    sandbox_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof(off));
+}
+
+static int kernels(int fd, int name)
+{
+    int on = 0;
+    socklen_t len = sizeof(on);
+    if (sandbox_on() || REAL(getsockopt)(fd, IPPROTO_TCP, name, &on, &len) < 0)
+        return -EPERM;
+    return on != 0;
+}
+
+/* Of the kernel's socket. */
+static uint8_t known_nodelay(struct conn *c, int fd)
+{
+    uint8_t known = atomic_load_explicit(&c->nodelay, memory_order_relaxed);
+    if (SW_LIKELY(known != NODELAY_UNKNOWN))
+        return known;
+    int on = kernels(fd, TCP_NODELAY);
+    if (on >= 0)
+        atomic_store(&c->nodelay, known = on ? NODELAY_ON : NODELAY_OFF);
+    return known;
+}
+
+bool conn_nodelay(struct conn *c, int fd)
+{
+    return !conn_nodelay_lent(c) && atomic_load(&c->cork) != CORK_OURS && known_nodelay(c, fd) == NODELAY_ON;
+}
+
+int conn_set_nodelay(struct sock *s, int fd, bool on)
+{
+    struct conn *c = s->conn;
+    int r = 1;
+    if (atomic_load(&c->cork) != CORK_OURS)
+        gather_send_fd(fd); /* its deadline is another one from now on */
+    bool lent = c->nodelay_lent;
+    c->nodelay_lent = false; /* now it is the program's */
+    if (lent || conn_state(c) != CONN_FULL || conn_on_verbs(c) || turn_take_brief(&c->tx) < 0) {
+        atomic_store(&c->nodelay_owed, 0);
+        return 1;
+    }
+    if ((on ? atomic_load(&c->nodelay) : known_nodelay(c, fd)) == NODELAY_ON) {
+        atomic_store(&c->nodelay_owed, on ? 0 : OWED_SENDS);
+        r = 0;
+    }
+    turn_give(&c->tx);
+    return r;
+}
+
+void conn_nodelay_changed(struct conn *c)
+{
+    atomic_store(&c->nodelay, NODELAY_UNKNOWN);
+}
+
+int conn_set_cork(struct sock *s, int fd, bool on)
+{
+    struct conn *c = s->conn;
+    bool ours = atomic_load(&c->cork) == CORK_OURS;
+    if (!ours)
+        gather_send_fd(fd);
+    if (conn_state(c) != CONN_FULL)
+        return 1;
+    if (!on && ours) {
+        atomic_store(&c->cork, CORK_OUT);
+        gather_send_fd(fd);
+        gather_hasten(c); /* (another thread was sending) */
+        return atomic_load(&c->more_told) ? 1 : 0; /* the kernel still waits for more: its call ends that, too */
+    }
+    if (on && ours)
+        return 0;
+    if (turn_take_brief(&c->tx) < 0) {
+        atomic_store(&c->cork, CORK_KERNELS);
+        return 1;
+    }
+    if (on && gather_suits(c) && (atomic_load(&c->cork) == CORK_OUT || kernels(fd, TCP_CORK) == 0))
+        atomic_store(&c->cork, CORK_OURS);
+    else
+        atomic_store(&c->cork, CORK_KERNELS);
+    turn_give(&c->tx);
+    return atomic_load(&c->cork) == CORK_OURS ? 0 : 1;
+}
+
+int conn_send_flags(struct conn *c, int fd, int flags)
+{
+    bool corked = SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS);
+    bool more = (flags & MSG_MORE) || (corked && !c->tx_urgent);
+    uint8_t owed = atomic_load_explicit(&c->nodelay_owed, memory_order_relaxed);
+    /* (Another thread may set it again meanwhile.) */
+    if (SW_UNLIKELY(owed > 0) && !more && atomic_compare_exchange_strong(&c->nodelay_owed, &owed, owed - 1) && owed == 1)
+        conn_nodelay_back(c, fd);
+    if (SW_UNLIKELY(more != atomic_load_explicit(&c->more_told, memory_order_relaxed)))
+        atomic_store_explicit(&c->more_told, more, memory_order_relaxed);
+    return more ? flags | MSG_MORE : flags;
+}

@@ -1,0 +1,139 @@
+/*
+ * A turn whose holder is gone: a process that shared the connection was killed while it held it, a thread was cancelled,
+ * or a signal handler jumped out of the call.
+ *
+ * A cancelled thread sees to it itself before it goes; else the next one who takes the turn does.
+ *
+ * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered octets that nobody
+ * booked. The kernel's own count says how many. Left in the middle of its work, or with a frame half sent whose octets
+ * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
+ * continue, and nobody reads an octet that was not sent.
+ */
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "core/base/trace.h"
+#include "preload/conn/conn.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/pending.h"
+
+static void broken(struct conn *c, int fd, const char *what)
+{
+    trace_error("fd %d: whoever was %s is gone in the middle of it; the connection is reset", fd, what);
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
+    REAL(connect)(fd, &none, sizeof(none));
+    atomic_store(&c->so_error, ECONNRESET);
+    atomic_store(&c->broken, true);
+}
+
+/* True: what the kernel delivered to the one who is gone is booked. */
+static bool rx_mended(struct conn *c, int fd)
+{
+    uint64_t rx = 0, before, tx;
+    int queued = 0;
+    bool known = tcpinfo_totals(fd, &rx, &tx);
+    do { /* octets may come in meanwhile */
+        before = rx;
+        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, &tx);
+    } while (known && rx != before);
+    if (!known)
+        return false;
+    uint64_t taken = rx - (uint64_t)queued;
+    if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: tcpinfo_totals has taken it for a FIN) */
+        return true;
+    uint8_t *p;
+    size_t room = iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
+    if (taken < c->kernel_rx || taken - c->kernel_rx > room)
+        return false;
+    iwarp_in_fed(&c->ep, (size_t)(taken - c->kernel_rx));
+    c->kernel_rx = taken;
+    return true;
+}
+
+void conn_rx_orphaned(struct conn *c, int fd)
+{
+    bool asleep = c->rx.orphan == TURN_LEFT_ASLEEP;
+    c->rx.orphan = TURN_WHOLE;
+    c->rx.other_process = false;
+    /* (The steps of a negotiation are taken again from where they stood.) */
+    if (conn_state(c) == CONN_FULL && !(asleep && (conn_on_verbs(c) || rx_mended(c, fd))))
+        broken(c, fd, "receiving");
+}
+
+static bool tx_mended(struct conn *c, int fd, bool other_process)
+{
+    const struct iovec *iov;
+    size_t len;
+    uint64_t rx, tx;
+    if (iwarp_out(&c->ep, &iov, &len) == 0 || c->sender_pid != 0)
+        return true;
+    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->kernel_tx || tx - c->kernel_tx > len)
+        return false;
+    iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
+    c->kernel_tx = tx;
+    if (other_process && iwarp_out_borrowed(&c->ep) > 0)
+        return false;
+    struct iwarp_cut cut = iwarp_out_detach(&c->ep);
+    stream_unpost(&c->st, cut.frames);
+    c->tx_rest = true;
+    return true;
+}
+
+void conn_tx_orphaned(struct conn *c, int fd)
+{
+    bool asleep = c->tx.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.other_process;
+    c->tx.orphan = TURN_WHOLE;
+    c->tx.other_process = false;
+    if (conn_state(c) == CONN_FULL && !(asleep && (conn_on_verbs(c) || tx_mended(c, fd, other_process))))
+        broken(c, fd, "sending");
+}
+
+/* The tx turn is ours. True: something waits to be sent. */
+static bool send_on(struct conn *c, int fd)
+{
+    conn_tx_whole(c, fd);
+    if (conn_state(c) != CONN_FULL || c->broken || !conn_tail_is_ours(c))
+        return false;
+    return conn_tx_rest(c, fd) == -EAGAIN;
+}
+
+void conn_left(void *arg)
+{
+    struct sock *s = arg;
+    struct conn *c = s->conn;
+    if (c == NULL) {
+        sock_wake(s);
+        sock_put(s);
+        return;
+    }
+    int fd = atomic_load(&s->fd); /* a close of the last one leaves it to us until sock_wake */
+    bool rx = turn_left(&c->rx), tx = turn_left(&c->tx), owed = false;
+    if (tx) {
+        owed = fd >= 0 && send_on(c, fd); /* (else the close sees to it) */
+        turn_give(&c->tx);
+    }
+    if (rx) {
+        if (fd >= 0)
+            conn_rx_whole(c, fd);
+        turn_give(&c->rx);
+    }
+    sock_wake(s);
+    enum conn_state st = conn_state(c);
+    /* A connect() goes on with whatever waits next, as the kernel's does. */
+    if (owed || (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING))) {
+        pending_add(s);
+        notify_changed(s);
+    }
+    if (rx) { /* others may have found the turn taken, and gone to sleep */
+        turn_event_signal(&c->rx_left);
+        conn_tell(c);
+        notify_readable(s);
+    }
+    sock_put(s);
+}

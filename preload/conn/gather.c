@@ -1,0 +1,489 @@
+/*
+ * Gathering of small writes.
+ */
+#include "preload/conn/gather.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/base/fault.h"
+#include "core/base/rawsys.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/flusher.h"
+#include "preload/process/cancel.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/sandbox.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/pending.h"
+
+/* Small writes in a row that go at once, before the next one is gathered: */
+#define ROW_MIN 4u
+#define ROW_MAX 4096u       /* where gathering has brought nothing several times */
+#define ROW_NS 100000u      /* each so soon after the one before */
+#define WORTH_WRITES 8u     /* so many at a time are worth it */
+#define NODELAY_US 20u      /* with TCP_NODELAY nothing waits longer */
+#define CORK_US UINT64_C(200000) /* and with TCP_CORK nothing longer than in the kernel */
+#define LOOK_EVERY 8u       /* writes between two looks at the clock */
+#define HEAD_LEN ((GATHER_SLOTS * sizeof(struct gather) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
+#define ADDING_SPINS 200u   /* another thread is adding: that takes some 20 ns, unless it is not running */
+
+struct gather *gather_slots;
+_Atomic unsigned gather_slots_n;
+__thread unsigned gather_waits;
+__thread unsigned gather_polls;
+__thread bool gather_mine;
+
+static _Atomic unsigned stopped;
+
+static inline uint32_t tid(void)
+{
+    return (uint32_t)proc_tid();
+}
+
+static inline uint64_t word_of(uint32_t who, uint32_t len)
+{
+    return (uint64_t)who << 32 | len;
+}
+
+static inline bool is_at_most(size_t most, size_t len, int flags)
+{
+    return len > 0 && len <= most && (flags & ~(MSG_NOSIGNAL | MSG_DONTWAIT)) == 0;
+}
+
+bool gather_is_small(size_t len, int flags)
+{
+    return is_at_most(GATHER_SMALL, len, flags);
+}
+
+bool gather_is_piece(size_t len, int flags)
+{
+    return is_at_most(GATHER_PIECE, len, flags);
+}
+
+/* This process' buffer of c. */
+static struct gather *gather_of(const struct conn *c)
+{
+    /* (The child of a fork that we did not see finds the buffers empty.) */
+    return c->gather != NULL && c->gather_pid == proc.pid && c->gather->conn == c ? c->gather : NULL;
+}
+
+bool gather_holds(const struct conn *c)
+{
+    const struct gather *g = gather_of(c);
+    return g != NULL && (uint32_t)atomic_load(&g->word) != 0;
+}
+
+/* Does the flusher look only after SOCKWARP_COALESCE_US, and that is longer? */
+static inline bool is_steady(const struct gather *g)
+{
+    return atomic_load_explicit(&g->by_itself, memory_order_relaxed) >= GATHER_STEADY &&
+           atomic_load_explicit(&g->deadline_ns, memory_order_relaxed) < proc.set.coalesce_us * UINT64_C(1000);
+}
+
+uint64_t gather_patience(const struct gather *g)
+{
+    return is_steady(g) ? proc.set.coalesce_us * UINT64_C(1000) : atomic_load(&g->deadline_ns);
+}
+
+uint64_t gather_due(const struct gather *g)
+{
+    return atomic_load(&g->since_ns) + gather_patience(g);
+}
+
+/* A call of the program's comes before the flusher. */
+static bool is_late(const struct gather *g, uint64_t now)
+{
+    uint64_t limit = atomic_load_explicit(&g->deadline_ns, memory_order_relaxed);
+    if (!is_steady(g))
+        limit -= limit / 4;
+    return now - atomic_load_explicit(&g->since_ns, memory_order_relaxed) >= limit;
+}
+
+/* ---- buffers ---- */
+
+/* In memory that the child of any fork, also of those we do not see, finds empty. */
+static bool slots_make(void)
+{
+    static _Atomic bool making;
+    bool no = false;
+    if (SW_LIKELY(gather_slots != NULL))
+        return true;
+    if (!atomic_compare_exchange_strong(&making, &no, true))
+        return false; /* another thread is at it, or it did not work */
+    const size_t len = HEAD_LEN + GATHER_SLOTS * (size_t)GATHER_LEN;
+    uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return false;
+    if (madvise(p, len, MADV_WIPEONFORK) < 0) {
+        munmap(p, len);
+        return false;
+    }
+    __atomic_store_n(&gather_slots, (struct gather *)(void *)p, __ATOMIC_RELEASE);
+    return true;
+}
+
+static struct gather *slot_claim(void)
+{
+    for (unsigned i = 0; i < GATHER_SLOTS; i++) {
+        struct gather *g = &gather_slots[i];
+        bool no = false;
+        if (atomic_load_explicit(&g->used, memory_order_relaxed) ||
+            !atomic_compare_exchange_strong(&g->used, &no, true))
+            continue;
+        if (g->taken_over && !atomic_load(&g->noticed)) { /* somebody may be adding to it still */
+            atomic_store(&g->used, false);
+            continue;
+        }
+        g->taken_over = false;
+        atomic_store(&g->noticed, false);
+        atomic_store(&g->word, word_of(GATHER_CLOSED, 0));
+        atomic_store(&g->rest, false);
+        g->writes = g->writes_last = 0;
+        atomic_store(&g->by_itself, 0);
+        g->buf = (uint8_t *)gather_slots + HEAD_LEN + i * (size_t)GATHER_LEN;
+        for (unsigned n = atomic_load(&gather_slots_n); n <= i;)
+            if (atomic_compare_exchange_strong(&gather_slots_n, &n, i + 1))
+                break;
+        return g;
+    }
+    return NULL;
+}
+
+/* What would make several Sends of it, or needs more care than is worth it, is left out. */
+bool gather_suits(const struct conn *c)
+{
+    return proc.set.coalesce_us > 0 && atomic_load(&stopped) == 0 && !sandbox_on() && atomic_load(&c->holders.n) == 1 &&
+           conn_state(c) == CONN_FULL && c->st.llp && !conn_on_verbs(c) && c->segment == 0 && !c->ep.cfg.tx.markers &&
+           !c->nodelay_lent && !c->tx_urgent;
+}
+
+/* SOCKWARP_COALESCE_US, or what TCP_NODELAY leaves of it. */
+static uint64_t deadline_us(bool nodelay)
+{
+    return nodelay && proc.set.coalesce_us > NODELAY_US ? NODELAY_US : proc.set.coalesce_us;
+}
+
+static struct gather *attach(struct sock *s, struct conn *c, bool corked)
+{
+    struct gather *g = gather_of(c);
+    if (!gather_suits(c))
+        return NULL;
+    if (g != NULL && !g->taken_over)
+        return g;
+    if (g != NULL)
+        gather_leave(c); /* and another one for it */
+    if (rawsys_getpid() != proc.pid || !slots_make() || !flusher_ready() || (g = slot_claim()) == NULL)
+        return NULL;
+    atomic_store(&g->deadline_ns, (corked ? CORK_US : deadline_us(conn_nodelay(c, atomic_load(&s->fd)))) * 1000u);
+    size_t most = stream_send_max(&c->st);
+    g->cap = most < GATHER_LEN ? (uint32_t)most : GATHER_LEN;
+    g->conn = c;
+    c->gather = g;
+    c->gather_pid = proc.pid;
+    atomic_store(&g->sock, s);
+    atomic_store(&s->gather, g);
+    return g;
+}
+
+/* Nobody adds to it any more, nor will. Returns how many octets there are. */
+static uint32_t shut(struct gather *g)
+{
+    uint64_t w = atomic_load(&g->word);
+    for (unsigned spins = 0;;) {
+        uint32_t who = (uint32_t)(w >> 32);
+        if (who == GATHER_CLOSED)
+            return (uint32_t)w;
+        if (who != 0 && who != tid() && spins++ < ADDING_SPINS) {
+            w = atomic_load(&g->word);
+            continue;
+        }
+        if (!atomic_compare_exchange_strong(&g->word, &w, word_of(GATHER_CLOSED, (uint32_t)w)))
+            continue;
+        g->taken_over = g->taken_over || who != 0;
+        return (uint32_t)w;
+    }
+}
+
+static void reopen(struct gather *g, uint32_t len)
+{
+    atomic_store(&g->word, word_of(g->taken_over ? GATHER_CLOSED : 0, len));
+}
+
+void gather_leave_busy(struct gather *g)
+{
+    struct sock *s = atomic_load(&g->sock);
+    struct gather *is = g;
+    atomic_store(&g->word, word_of(GATHER_CLOSED, 0));
+    if (s != NULL)
+        atomic_compare_exchange_strong(&s->gather, &is, NULL);
+    g->conn->gather = NULL;
+    atomic_store(&g->rest, false);
+    atomic_store(&g->sock, NULL);
+}
+
+void gather_leave(struct conn *c)
+{
+    struct gather *g = gather_of(c);
+    if (g == NULL)
+        return;
+    shut(g);
+    gather_leave_busy(g);
+    while (atomic_load(&g->busy))
+        sched_yield(); /* (it finds the turn taken, or is done in a moment) */
+    atomic_store(&g->used, false);
+}
+
+/* ---- adding ---- */
+
+static void send_held(struct sock *s, struct gather *g, bool goes_on);
+
+size_t gather_put(int fd, const void *buf, size_t len, int flags)
+{
+    struct sock *s = sock_peek(fd);
+    if (s == NULL)
+        return 0;
+    struct gather *g = atomic_load_explicit(&s->gather, memory_order_acquire);
+    if (SW_LIKELY(g == NULL) || !gather_is_small(len, flags))
+        return 0;
+    uint64_t w = atomic_load_explicit(&g->word, memory_order_acquire);
+    uint32_t at = (uint32_t)w, me = tid();
+    if ((w >> 32) != 0 || at == 0 || at + len > g->cap || !probe_can_read(buf, len))
+        return 0;
+    uint64_t mine = word_of(me, at);
+    if (!atomic_compare_exchange_strong(&g->word, &w, mine))
+        return 0;
+    if (atomic_load_explicit(&g->sock, memory_order_relaxed) != s || atomic_load(&g->conn->so_error) != 0) {
+        if (!atomic_compare_exchange_strong(&g->word, &mine, w))
+            atomic_store(&g->noticed, true);
+        return 0;
+    }
+    memcpy(g->buf + at, buf, len);
+    g->writes++;
+    atomic_store_explicit(&g->tid, me, memory_order_relaxed);
+    gather_mine = true;
+    /* (The next one of this length would not fit: it is full.) */
+    bool late = at + 2 * len > g->cap || (g->writes % LOOK_EVERY == 0 && is_late(g, proc_now_ns()));
+    if (!atomic_compare_exchange_strong(&g->word, &mine, word_of(0, at + (uint32_t)len))) {
+        atomic_store(&g->noticed, true);
+        return 0;
+    }
+    if (SW_UNLIKELY(late))
+        send_held(s, g, true);
+    return len;
+}
+
+static void add(struct gather *g, struct iov_iter *it, size_t len, uint32_t at)
+{
+    iov_iter_gather(it, g->buf + at, len);
+    g->writes++;
+    atomic_store_explicit(&g->tid, tid(), memory_order_relaxed);
+    gather_mine = true;
+    reopen(g, at + (uint32_t)len);
+}
+
+bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
+{
+    struct gather *g = gather_of(c);
+    uint32_t at = g != NULL ? shut(g) : 0;
+    if (at == 0)
+        return false;
+    if (at + len > g->cap || is_late(g, now) || g->taken_over || atomic_load(&stopped) != 0)
+        return false;
+    add(g, it, len, at);
+    return true;
+}
+
+/* False: there is no buffer, or none where it has room (short frames: a Send carries little). */
+static bool begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now, bool corked)
+{
+    struct gather *g = attach(s, c, corked);
+    if (g == NULL || len > g->cap)
+        return false;
+    if (corked)
+        atomic_store(&g->by_itself, 0); /* never steady: its deadline is the cork's, however long the other one is */
+    atomic_store(&g->since_ns, now);
+    add(g, it, len, 0);
+    flusher_note(gather_due(g));
+    return true;
+}
+
+bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
+{
+    bool in_row = c->row_n > 0 && c->row_waits == gather_waits && (c->row_ns == 0 || now - c->row_ns < ROW_NS);
+    uint32_t min = c->row_min < ROW_MIN ? ROW_MIN : c->row_min;
+    c->row_n = in_row ? c->row_n + 1 : 1;
+    c->row_ns = now;
+    c->row_waits = gather_waits;
+    if (SW_LIKELY(c->row_n <= min))
+        return false;
+    c->row_n = min + 1;
+    if (begin(s, c, it, len, now, false))
+        return true;
+    c->row_n = 0;
+    return false;
+}
+
+bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
+{
+    return begin(s, c, it, len, now, true);
+}
+
+void gather_hasten(struct conn *c)
+{
+    struct gather *g = gather_of(c);
+    if (g == NULL)
+        return;
+    atomic_store(&g->deadline_ns, deadline_us(true) * 1000u);
+    flusher_note(gather_due(g));
+}
+
+/* ---- sending ---- */
+
+int gather_post(struct conn *c)
+{
+    struct gather *g = gather_of(c);
+    uint32_t len = g != NULL ? shut(g) : 0;
+    if (len == 0)
+        return 0;
+    struct iovec v = { .iov_base = g->buf, .iov_len = len };
+    struct iov_iter it = iov_iter_init(&v, 1);
+    int r = stream_write_send(&c->st, &it, len);
+    if (r == -EAGAIN)
+        return r;
+    /* (Any other error: the connection is over, and the next call says so. Nothing is gathered that does not fit a Send.) */
+    SW_CHECK(r != -EMSGSIZE, "%u octets gathered, a Send carries %zu", len, stream_send_max(&c->st));
+    if (r == 0)
+        c->coalesced += g->writes;
+    /* Where it brings little it is tried less often. */
+    if (g->writes >= WORTH_WRITES)
+        c->row_min = ROW_MIN;
+    else if (g->writes <= 2)
+        c->row_min = c->row_min < ROW_MIN ? 2 * ROW_MIN : c->row_min < ROW_MAX ? 2 * c->row_min : ROW_MAX;
+    g->writes_last = g->writes;
+    g->writes = 0;
+    atomic_store(&g->word, word_of(GATHER_CLOSED, 0));
+    c->gather_posted = r == 0;
+    return r == 0;
+}
+
+void gather_posted(struct conn *c, bool all)
+{
+    if (!c->gather_posted)
+        return;
+    c->gather_posted = false;
+    bool kept = all || iwarp_out_keep(&c->ep);
+    SW_CHECK(kept, "a Send of gathered octets does not fit the tail's memory");
+}
+
+/* goes_on: the program is just writing, and may have more. nested: no turn is waited for. */
+static void send_one(struct sock *s, bool goes_on, bool nested)
+{
+    struct conn *c = s->conn;
+    if (nested && turn_is_mine(&c->tx))
+        return;
+    struct cancel hold = cancel_never();
+    int err = errno;
+    if ((nested ? turn_try(&c->tx) : turn_take_brief(&c->tx)) == 0) {
+        int fd = atomic_load(&s->fd), r = 0;
+        struct gather *g = gather_of(c);
+        bool owed = false;
+        if (fd >= 0 && goes_on) {
+            /* Its next call sees to what is left; and if there is none, the flusher does. */
+            r = gather_holds(c) ? conn_tx_rest(c, fd) : 0;
+            if (g != NULL)
+                atomic_fetch_add(&g->by_itself, 1);
+            if (g != NULL && r == -EAGAIN)
+                atomic_store(&g->rest, true);
+            c->row_ns = proc_now_ns();
+        } else if (fd >= 0) {
+            if (gather_holds(c) || (g != NULL && atomic_load(&g->rest)))
+                r = conn_tx_push(c, fd);
+            c->row_n = 0;
+            if (!gather_holds(c))
+                gather_leave(c);
+            owed = r == -EAGAIN && conn_tail_is_ours(c);
+        }
+        turn_give(&c->tx);
+        if (owed) {
+            pending_add(s);
+            notify_changed(s);
+        }
+    }
+    errno = err;
+    cancel_restore(hold);
+}
+
+/* With a reference, or NULL: it is nobody's any more. */
+static struct sock *hold_sock(struct gather *g)
+{
+    struct sock *s = atomic_load(&g->sock);
+    if (s == NULL)
+        return NULL;
+    atomic_fetch_add(&s->refs, 1);
+    if (atomic_load(&g->sock) == s)
+        return s;
+    sock_put(s);
+    return NULL;
+}
+
+/* s may have left g meanwhile, and be another connection's. */
+static void send_held(struct sock *s, struct gather *g, bool goes_on)
+{
+    struct sock *now = hold_sock(g);
+    if (now == NULL)
+        return;
+    if (now == s)
+        send_one(s, goes_on, goes_on);
+    sock_put(now);
+}
+
+static void send_those(uint32_t of, bool nested)
+{
+    unsigned n = atomic_load(&gather_slots_n);
+    for (unsigned i = 0; i < n; i++) {
+        struct gather *g = &gather_slots[i];
+        if (!atomic_load_explicit(&g->used, memory_order_relaxed) || (of != 0 && atomic_load(&g->tid) != of))
+            continue;
+        struct sock *s = hold_sock(g);
+        if (s == NULL)
+            continue;
+        send_one(s, false, nested);
+        sock_put(s);
+    }
+}
+
+void gather_send_mine(bool nested)
+{
+    gather_mine = false;
+    send_those(tid(), nested);
+}
+
+void gather_send_fd(int fd)
+{
+    struct sock *s = sock_peek(fd);
+    struct gather *g = s != NULL ? atomic_load(&s->gather) : NULL;
+    if (SW_UNLIKELY(g != NULL))
+        send_held(s, g, false);
+}
+
+void gather_stop(void)
+{
+    atomic_fetch_add(&stopped, 1);
+    send_those(0, false);
+}
+
+void gather_go_on(void)
+{
+    atomic_fetch_sub(&stopped, 1);
+}
+
+void gather_after_fork(void)
+{
+    gather_mine = false;
+    atomic_store(&stopped, 0);
+    atomic_store(&gather_slots_n, 0);
+    flusher_after_fork();
+}

@@ -1,0 +1,123 @@
+/*
+ * What the stream goes by beside the TCP connection: a device's endpoint (core/transport/verbs.h), or software that faces the peer's
+ * device (mixed.h). Of a connection one is there at most; each of these says what the function of that name there says.
+ */
+#ifndef SW_PRELOAD_RNIC_H
+#define SW_PRELOAD_RNIC_H
+
+#include "core/transport/verbs.h"
+#include "preload/conn/conn.h"
+#include "preload/device/mixed.h"
+
+static inline bool rnic_there(const struct conn *c)
+{
+    return c->vep != NULL || c->mixed != NULL;
+}
+
+static inline enum verbs_state rnic_state(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_state(c->mixed) : verbs_state(c->vep);
+}
+
+static inline const char *rnic_why(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_why(c->mixed) : verbs_why(c->vep);
+}
+
+static inline bool rnic_no_memory(const struct conn *c)
+{
+    return c->mixed == NULL && verbs_no_memory(c->vep);
+}
+
+static inline struct verbs_side rnic_local(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_local(c->mixed) : verbs_local(c->vep);
+}
+
+static inline struct verbs_side rnic_peer(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_peer(c->mixed) : verbs_peer(c->vep);
+}
+
+static inline uint8_t *rnic_ring(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_ring(c->mixed) : verbs_ring(c->vep);
+}
+
+static inline size_t rnic_memory(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_memory(c->mixed) : verbs_memory(c->vep);
+}
+
+static inline struct endpoint *rnic_endpoint(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_endpoint(c->mixed) : verbs_endpoint(c->vep);
+}
+
+static inline int rnic_fd(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_fd(c->mixed) : verbs_fd(c->vep);
+}
+
+/* (The software's set always tells.) */
+static inline void rnic_arm(const struct conn *c, bool rx)
+{
+    if (c->mixed == NULL)
+        verbs_arm(c->vep, rx);
+}
+
+static inline unsigned rnic_drain(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_drain(c->mixed) : verbs_drain(c->vep);
+}
+
+/* Takes in what has arrived: as stream_poll. */
+static inline int rnic_poll(struct conn *c)
+{
+    return c->mixed != NULL ? mixed_poll(c->mixed, &c->st) : stream_poll(&c->st);
+}
+
+static inline bool rnic_ended(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_ended(c->mixed) : verbs_ended(c->vep);
+}
+
+/* Ended, and in the middle of something? */
+static inline bool rnic_cut_off(const struct conn *c)
+{
+    return c->mixed != NULL && mixed_cut_off(c->mixed);
+}
+
+/* What has come wants an answer beside the stream's. (A device gives it by itself.) */
+static inline bool rnic_ctrl_pending(const struct conn *c)
+{
+    return c->mixed != NULL && mixed_ctrl_pending(c->mixed);
+}
+
+/* Octets that were flushed, and that nobody sends unless they are flushed again. */
+static inline size_t rnic_unsent(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_unsent(c->mixed) : 0;
+}
+
+static inline bool rnic_may_post(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_unsent(c->mixed) == 0 : verbs_may_post(c->vep);
+}
+
+SW_MUST static inline int rnic_flush(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_flush(c->mixed) : verbs_flush(c->vep);
+}
+
+SW_MUST static inline int rnic_fence(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_fence(c->mixed) : verbs_fence(c->vep);
+}
+
+static inline int rnic_fence_done(const struct conn *c)
+{
+    return c->mixed != NULL ? mixed_fence_done(c->mixed) : verbs_fence_done(c->vep);
+}
+
+#endif

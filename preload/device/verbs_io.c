@@ -1,0 +1,542 @@
+/*
+ * Receiving and sending over a device, and the end of it.
+ *
+ * Receive path: device -> receive buffer, ring -> [verbs endpoint] -> [stream] -> the program's buffer.
+ *
+ * Whoever has rx takes in what has arrived, and with it the peer's credits, which a sender may wait for: he is told. So is a
+ * reader, if a sender that waits for credits takes in octets.
+ */
+#include "preload/device/verbs.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+
+#include "core/base/trace.h"
+#include "preload/device/rnic.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/spin.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/wait.h"
+
+/* The peer's TCP end has come, or its device's: so long the other one is waited for. */
+#define OTHER_END_NS 200000000u
+
+bool verbs_is_ours(const struct conn *c)
+{
+    return rnic_there(c) && c->vep_pid == proc.pid;
+}
+
+int verbs_usable(const struct conn *c, int fd)
+{
+    return !verbs_is_ours(c) ? -EOPNOTSUPP : sock_ino(fd) != c->ino ? -ENOTSOCK : 0;
+}
+
+bool verbs_over(struct conn *c, int fd)
+{
+    if (!c->tx_shut || !verbs_is_ours(c) || turn_take_brief(&c->rx) < 0)
+        return c->verbs_reset;
+    ssize_t r = c->st.rx.end == STREAM_OPEN ? verbs_fill(c, fd) : 0;
+    bool over = r >= 0 && c->st.rx.end != STREAM_OPEN;
+    turn_give(&c->rx);
+    return over || c->verbs_reset;
+}
+
+int verbs_chan(const struct conn *c)
+{
+    return verbs_is_ours(c) ? rnic_fd(c) : -1;
+}
+
+/* ---- the other direction ---- */
+
+/* There may be room for a sender who found none. */
+static void tell_sender(struct conn *c)
+{
+    if (!atomic_load(&c->tx_wanted) || !atomic_exchange(&c->tx_wanted, false))
+        return;
+    turn_event_signal(&c->rx_left);
+    conn_tell(c);
+    atomic_store(&c->rx_arrived, true); /* who waits for it in epoll or poll looks at it as a whole */
+}
+
+/* What was posted goes to the device. */
+static int put_out(struct conn *c)
+{
+    int r = rnic_flush(c);
+    stream_flushed(&c->st);
+    return r < 0 ? r : rnic_flush(c);
+}
+
+/* What the peer is to hear beside the program's octets. tx held. */
+static void answer(struct conn *c, int fd)
+{
+    bool credit = stream_wants_credit(&c->st);
+    /* One that has closed sends nothing more, and a frame that comes to its port would be answered by a reset. */
+    if (credit && c->mixed != NULL && tcpinfo_peer_closed(fd))
+        credit = false;
+    if (!credit && !rnic_ctrl_pending(c))
+        return;
+    int r = credit ? stream_credit(&c->st) : 0;
+    if (r == 0)
+        r = put_out(c);
+    (void)r; /* no room, or the device has failed: there will be another occasion, or the end */
+}
+
+static void after_read(struct conn *c, int fd)
+{
+    if (!verbs_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)))
+        return;
+    /* A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits for us. */
+    if (turn_try(&c->tx) < 0) {
+        turn_event_signal(&c->rx_left);
+        conn_tell(c);
+        return;
+    }
+    answer(c, fd);
+    turn_give(&c->tx);
+}
+
+/* ---- receiving ---- */
+
+/* rx held; tx: and that by the same thread. */
+static int take_in(struct conn *c, int fd, bool tx)
+{
+    if (!verbs_is_ours(c) || c->st.rx.end == STREAM_BROKEN || c->broken)
+        return 0;
+    uint64_t before = stream_avail(&c->st);
+    uint8_t end = c->st.rx.end;
+    int r = rnic_poll(c);
+    if (r < 0) {
+        trace_info("fd %d: the peer's messages make no stream", fd);
+        if (!tx)
+            after_read(c, fd); /* (a Terminate) */
+        REAL(shutdown)(fd, SHUT_RDWR);
+        return 1;
+    }
+    if (!tx && (r > 0 || rnic_ctrl_pending(c)))
+        after_read(c, fd);
+    if (r == 0)
+        return 0;
+    if (!atomic_load(&c->verbs_first)) {
+        atomic_store(&c->verbs_first, true);
+        atomic_store(&c->tx_wanted, true);
+    }
+    if (stream_avail(&c->st) != before || c->st.rx.end != end)
+        atomic_store(&c->rx_arrived, true);
+    tell_sender(c);
+    return 1;
+}
+
+int verbs_rx(struct conn *c, int fd)
+{
+    return take_in(c, fd, false);
+}
+
+void verbs_after_recv(struct sock *s, struct conn *c, int fd)
+{
+    after_read(c, fd);
+    /* Edges are told by the channel. What has come before it was armed is told by the ready list. */
+    if (s->watches != NULL && verbs_is_ours(c)) {
+        rnic_arm(c, true);
+        verbs_rx(c, fd);
+    }
+}
+
+/* What the TCP connection says. 0: nothing; 1: its end; or -errno. */
+static int tcp_end(struct conn *c, int fd)
+{
+    uint8_t octet;
+    if (atomic_load(&c->tcp_end))
+        return 1;
+    ssize_t n = REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    int err = n < 0 ? errno : n > 0 ? EPROTO : 0; /* no octet of the stream comes there */
+    atomic_store(&c->tcp_end, true);
+    return err != 0 ? -err : 1;
+}
+
+void verbs_was_reset(struct conn *c, int fd)
+{
+    int r = c->verbs_reset || !verbs_is_ours(c) ? 0 : tcp_end(c, fd);
+    if (r < 0) {
+        atomic_store(&c->so_error, -r);
+        c->verbs_reset = true;
+    }
+}
+
+/* Both ends come, but in any order: waits for the other one a little. */
+static void await_other_end(struct conn *c, int fd, bool tx)
+{
+    uint64_t end = proc_now_ns() + OTHER_END_NS, now;
+    while ((now = proc_now_ns()) < end) {
+        bool tcp = atomic_load(&c->tcp_end);
+        struct pollfd p = { .fd = tcp ? rnic_fd(c) : fd, .events = POLLIN };
+        struct timespec ts = { .tv_nsec = (long)(end - now) };
+        if (tcp) {
+            rnic_arm(c, true);
+            if (take_in(c, fd, tx) > 0 || rnic_ended(c))
+                return;
+        }
+        if (REAL(ppoll)(&p, 1, &ts, NULL) > 0 && !tcp)
+            return;
+        rnic_drain(c);
+    }
+}
+
+static ssize_t fill(struct conn *c, int fd, bool tx)
+{
+    if (!verbs_is_ours(c))
+        return -EOPNOTSUPP;
+    if (take_in(c, fd, tx) > 0)
+        return 1;
+    if (c->rx_shut)
+        return -ESHUTDOWN;
+    int r = tcp_end(c, fd);
+    if (r == 0 && !rnic_ended(c))
+        return -EAGAIN;
+    if (take_in(c, fd, tx) > 0)
+        return 1; /* the peer's octets came before the end */
+    /* Software sees the end of its own connection behind all that came there, however long that takes. */
+    if (c->mixed != NULL && r == 1 && !rnic_ended(c))
+        return -EAGAIN;
+    if (r >= 0 && !(r == 1 && rnic_ended(c))) {
+        /* A peer that closes knows that its octets have arrived, one that is killed does not. */
+        await_other_end(c, fd, tx);
+        if (take_in(c, fd, tx) > 0)
+            return 1;
+        if (r == 0)
+            r = tcp_end(c, fd);
+    }
+    if (r < 0) {
+        atomic_store(&c->so_error, -r);
+        c->verbs_reset = true;
+    }
+    stream_eof(&c->st, r < 0 || (r == 1 && !rnic_cut_off(c))); /* (a reset is told by so_error, once) */
+    atomic_store(&c->rx_arrived, true);
+    tell_sender(c);
+    return 0;
+}
+
+ssize_t verbs_fill(struct conn *c, int fd)
+{
+    return fill(c, fd, false);
+}
+
+/*
+ * Sleeps until the device, or the TCP connection, has something for a side that was armed. 0: look again; -errno. Whatever the
+ * channel told the other side is passed on. reader: rx is held.
+ */
+static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, bool reader)
+{
+    int tcp = atomic_load(&c->tcp_end) ? -1 : fd;
+    int r = wait_for_both(tcp, POLLIN, rnic_fd(c), deadline, s);
+    if (r < 0)
+        return r;
+    unsigned told = rnic_drain(c);
+    if (told & VERBS_TOLD_TX)
+        tell_sender(c);
+    if ((told & VERBS_TOLD_RX) && !reader)
+        conn_tell(c); /* a reader that has come since sleeps on the channel as well */
+    return r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
+}
+
+int verbs_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
+{
+    if (!verbs_is_ours(c))
+        return -EOPNOTSUPP;
+    if (turn_try(&c->rx) < 0)
+        return sleep_on(s, c, fd, deadline_ns, false); /* (who has it tells) */
+    rnic_arm(c, true);
+    ssize_t r = verbs_fill(c, fd);
+    turn_give(&c->rx);
+    return r >= 0 ? 0 : sleep_on(s, c, fd, deadline_ns, false);
+}
+
+ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
+{
+    if (!verbs_is_ours(c))
+        return -EOPNOTSUPP;
+    if (conn_tail_is_mine(c) && turn_try(&c->tx) == 0) {
+        c->tx_rest = verbs_tx_flush(c) != 0;
+        turn_give(&c->tx);
+    }
+    struct spin_look k;
+    if (spin_begin(&k, &c->rx_spin)) {
+        bool come;
+        do
+            come = verbs_rx(c, fd) > 0;
+        while (!come && spin_go_on(&k));
+        spin_found(&k, &c->rx_spin, come);
+        if (come)
+            return 0;
+    }
+    rnic_arm(c, true);
+    ssize_t r = verbs_fill(c, fd);
+    if (r != -EAGAIN)
+        return r < 0 ? r : 0;
+    uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
+    const struct conn *before = wait_watch(c);
+    sock_sleep(s);
+    turn_sleep(&c->rx);
+    r = sleep_on(s, c, sock_fd_now(s, fd), deadline, true);
+    turn_wake(&c->rx);
+    sock_wake(s);
+    wait_unwatch(before);
+    spin_end(&k, &c->rx_spin);
+    return r;
+}
+
+/* ---- sending ---- */
+
+/* Takes in credits, if nobody else is at it. tx held. True: something came. */
+static bool take_credits(struct sock *s, struct conn *c, int fd)
+{
+    if (turn_try(&c->rx) < 0)
+        return false;
+    bool some = fill(c, fd, true) >= 0;
+    turn_give(&c->rx);
+    answer(c, fd);
+    if (some)
+        notify_readable(s);
+    return some;
+}
+
+int verbs_tx_flush(struct conn *c)
+{
+    if (!verbs_is_ours(c))
+        return -EPIPE;
+    int r = put_out(c);
+    if (r == 0 && c->fin_owed && !c->st.tx.fin && conn_can_send(c)) {
+        r = stream_fin(&c->st);
+        if (r == 0)
+            r = put_out(c);
+    }
+    if (r == 0 && c->fin_owed && !c->st.tx.fin)
+        r = -EAGAIN;
+    if (r != -EAGAIN)
+        c->fin_owed = false;
+    return r == 0 && (c->st.tx.notify_owed || rnic_unsent(c) > 0) ? -EAGAIN : r;
+}
+
+void verbs_tail(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    if (!verbs_is_ours(c) || turn_try(&c->rx) < 0)
+        return;
+    rnic_drain(c);
+    rnic_arm(c, true);
+    ssize_t r = verbs_fill(c, fd);
+    turn_give(&c->rx);
+    if (r >= 0)
+        notify_readable(s);
+}
+
+bool verbs_goes_on(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    verbs_tail(s, fd); /* a responder may send once it has taken in the initiator's first message */
+    if (turn_take_brief(&c->tx) < 0)
+        return true;
+    bool owed = verbs_tx_flush(c) == -EAGAIN;
+    turn_give(&c->tx);
+    return owed;
+}
+
+/* tx held; seen: before anything was looked at. Who tells of anything by conn_tell or rx_left is heard. */
+static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t deadline, uint32_t seen)
+{
+    atomic_store(&c->tx_wanted, true);
+    answer(c, fd);
+    rnic_arm(c, false);
+    bool reader = turn_try(&c->rx) < 0;
+    if (!reader) {
+        rnic_arm(c, true);
+        ssize_t r = fill(c, fd, true);
+        turn_give(&c->rx);
+        answer(c, fd);
+        if (r >= 0) {
+            notify_readable(s);
+            return 0;
+        }
+    }
+    if (rnic_may_post(c) && stream_may_write(&c->st))
+        return 0;
+    int r;
+    turn_sleep(&c->tx);
+    if (reader) { /* who takes in what comes, and tells */
+        uint64_t now = deadline ? proc_now_ns() : 0;
+        r = turn_event_wait(&c->rx_left, seen, deadline > now ? deadline - now : 0);
+        r = r == -ETIMEDOUT ? -EAGAIN : r;
+    } else {
+        r = sleep_on(s, c, fd, deadline, false);
+    }
+    turn_wake(&c->tx);
+    return c->tx_shut ? -EPIPE : r;
+}
+
+/* Waits until there may be room. 0: try again; -errno. tx held. */
+static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
+{
+    uint32_t seen = turn_event_seen(&c->rx_left);
+    const struct conn *before = wait_watch(c);
+    int r = await_room_seen(s, c, fd, deadline, seen);
+    wait_unwatch(before);
+    return r;
+}
+
+#define PART_LEN (1024u * 1024u) /* looked at before it is sent: see probe.h */
+#define COPY_LEN 32768u          /* as conn_tx.c */
+
+/*
+ * What is sent to a peer that has closed is lost, which TCP learns from the answer: the next call fails. The device knows it
+ * before. True: this is the call that is lost.
+ */
+static bool lost(struct sock *s, struct conn *c, int fd)
+{
+    if (c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+        return false;
+    /* (rdma_rxe does not say that the peer's queue pair is gone. TCP's end is the last close's.) */
+    if (!rnic_ended(c) && !(c->st.rx.end == STREAM_EOF && tcpinfo_peer_closed(fd)))
+        return false;
+    atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
+    c->verbs_reset = true;
+    atomic_store(&c->tcp_end, true);
+    conn_tell(c);
+    notify_writable(s);
+    notify_readable(s);
+    return true;
+}
+
+ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
+{
+    int r = verbs_usable(c, fd);
+    size_t done = 0;
+    if (SW_UNLIKELY(r < 0))
+        return r;
+    if (SW_UNLIKELY(lost(s, c, fd)))
+        return (ssize_t)probe_iter_read(it, len);
+    uint64_t deadline = 0;
+    while (done < len) {
+        if (c->tx_shut || c->broken || atomic_load(&c->tcp_end)) {
+            r = -EPIPE;
+            break;
+        }
+        size_t part = len - done < PART_LEN ? len - done : PART_LEN;
+        size_t good = probe_iter_read(it, part);
+        if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
+            r = -EFAULT;
+            break;
+        }
+        ssize_t n = stream_write(&c->st, it, part);
+        r = n < 0 ? (int)n : 0;
+        if (put_out(c) < 0)
+            r = -EPIPE;
+        if (r < 0)
+            break;
+        done += (size_t)n;
+        if (n > 0 && (wait || rnic_unsent(c) == 0))
+            continue;
+        if (!wait) {
+            /* Whoever waits for room learns of it from now on: for edges nobody looks again before it comes. */
+            atomic_store(&c->tx_wanted, true);
+            rnic_arm(c, false);
+            rnic_arm(c, true);
+            if (take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st)))
+                continue;
+            r = -EAGAIN;
+            break;
+        }
+        if (deadline == 0)
+            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
+        r = await_room(s, c, fd, deadline);
+        fd = sock_fd_now(s, fd);
+        if (r < 0)
+            break;
+    }
+    /* A program that waits may do something else for long: the kernel is to have it all. */
+    while (wait && r == 0 && rnic_unsent(c) > 0) {
+        if (deadline == 0)
+            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
+        r = await_room(s, c, fd, deadline);
+        fd = sock_fd_now(s, fd);
+        if (put_out(c) < 0)
+            r = -EPIPE;
+    }
+    answer(c, fd);
+    if (c->st.tx.notify_owed || rnic_unsent(c) > 0)
+        c->tx_rest = true;
+    if (done > 0)
+        return (ssize_t)done;
+    int err = r == -EPIPE ? atomic_exchange(&c->so_error, 0) : 0;
+    return err != 0 ? -err : r;
+}
+
+/* ---- the end ---- */
+
+/*
+ * The peer's device is asked whether all has arrived, which it answers without the peer's program: nothing of ours is in a
+ * kernel that would send it on without us.
+ */
+static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
+{
+    uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u, now;
+    bool asked = false;
+    c->fin_owed = !c->st.tx.fin;
+    while ((now = proc_now_ns()) < end && tcp_end(c, fd) == 0) {
+        int r = verbs_tx_flush(c);
+        if (r < 0 && r != -EAGAIN)
+            return;
+        /* (Without credit for the FIN: TCP's end, which comes last, says the same.) */
+        if (!asked && !c->st.tx.notify_owed) {
+            r = rnic_fence(c);
+            if (r < 0 && r != -EAGAIN)
+                return;
+            asked = r == 0;
+        }
+        if (asked && rnic_fence_done(c) != 0)
+            return;
+        rnic_arm(c, false);
+        rnic_arm(c, true);
+        if (take_credits(s, c, fd) || (asked && rnic_fence_done(c) != 0))
+            continue;
+        struct pollfd p[2] = { { .fd = rnic_fd(c), .events = POLLIN }, { .fd = fd, .events = POLLIN } };
+        struct timespec ts = { .tv_sec = (time_t)((end - now) / 1000000000u), .tv_nsec = (long)((end - now) % 1000000000u) };
+        REAL(ppoll)(p, 2, &ts, NULL);
+        rnic_drain(c);
+    }
+}
+
+void verbs_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
+{
+    if (!verbs_is_ours(c))
+        return;
+    bool unread = false;
+    if (turn_take_brief(&c->rx) == 0) {
+        unread = !c->rx_shut && (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0);
+        turn_give(&c->rx);
+    }
+    /* As TCP: what nobody has read is answered by a reset. */
+    if (unread) {
+        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
+    }
+    struct linger lin = { 0 };
+    socklen_t len = sizeof(lin);
+    bool set = REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff;
+    if (set && lin.l_linger > 0)
+        linger_ms = lin.l_linger < 1000000 ? (uint32_t)lin.l_linger * 1000u : 1000000000u;
+    if (!(set && lin.l_linger == 0) && turn_take_brief(&c->tx) == 0) {
+        drain(s, c, fd, linger_ms);
+        turn_give(&c->tx);
+    }
+    conn_record(s, c);
+    /* A child that was forked since has the socket, and can do nothing with it: the peer sees the end now. */
+    if (!holders_alone(&c->holders))
+        REAL(shutdown)(fd, SHUT_RDWR);
+}

@@ -1,0 +1,427 @@
+/*
+ * From the Hello to a stream on a device: what the negotiation asks of its owner (core/negotiate/negotiate.h).
+ */
+#include "preload/device/verbs.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "core/negotiate/hello.h"
+#include "core/transport/verbs.h"
+#include "preload/conn/conn_ops.h"
+#include "preload/device/rnic.h"
+#include "preload/process/hidden.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/stats.h"
+
+/*
+ * Memory of a connection: the ring (ring=, at most this), receive buffers, and what is sent and not known to have left.
+ * With its ring at the most 0.9 MB, which RLIMIT_MEMLOCK has to allow.
+ */
+#define RING_LEN_MAX (512u * 1024u)
+#define EAGER_LEN 1008u
+#define BUFS 128u /* so many messages but a few may wait unread, of any length */
+#define TX_LEN (256u * 1024u)
+#define WRITE_LEN (64u * 1024u)
+
+/* Connections being set up. Protected by the lock, which is innermost. */
+#define SETUPS_MAX 256u
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sock *setups[SETUPS_MAX];
+static _Atomic unsigned setups_n;
+
+static bool setups_add(struct sock *s)
+{
+    pthread_mutex_lock(&lock);
+    bool room = setups_n < SETUPS_MAX;
+    if (room) {
+        atomic_fetch_add(&s->refs, 1);
+        setups[setups_n++] = s;
+    }
+    pthread_mutex_unlock(&lock);
+    return room;
+}
+
+static void setups_remove(const struct conn *c)
+{
+    struct sock *s = NULL;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < setups_n && s == NULL; i++)
+        if (setups[i]->conn == c) {
+            s = setups[i];
+            setups[i] = setups[setups_n - 1];
+            atomic_fetch_sub(&setups_n, 1);
+        }
+    pthread_mutex_unlock(&lock);
+    if (s != NULL)
+        sock_put(s);
+}
+
+static void close_hidden(int fd)
+{
+    hidden_close(fd);
+}
+
+/* The libraries, at their first need. 0, or why not. */
+static unsigned open_device(void)
+{
+    static struct verbs_env env = { .hide_fd = hidden_move, .reveal_fd = hidden_reveal, .close_fd = close_hidden };
+    const char *why = "";
+    env.device = proc.set.device;
+    int r = verbs_setup(&env, &why);
+    if (r < 0)
+        trace_info("verbs: %s: errno %d", why, -r);
+    return r == 0 ? REASON_NONE : r == -ENOTSUP ? REASON_DEVICE_FORKED : REASON_DEVICE_NONE;
+}
+
+/* For tests of what is in software where there is no device: both ends are, and one says that it has one. */
+static bool plays_device(void)
+{
+    return strcmp(proc.set.device, ":software") == 0;
+}
+
+/* What this process can do for c; the reason so far why not by a device. */
+static uint8_t transport_now(struct conn *c)
+{
+    if (sandbox_on()) {
+        c->device_reason = REASON_DEVICE_NONE;
+        return 0;
+    }
+    c->device_reason = REASON_DEVICE_PEER;
+    if (plays_device())
+        return HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED;
+    if (!verbs_present(proc.set.device))
+        c->device_reason = REASON_DEVICE_NONE;
+    /* (A listener's process does not load the libraries before somebody asks for a device.) */
+    unsigned why = c->device_reason == REASON_DEVICE_PEER && !c->responder ? open_device() : REASON_NONE;
+    if (why != REASON_NONE)
+        c->device_reason = (uint8_t)why;
+    if (c->device_reason != REASON_DEVICE_PEER)
+        return HELLO_TRANSPORT_MIXED;
+    if (c->responder)
+        return HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED;
+    c->device_kind = (uint8_t)verbs_kind_at((const struct sockaddr *)&c->local);
+    if (c->device_kind == VERBS_KIND_NONE)
+        c->device_reason = REASON_DEVICE_ADDRESS;
+    return c->device_kind == VERBS_KIND_IWARP ? HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED
+           : c->device_kind == VERBS_KIND_IB  ? HELLO_TRANSPORT_VERBS
+                                              : HELLO_TRANSPORT_MIXED;
+}
+
+uint8_t verbs_transport(struct conn *c)
+{
+    return (c->opts.transports & HELLO_TRANSPORT_VERBS) ? transport_now(c) : 0;
+}
+
+/* False: no memory. */
+static bool make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN], bool software)
+{
+    uint32_t ring = c->opts.ring_len < RING_LEN_MAX ? c->opts.ring_len : RING_LEN_MAX;
+    struct verbs_cfg cfg = {
+        .ring_len = ring, .msg_max = STREAM_HDR_LEN + EAGER_LEN, .bufs = BUFS, .tx_len = TX_LEN, .write_max = WRITE_LEN,
+    };
+    memcpy(cfg.token, token, sizeof(cfg.token));
+    c->vep_pid = proc.pid;
+    c->vep = software ? NULL : verbs_new(&cfg);
+    c->mixed = software ? mixed_new(&cfg, c->opts.crc, c->opts.fpdu_len) : NULL;
+    return rnic_there(c);
+}
+
+/* It will not be, for this reason; the stream goes by TCP. */
+static void not_by_device(struct conn *c, unsigned reason)
+{
+    c->device_reason = (uint8_t)reason;
+    verbs_drop(c);
+}
+
+/* The initiator is to come to our device. Why not, or REASON_NONE with *at and *kind. */
+static unsigned expect_by_device(struct sock *s, struct conn *c, const struct sockaddr *local, struct negotiate_offer *o,
+                                 struct sockaddr_storage *at)
+{
+    enum verbs_kind kind = VERBS_KIND_NONE;
+    unsigned why = c->device_reason == REASON_DEVICE_PEER && !plays_device() ? open_device() : c->device_reason;
+    if (why != REASON_NONE)
+        return why;
+    if (!make_endpoint(c, o->token, false) || !setups_add(s))
+        return REASON_NO_MEMORY;
+    if (verbs_expect(c->vep, local, at, &kind) < 0)
+        return REASON_DEVICE_ADDRESS;
+    o->kind = kind == VERBS_KIND_IWARP ? NEGOTIATE_KIND_IWARP : NEGOTIATE_KIND_IB;
+    /* Software speaks iWARP only. */
+    return (c->neg.asked & HELLO_TRANSPORT_VERBS) || kind == VERBS_KIND_IWARP ? REASON_NONE : REASON_DEVICE_KIND;
+}
+
+/* Or to us without one. */
+static bool expect_in_software(struct sock *s, struct conn *c, const struct sockaddr *local, struct negotiate_offer *o,
+                               struct sockaddr_storage *at)
+{
+    o->kind = NEGOTIATE_KIND_SOFT;
+    return make_endpoint(c, o->token, true) && setups_add(s) && mixed_expect(c->mixed, local, at) == 0;
+}
+
+/* An endpoint that waits for c's initiator, and where. False: there is none. */
+static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *o)
+{
+    struct sockaddr_storage local, at;
+    socklen_t len = sizeof(local);
+    proc_random(o->token, sizeof(o->token));
+    if (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&local, &len) < 0)
+        return false;
+    unsigned why = expect_by_device(s, c, (struct sockaddr *)&local, o, &at);
+    if (why != REASON_NONE) {
+        not_by_device(c, why);
+        /* The initiator's device, if it has one: does it go with software? */
+        if ((~c->neg.asked & (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)) != 0)
+            return false;
+        if (!expect_in_software(s, c, (struct sockaddr *)&local, o, &at)) {
+            not_by_device(c, why);
+            return false;
+        }
+    }
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&at;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&at;
+    o->ipv6 = at.ss_family == AF_INET6;
+    o->port = ntohs(in->sin_port);
+    if (o->ipv6)
+        memcpy(o->addr, &in6->sin6_addr, 16);
+    else
+        memcpy(o->addr, &in->sin_addr, 4);
+    return true;
+}
+
+bool verbs_offer(struct sock *s, struct conn *c)
+{
+    struct negotiate_offer offer = { 0 };
+    if (!negotiate_wants_offer(&c->neg) || (conn_is_held(c) && !c->no_device))
+        return false;
+    bool may = !c->no_device && !conn_zerocopy_on(atomic_load(&s->fd)); /* (the kernel would tell of nothing) */
+    negotiate_offer(&c->neg, may && expect_peer(s, c, &offer) ? &offer : NULL);
+    return true;
+}
+
+/* Where the HelloAck says. Returns the address' length. */
+static socklen_t offered(const struct conn *c, struct sockaddr_storage *peer)
+{
+    const struct negotiate_offer *o = &c->neg.offer;
+    memset(peer, 0, sizeof(*peer));
+    if (o->ipv6) {
+        struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(o->port) };
+        memcpy(&in6.sin6_addr, o->addr, 16);
+        if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) && c->peer.ss_family == AF_INET6)
+            in6.sin6_scope_id = ((const struct sockaddr_in6 *)&c->peer)->sin6_scope_id;
+        memcpy(peer, &in6, sizeof(in6));
+        return sizeof(in6);
+    }
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(o->port) };
+    memcpy(&in.sin_addr, o->addr, 4);
+    memcpy(peer, &in, sizeof(in));
+    return sizeof(in);
+}
+
+/* Nobody sends us to a third host, or to another address of this one: the offer is the address we have connected to. */
+static bool is_peers_own(const struct conn *c, const struct sockaddr_storage *at)
+{
+    struct sockaddr_storage ours, theirs;
+    return verbs_address((const struct sockaddr *)&c->peer, &ours) != 0 &&
+           verbs_address((const struct sockaddr *)at, &theirs) != 0 && memcmp(&ours, &theirs, sizeof(ours)) == 0;
+}
+
+/* The initiator: connects to what the HelloAck said, by its device or in software. False: it cannot. */
+static bool connect_offered(struct sock *s, struct conn *c)
+{
+    struct sockaddr_storage peer;
+    socklen_t len = offered(c, &peer);
+    if (!is_peers_own(c, &peer)) {
+        trace_info("fd %d: the peer offers a device at an address that is not its own", atomic_load(&s->fd));
+        c->device_reason = REASON_DEVICE_ADDRESS;
+        return false;
+    }
+    uint8_t kind = c->neg.offer.kind;
+    bool device = c->device_kind != VERBS_KIND_NONE;
+    bool goes = !device ? kind == NEGOTIATE_KIND_IWARP || kind == NEGOTIATE_KIND_SOFT
+                        : kind == NEGOTIATE_KIND_ANY || (kind == NEGOTIATE_KIND_IB) == (c->device_kind == VERBS_KIND_IB);
+    if (!goes) {
+        c->device_reason = device ? REASON_DEVICE_KIND : c->device_reason;
+        return false;
+    }
+    if (!make_endpoint(c, c->neg.offer.token, !device) || !setups_add(s)) {
+        not_by_device(c, REASON_NO_MEMORY);
+        return false;
+    }
+    int r = device ? verbs_connect(c->vep, (struct sockaddr *)&peer, len, proc.set.hello_timeout_ms)
+                   : mixed_connect(c->mixed, (struct sockaddr *)&peer, len);
+    if (r < 0)
+        not_by_device(c, device ? REASON_DEVICE_ADDRESS : REASON_DEVICE_FAILED);
+    return r == 0;
+}
+
+bool verbs_step(struct sock *s, struct conn *c)
+{
+    if (!rnic_there(c) && !negotiate_wants_device(&c->neg))
+        return false;
+    if (rnic_there(c) && c->vep_pid == proc.pid && c->neg.device == NEGOTIATE_DEVICE_NONE) {
+        /* The initiator says that it cannot; or the negotiation did not wait any longer. */
+        bool told = c->responder && (c->neg.peer.flags & STREAM_FLAG_DEVICE) == 0;
+        not_by_device(c, told ? REASON_DEVICE_FAILED : REASON_DEVICE_TIMEOUT);
+        return true;
+    }
+    if (!negotiate_wants_device(&c->neg))
+        return false;
+    if (rnic_there(c) && c->vep_pid != proc.pid) { /* it was begun by the process that this one was forked from */
+        c->device_reason = REASON_DEVICE_FORKED;
+        negotiate_device(&c->neg, false, proc_now_ns());
+        return true;
+    }
+    bool there = rnic_there(c) || (!c->responder && connect_offered(s, c));
+    enum verbs_state st = there ? rnic_state(c) : VERBS_DOWN;
+    if (st != VERBS_UP && st != VERBS_DOWN)
+        return false;
+    if (st == VERBS_DOWN && there) {
+        trace_info("fd %d: not by a device: %s", atomic_load(&s->fd), rnic_why(c));
+        not_by_device(c, rnic_no_memory(c) ? REASON_DEVICE_MEMORY : REASON_DEVICE_FAILED);
+    }
+    negotiate_device(&c->neg, st == VERBS_UP, proc_now_ns());
+    return true;
+}
+
+void verbs_drop(struct conn *c)
+{
+    if (!rnic_there(c) || c->vep_pid != proc.pid)
+        return;
+    struct verbs_ep *ep = c->vep;
+    struct mixed *m = c->mixed;
+    c->vep = NULL;
+    c->mixed = NULL;
+    setups_remove(c);
+    verbs_free(ep);
+    mixed_free(m);
+}
+
+static struct stream_params params_of(struct verbs_side side)
+{
+    return (struct stream_params){
+        .version = 1, .ring_stag = side.ring_stag, .ring_len = side.ring_len,
+        .eager_max = (uint16_t)(side.msg_max - STREAM_HDR_LEN < UINT16_MAX ? side.msg_max - STREAM_HDR_LEN : UINT16_MAX),
+        .bufs = side.bufs,
+    };
+}
+
+int verbs_begin(struct conn *c)
+{
+    struct stream_cfg sc = {
+        .ep = rnic_endpoint(c),
+        .local = params_of(rnic_local(c)),
+        .peer = params_of(rnic_peer(c)),
+        .ring = rnic_ring(c),
+        .write_limit = WRITE_LEN,
+        .eager_limit = EAGER_LEN,
+    };
+    setups_remove(c);
+    memset(&c->ep, 0, sizeof(c->ep));
+    int r = stream_init(&c->st, &sc);
+    if (r < 0)
+        return r;
+    if (c->mixed == NULL) { /* (else the reason stays why there is no device here) */
+        strncpy(c->device, verbs_device(c->vep), sizeof(c->device) - 1);
+        c->device_reason = REASON_NONE;
+    }
+    atomic_store(&c->verbs_first, !c->responder);
+    atomic_store(&c->on_verbs, true);
+    return 0;
+}
+
+int verbs_setup_fd(void)
+{
+    return atomic_load_explicit(&setups_n, memory_order_relaxed) > 0 ? mixed_setup_fd() : -1;
+}
+
+/* Steps all: which of them an event was for only their endpoints know. */
+void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief))
+{
+    struct sock *now[SETUPS_MAX];
+    unsigned n = 0;
+    bool some = verbs_cm_dispatch();
+    if (!mixed_dispatch() && !some)
+        return;
+    pthread_mutex_lock(&lock);
+    for (; n < setups_n; n++) {
+        now[n] = setups[n];
+        atomic_fetch_add(&now[n]->refs, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < n; i++) {
+        struct conn *c = now[i]->conn;
+        /* (One that this thread is connecting, with the turns, it steps itself when its wait has ended.) */
+        if (c != NULL && !turn_is_mine(&c->rx) && step(now[i], true) < 0)
+            conn_tell(c); /* whoever is at it looks again */
+        sock_put(now[i]);
+    }
+}
+
+bool verbs_is_anothers(const struct conn *c)
+{
+    return rnic_there(c) && c->vep_pid != proc.pid;
+}
+
+/* In the child of a fork: what was being set up is the parent's. */
+void verbs_forked(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    setups_n = 0; /* (with the references that a parent's thread had) */
+    verbs_after_fork();
+    mixed_after_fork();
+}
+
+const char *verbs_name(const struct conn *c)
+{
+    return c->mixed != NULL ? "mixed" : "verbs";
+}
+
+void verbs_record(const struct conn *c, struct stats_record *r)
+{
+    if (!verbs_is_ours(c))
+        return;
+    if (c->mixed != NULL) {
+        const struct iwarp_stats *is = mixed_stats(c->mixed);
+        r->crc = mixed_crc(c->mixed);
+        r->tx_fpdus = is->tx_fpdus;
+        r->rx_fpdus = is->rx_fpdus;
+        r->sends = is->tx_sends;
+        r->writes = is->tx_writes;
+        r->empty = is->rx_empty;
+        r->errors = is->errors;
+        return;
+    }
+    const struct verbs_stats *vs = verbs_stats(c->vep);
+    r->crc = false; /* the device's own matter */
+    r->sends = vs->tx_sends;
+    r->writes = vs->tx_writes;
+    r->errors = vs->errors;
+}
+
+size_t verbs_conn_memory(const struct conn *c)
+{
+    return verbs_is_ours(c) ? rnic_memory(c) : 0;
+}
+
+const struct conn_ops device_ops = {
+    .name = verbs_name,
+    .memory = verbs_conn_memory,
+    .record = verbs_record,
+    .drop = verbs_drop,
+    .rx = verbs_rx,
+    .fill = verbs_fill,
+    .wait_more = verbs_wait_more,
+    .await = verbs_await,
+    .after_recv = verbs_after_recv,
+    .send = verbs_send,
+    .flush = verbs_tx_flush,
+    .over = verbs_over,
+    .goes_on = verbs_goes_on,
+};

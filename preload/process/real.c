@@ -1,0 +1,61 @@
+/*
+ * Resolving the calls behind us.
+ */
+#include "preload/process/real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/rawsys.h"
+#include "preload/process/libc.h"
+
+/* What an allocator may need while dlsym is under way. */
+static long raw_result(long r)
+{
+    if (r >= 0)
+        return r;
+    errno = (int)-r;
+    return -1;
+}
+
+static ssize_t raw_read(int fd, void *buf, size_t len)
+{
+    return raw_result(rawsys4(__NR_read, fd, (long)buf, (long)len, 0));
+}
+
+static ssize_t raw_write(int fd, const void *buf, size_t len)
+{
+    return raw_result(rawsys4(__NR_write, fd, (long)buf, (long)len, 0));
+}
+
+static int raw_close(int fd)
+{
+    return (int)raw_result(rawsys4(__NR_close, fd, 0, 0, 0));
+}
+
+struct real_calls real_calls = { .read = raw_read, .write = raw_write, .close = raw_close };
+bool real_is_ready;
+
+static __thread bool resolving;
+
+/* Two threads may do this at once, before the constructor ran: both store the same values. */
+void real_init(void)
+{
+    if (resolving)
+        return;
+    resolving = true;
+    libc_init();
+    struct real_calls r;
+    memset(&r, 0, sizeof(r));
+/*
+ * dlsym gives a data pointer; POSIX wants it to be a function's. What nobody has is not asked for: dlsym would allocate its
+ * message, and this may be the allocator's own start, which holds a lock.
+ */
+#define SW_CALL(ret, name, params, args) *(void **)&r.name = libc_is_behind_us(#name) ? dlsym(RTLD_NEXT, #name) : NULL;
+#include "preload/process/calls.h"
+#undef SW_CALL
+    real_calls = r;
+    __atomic_store_n(&real_is_ready, true, __ATOMIC_RELEASE);
+    resolving = false;
+}

@@ -1,0 +1,274 @@
+/*
+ * SIGSEGV and SIGBUS: a fault while we look at the program's memory (preload/process/probe.c) is ours,
+ * every other signal is the program's, as if our handler was not there.
+ *
+ * The kernel has our handler with the program's mask and flags; what the program set, and sees, is
+ * kept here. A change of it puts the program's own in place, lets libc do what it does, and covers
+ * it again: so the many calls that set dispositions need no knowledge here of what each of them
+ * means.
+ *
+ *   default    our handler makes it the default again and returns: the fault comes again, with the same address, and kills
+ *   ignored    so it is in the kernel, too, for exec hands it on; a fault kills then, also one of ours
+ *   handler    is called with what the kernel gave us, on the stack and with the mask it asked for
+ *
+ * A handler that was set by a system call behind our back, such as that of Go's runtime, takes
+ * faults of ours to the one it has found: ours. A fault in a thread that has the signal blocked
+ * kills, as always; here also one that would be an EFAULT.
+ */
+#include "preload/process/segv.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "core/base/rawsys.h"
+#include "preload/process/probe.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+
+typedef void handler_fn(int number, siginfo_t *info, void *context);
+
+struct disposition {
+    _Atomic uintptr_t handler; /* the program's, for ours; SIG_DFL, SIG_IGN */
+    _Atomic int flags;
+    struct sigaction action; /* all of it; the lock's */
+};
+
+static struct disposition program[2]; /* SIGSEGV, SIGBUS */
+static _Atomic int lock;              /* protects the dispositions' changes. Taken with all signals blocked. */
+_Atomic int segv_guarded;
+
+static struct disposition *disposition_of(int number)
+{
+    return number == SIGSEGV ? &program[0] : number == SIGBUS ? &program[1] : NULL;
+}
+
+static uintptr_t handler_of(const struct sigaction *sa)
+{
+    return (uintptr_t)sa->sa_sigaction; /* one union with sa_handler */
+}
+
+#define DEFAULT ((uintptr_t)SIG_DFL)
+#define IGNORED ((uintptr_t)SIG_IGN)
+
+static uintptr_t *context_pc(void *context)
+{
+    ucontext_t *uc = context;
+#if defined(__x86_64__)
+    return (uintptr_t *)&uc->uc_mcontext.gregs[REG_RIP];
+#else
+    return (uintptr_t *)&uc->uc_mcontext.pc;
+#endif
+}
+
+static void end_by(int number, const siginfo_t *info)
+{
+    struct sigaction sa = { .sa_handler = SIG_DFL };
+    REAL(sigaction)(number, &sa, NULL);
+    if (info->si_code <= 0) /* sent, and so it would not come again */
+        rawsys4(__NR_tgkill, rawsys4(__NR_getpid, 0, 0, 0, 0), rawsys4(__NR_gettid, 0, 0, 0, 0), number, 0);
+}
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    uintptr_t *pc = context_pc(context), next = info->si_code > 0 ? probe_fault(*pc) : 0;
+    if (next != 0) {
+        *pc = next;
+        return;
+    }
+    struct disposition *d = disposition_of(number);
+    uintptr_t handler = atomic_load(&d->handler);
+    if (atomic_load(&d->flags) & (int)SA_RESETHAND) {
+        atomic_store(&d->handler, DEFAULT);
+        d->action.sa_handler = SIG_DFL;
+    }
+    if (handler == DEFAULT) {
+        int err = errno;
+        end_by(number, info);
+        errno = err;
+    } else if (handler != IGNORED) {
+        ((handler_fn *)handler)(number, info, context);
+    }
+}
+
+/* Puts ours over what the kernel has. The lock is held. */
+static void cover(int number)
+{
+    struct disposition *d = disposition_of(number);
+    struct sigaction sa;
+    if (REAL(sigaction)(number, NULL, &d->action) < 0)
+        return;
+    sa = d->action;
+    atomic_store(&d->flags, sa.sa_flags);
+    atomic_store(&d->handler, handler_of(&sa));
+    if (handler_of(&sa) == IGNORED)
+        return;
+    sa.sa_sigaction = on_fault;
+    sa.sa_flags = (sa.sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
+    if (handler_of(&d->action) == DEFAULT)
+        sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+    REAL(sigaction)(number, &sa, NULL);
+}
+
+static void uncover(int number)
+{
+    REAL(sigaction)(number, &disposition_of(number)->action, NULL);
+}
+
+/*
+ * A signal's handler may change dispositions, too: none comes in between. `but`: a signal that
+ * stays as it is, or 0; *blocked: for lock_give.
+ */
+static void lock_take(uint64_t *blocked, int but)
+{
+    *blocked = 0;
+    uint64_t want = ~(but > 0 ? UINT64_C(1) << (but - 1) : 0), before = 0;
+    if (!sandbox_on() && rawsys4(__NR_rt_sigprocmask, SIG_BLOCK, (long)&want, (long)&before, sizeof(want)) == 0)
+        *blocked = want & ~before;
+    for (int none = 0; !atomic_compare_exchange_weak(&lock, &none, 1); none = 0)
+        rawsys4(__NR_sched_yield, 0, 0, 0, 0);
+}
+
+static void lock_give(const uint64_t *blocked)
+{
+    atomic_store(&lock, 0);
+    if (*blocked != 0)
+        rawsys4(__NR_rt_sigprocmask, SIG_UNBLOCK, (long)blocked, 0, sizeof(*blocked));
+}
+
+void segv_after_fork(void)
+{
+    atomic_store(&lock, 0); /* its holder was a thread that is not here; what it changed has an old or a new value */
+}
+
+void segv_guard_begin(void)
+{
+    uint64_t blocked;
+    if (sandbox_on() || proc_is_borrowed()) /* the dispositions are the child's, the memory its parent's */
+        return;
+    int err = errno;
+    lock_take(&blocked, 0);
+    if (!atomic_load(&segv_guarded)) {
+        cover(SIGSEGV);
+        cover(SIGBUS);
+        atomic_store(&segv_guarded, 1);
+    }
+    lock_give(&blocked);
+    errno = err;
+}
+
+/* Is it one whose disposition is kept here? (A vfork child sets its own, with the kernel alone.) */
+static bool is_kept(int number)
+{
+    return disposition_of(number) != NULL && atomic_load(&segv_guarded) && !proc_is_borrowed();
+}
+
+/* In a vfork child, which starts with ours. */
+static void show_program(int number, struct sigaction *sa)
+{
+    const struct disposition *d = disposition_of(number);
+    if (d != NULL && sa->sa_sigaction == on_fault)
+        *sa = d->action;
+}
+
+int sigaction(int number, const struct sigaction *act, struct sigaction *old)
+{
+    struct sigaction was, now;
+    if (!is_kept(number)) {
+        int r = REAL(sigaction)(number, act, old);
+        if (r == 0 && old != NULL)
+            show_program(number, old);
+        return r;
+    }
+    if (act != NULL)
+        now = *act; /* before the lock is taken: both may be pointers to nowhere */
+    uint64_t blocked;
+    lock_take(&blocked, 0);
+    was = disposition_of(number)->action;
+    int r = 0;
+    if (act != NULL) {
+        uncover(number);
+        r = REAL(sigaction)(number, &now, NULL);
+        cover(number);
+    }
+    lock_give(&blocked);
+    if (r == 0 && old != NULL)
+        *old = was;
+    return r;
+}
+
+/* The real call, and what it did to number's disposition is kept. `but` as for lock_take. */
+#define DISPOSE(number, but, type, call) \
+    do {                                 \
+        if (!is_kept(number))            \
+            return call;                 \
+        uint64_t blocked_;               \
+        lock_take(&blocked_, but);       \
+        uncover(number);                 \
+        type r_ = call;                  \
+        int err_ = errno;                \
+        cover(number);                   \
+        lock_give(&blocked_);            \
+        errno = err_;                    \
+        return r_;                       \
+    } while (0)
+
+/* glibc exports these under several names. */
+extern int __sigaction(int number, const struct sigaction *act, struct sigaction *old);
+int __sigaction(int number, const struct sigaction *act, struct sigaction *old)
+{
+    return sigaction(number, act, old);
+}
+
+sighandler_t signal(int number, sighandler_t handler)
+{
+    DISPOSE(number, 0, sighandler_t, REAL(signal)(number, handler));
+}
+
+sighandler_t ssignal(int number, sighandler_t handler)
+{
+    return signal(number, handler);
+}
+
+extern sighandler_t bsd_signal(int number, sighandler_t handler);
+sighandler_t bsd_signal(int number, sighandler_t handler)
+{
+    return signal(number, handler);
+}
+
+sighandler_t sysv_signal(int number, sighandler_t handler)
+{
+    DISPOSE(number, 0, sighandler_t, REAL(sysv_signal)(number, handler));
+}
+
+extern sighandler_t __sysv_signal(int number, sighandler_t handler);
+sighandler_t __sysv_signal(int number, sighandler_t handler)
+{
+    return sysv_signal(number, handler);
+}
+
+/* (It sees, and changes, whether this one is blocked.) */
+sighandler_t sigset(int number, sighandler_t handler)
+{
+    DISPOSE(number, number, sighandler_t, REAL(sigset)(number, handler));
+}
+
+int sigignore(int number)
+{
+    DISPOSE(number, 0, int, REAL(sigignore)(number));
+}
+
+int siginterrupt(int number, int interrupts)
+{
+    DISPOSE(number, 0, int, REAL(siginterrupt)(number, interrupts));
+}
+
+long segv_rt_sigaction(const long a[6])
+{
+    DISPOSE((int)a[0], 0, long, REAL(syscall)(SYS_rt_sigaction, a[0], a[1], a[2], a[3], a[4], a[5]));
+}

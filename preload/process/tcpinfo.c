@@ -1,0 +1,65 @@
+/*
+ * What the kernel tells of a TCP socket.
+ */
+#include "preload/process/tcpinfo.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+
+/* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
+enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+
+int tcpinfo_state(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : -1;
+}
+
+bool tcpinfo_peer_closed(int fd)
+{
+    return tcpinfo_state(fd) == TCP_CLOSE_WAIT;
+}
+
+/* False: fd is no TCP socket, or the program's filter forbids to ask. */
+static bool ask(int fd, struct tcp_info *info)
+{
+    socklen_t len = sizeof(*info);
+    memset(info, 0, sizeof(*info));
+    return fd >= 0 && sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0;
+}
+
+bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
+{
+    struct tcp_info info;
+    if (!ask(fd, &info))
+        return false;
+    /* The FIN of the peer has a sequence number too. (After a reset this is one too few.) */
+    bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||
+               info.tcpi_state == TCP_CLOSING || info.tcpi_state == TCP_TIME_WAIT;
+    *rx = info.tcpi_bytes_received - (fin && info.tcpi_bytes_received > 0);
+    /* Retransmissions are in bytes_sent but not in what was written. */
+    *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+    return true;
+}
+
+bool tcpinfo_acked_all(int fd)
+{
+    struct tcp_info info;
+    /* (Of an initiator the SYN is acknowledged, too; a frame is longer than that.) */
+    return ask(fd, &info) && info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+}
+
+size_t tcpinfo_emss(int fd)
+{
+    int mss = 0;
+    socklen_t len = sizeof(mss);
+    if (sandbox_getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) < 0 || mss <= 0)
+        mss = 536; /* every host takes that much: RFC 9293 section 3.7.1 */
+    return (size_t)mss;
+}

@@ -1,0 +1,266 @@
+/*
+ * Turns.
+ */
+#include "preload/process/turn.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <time.h>
+
+#include "core/base/fault.h"
+#include "core/base/foreign.h"
+#include "core/base/rawsys.h"
+#include "preload/process/cancel.h"
+#include "preload/process/proc.h"
+
+/* Whoever waits briefly looks at least so often whether the holder was killed: the kernel wakes the others only. */
+#define BRIEF_NS 50000000
+
+/* Shared between processes, so not FUTEX_PRIVATE. */
+static long futex(void *word, int op, uint32_t val, const struct timespec *timeout)
+{
+    return rawsys4(__NR_futex, (long)word, op, val, (long)timeout);
+}
+
+/* The same as a point of cancellation. */
+static __attribute__((noinline)) long futex_async(void *word, uint32_t val, const struct timespec *timeout)
+{
+    int type;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+    long r = futex(word, FUTEX_WAIT, val, timeout);
+    pthread_setcanceltype(type, NULL);
+    return r;
+}
+
+static __attribute__((noinline)) long futex_cancellable(void *word, uint32_t val, const struct timespec *timeout)
+{
+    long r;
+    CANCEL_POINT(r = futex_async(word, val, timeout));
+    return r;
+}
+
+/*
+ * The word of a robust mutex is the kernel's to write when its holder dies, so its form is the kernel's (futex(2)):
+ * thread id, FUTEX_WAITERS, FUTEX_OWNER_DIED. Where it is in the mutex is in glibc's public headers.
+ */
+static _Atomic uint32_t *word_of(struct turn *t)
+{
+    return (_Atomic uint32_t *)(void *)&t->mutex.__data.__lock;
+}
+
+void turn_mutex_init(pthread_mutex_t *m)
+{
+    pthread_mutexattr_t a;
+    pthread_mutexattr_init(&a);
+    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(m, &a);
+    pthread_mutexattr_destroy(&a);
+}
+
+void turn_init(struct turn *t)
+{
+    turn_mutex_init(&t->mutex);
+    atomic_store(&t->asleep, 0);
+    atomic_store(&t->brief, 0);
+    atomic_store(&t->frame, 0);
+    t->orphan = TURN_WHOLE;
+    t->other_process = false;
+}
+
+static void orphaned(struct turn *t)
+{
+    /* (One left at work stays so, whoever left it after.) */
+    if (t->orphan != TURN_LEFT_AT_WORK)
+        t->orphan = atomic_load(&t->asleep) ? TURN_LEFT_ASLEEP : TURN_LEFT_AT_WORK;
+    t->other_process |= t->pid != proc.pid;
+    atomic_store(&t->asleep, 0);
+}
+
+static bool taken(struct turn *t, uintptr_t frame)
+{
+    int r = pthread_mutex_trylock(&t->mutex);
+    if (r != 0 && r != EOWNERDEAD)
+        return false;
+    if (SW_UNLIKELY(r == EOWNERDEAD)) {
+        pthread_mutex_consistent(&t->mutex);
+        orphaned(t);
+    }
+    atomic_store_explicit(&t->frame, frame, memory_order_relaxed);
+    t->pid = proc.pid;
+    return true;
+}
+
+bool turn_is_mine(struct turn *t)
+{
+    return (atomic_load_explicit(word_of(t), memory_order_relaxed) & FUTEX_TID_MASK) == (uint32_t)proc_tid();
+}
+
+/*
+ * This thread has it already. Either a signal handler interrupts the call that does, or that call is no more, because a
+ * handler has jumped out of it. Then its frame is gone from the stack: we are above it, or at least there is no signal
+ * handler between it and us. In this case the turn is ours as it is.
+ */
+static int mine_already(struct turn *t, uintptr_t frame)
+{
+    uintptr_t held = atomic_load_explicit(&t->frame, memory_order_relaxed);
+    if (held == 0) /* just being taken, or given back: any handler is one that interrupts that */
+        held = UINTPTR_MAX;
+    if (proc_on_signal_stack())
+        return -EDEADLK;
+    if (frame < held) {
+        foreign_enter(); /* libunwind reads from a pipe of its own, through our read() */
+        int handler = fault_in_handler(held);
+        foreign_leave();
+        if (handler != 0)
+            return -EDEADLK;
+    }
+    orphaned(t);
+    atomic_store_explicit(&t->frame, frame, memory_order_relaxed);
+    return 0;
+}
+
+/*
+ * Where the caller's own frame begins: a signal that interrupts it between taking and giving back, in no call, finds the stack just
+ * there.
+ */
+#define FRAME ((uintptr_t)__builtin_dwarf_cfa())
+
+int turn_try(struct turn *t)
+{
+    uintptr_t frame = FRAME;
+    if (SW_LIKELY(taken(t, frame)))
+        return 0;
+    return turn_is_mine(t) && mine_already(t, frame) == 0 ? 0 : -EBUSY;
+}
+
+/* Until it is ours or its holder sleeps: -EBUSY. */
+static int await_brief(struct turn *t, uintptr_t frame)
+{
+    static const struct timespec look = { .tv_nsec = BRIEF_NS };
+    int r = 0;
+    atomic_fetch_add(&t->brief, 1);
+    for (;;) {
+        uint32_t seen = atomic_load(&t->change);
+        if (taken(t, frame))
+            break;
+        if (atomic_load(&t->asleep)) {
+            r = -EBUSY;
+            break;
+        }
+        futex(&t->change, FUTEX_WAIT, seen, &look);
+    }
+    atomic_fetch_sub(&t->brief, 1);
+    return r;
+}
+
+int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
+{
+    uintptr_t frame = FRAME;
+    if (taken(t, frame))
+        return 0;
+    if (turn_is_mine(t))
+        return mine_already(t, frame);
+    struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
+                           .tv_nsec = (long)(timeout_ns % 1000000000u) };
+    _Atomic uint32_t *word = word_of(t);
+    do {
+        uint32_t seen = atomic_load(word);
+        if (seen == 0 || (seen & FUTEX_OWNER_DIED))
+            continue;
+        if (!(seen & FUTEX_WAITERS) && !atomic_compare_exchange_strong(word, &seen, seen | FUTEX_WAITERS))
+            continue;
+        const struct timespec *timeout = timeout_ns ? &ts : NULL;
+        long r = interruptible ? futex_cancellable(word, seen | FUTEX_WAITERS, timeout)
+                               : futex(word, FUTEX_WAIT, seen | FUTEX_WAITERS, timeout);
+        if (r != -ETIMEDOUT && (r != -EINTR || !interruptible))
+            continue;
+        /* A holder at work is the kernel's lock of a socket, for which neither time nor signals count. */
+        if (await_brief(t, frame) < 0)
+            return (int)r;
+        break;
+    } while (!taken(t, frame));
+    /* Whoever waited once cannot know whether others still do. */
+    atomic_fetch_or(word, FUTEX_WAITERS);
+    return 0;
+}
+
+int turn_take_brief(struct turn *t)
+{
+    uintptr_t frame = FRAME;
+    if (taken(t, frame))
+        return 0;
+    return turn_is_mine(t) ? mine_already(t, frame) : await_brief(t, frame);
+}
+
+bool turn_left(struct turn *t)
+{
+    if (!turn_is_mine(t)) {
+        /* It may have waited for it, and been woken to take it: the next one is. */
+        futex(word_of(t), FUTEX_WAKE, 1, NULL);
+        return false;
+    }
+    orphaned(t);
+    return true;
+}
+
+/* Those who wait briefly look again. */
+static void changed(struct turn *t)
+{
+    if (atomic_load(&t->brief) == 0)
+        return;
+    atomic_fetch_add(&t->change, 1);
+    futex(&t->change, FUTEX_WAKE, INT_MAX, NULL);
+}
+
+void turn_give(struct turn *t)
+{
+    /* Whoever has it next is not to take our frame for his, in a signal handler, before he has told his own. */
+    atomic_store_explicit(&t->frame, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&t->mutex);
+    changed(t);
+}
+
+bool turn_try_bare(struct turn *t, uint32_t tid)
+{
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(word_of(t), &nobody, tid))
+        return false;
+    t->pid = proc.pid;
+    return true;
+}
+
+void turn_give_bare(struct turn *t)
+{
+    _Atomic uint32_t *word = word_of(t);
+    if (atomic_exchange(word, 0) & FUTEX_WAITERS)
+        futex(word, FUTEX_WAKE, 1, NULL);
+    changed(t);
+}
+
+void turn_sleep(struct turn *t)
+{
+    atomic_store(&t->asleep, 1);
+    changed(t);
+}
+
+void turn_wake(struct turn *t)
+{
+    atomic_store(&t->asleep, 0);
+}
+
+int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns)
+{
+    struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
+                           .tv_nsec = (long)(timeout_ns % 1000000000u) };
+    long r = futex_cancellable(&e->seq, seen, timeout_ns ? &ts : NULL);
+    return r == -EINTR || r == -ETIMEDOUT ? (int)r : 0;
+}
+
+void turn_event_signal(struct turn_event *e)
+{
+    atomic_fetch_add(&e->seq, 1);
+    futex(&e->seq, FUTEX_WAKE, INT_MAX, NULL);
+}

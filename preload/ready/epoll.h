@@ -1,0 +1,78 @@
+/*
+ * epoll sets. Each tracked set is a kernel epoll instance plus what the program registered: its
+ * events and data. In the kernel's set our own token (the fd) stands in for the program's data, and
+ * for active connections other events may be asked for than the program's.
+ *
+ * A level-triggered connection that still has octets in our staging is kept on its set's ready
+ * list: the kernel, whose buffer is empty, would not report it again.
+ */
+#ifndef SW_PRELOAD_EPOLL_H
+#define SW_PRELOAD_EPOLL_H
+
+#include <stdbool.h>
+
+#include "preload/sock/sock.h"
+
+/*
+ * The state of s's connection changed: what its sets ask the kernel for may change too. Turns may
+ * be held.
+ */
+void epoll_conn_changed(struct sock *s);
+/*
+ * s has something to report that the kernel will not: puts it on the ready lists of level-triggered
+ * sets, and if it has `arrived` since they looked, of edge-triggered ones; wakes waiting threads.
+ */
+void epoll_left_over(struct sock *s, bool arrived);
+/*
+ * The same for the sets of other processes that have the connection: they see it when they begin to
+ * wait, or are woken in a set that they share.
+ */
+void epoll_shared_left(void);
+/* s became writable for the program without the kernel's knowing. */
+void epoll_out_ready(struct sock *s);
+/*
+ * fd, an epoll descriptor, is polled or added to another set: the kernel has to see when its ready
+ * list is not empty.
+ */
+void epoll_nest(int fd);
+/*
+ * The kernel says that epfd is readable: would its epoll_wait tell anything? take: takes the
+ * kernel's events for that, and keeps them. Else the kernel is believed, but for what may be a
+ * startup's.
+ */
+bool epoll_settle(int epfd, bool take);
+/* A send on s found no room, or not enough: edge-triggered sets wait for the next edge. */
+void epoll_out_blocked(struct sock *s);
+/*
+ * fd goes away; last: it was the last descriptor of s in this process, the kernel forgets it as
+ * well.
+ */
+void epoll_forget_fd(struct sock *s, int fd, bool last);
+/* fd, which is open still, is about to name s no more: what is parked by it goes. */
+void epoll_expel(struct sock *s, int fd);
+/* Does the kernel tell a set of what comes on s? s->watch_lock is not held. */
+bool epoll_watches(struct sock *s);
+/* Is a thread waiting on a set that holds s? s->watch_lock is not held. */
+bool epoll_awaits(struct sock *s);
+
+/*
+ * The program goes on with s, a listener or a connection to be made, as if it was told to: was it, by a call that we did not see? So
+ * it is if s is registered only in sets in which nobody has ever waited by our calls, or in none, and does not block, in a process
+ * that has never waited by our calls.
+ */
+bool epoll_waits_unseen(struct sock *s);
+
+/* Is fd a tracked epoll descriptor? */
+bool epoll_tracks(int fd);
+/* One above the highest tracked epoll descriptor ever. */
+int epoll_fd_limit(void);
+/* The sets stand still while the process is copied; in the parent, and in the child, afterwards. */
+void epoll_before_fork(void);
+void epoll_after_fork(bool child);
+/* In the child: between sock_count_begin and sock_count_end. */
+void epoll_count(void);
+/* An epoll descriptor is closed or duplicated. */
+void epoll_closed(int epfd);
+void epoll_duped(int epfd, int epfd2);
+
+#endif

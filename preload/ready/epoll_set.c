@@ -1,0 +1,760 @@
+/*
+ * Epoll sets and their registrations.
+ */
+#include "preload/ready/epoll_set.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "preload/conn/conn.h"
+#include "preload/device/verbs.h"
+#include "preload/process/hidden.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/ready/epoll.h"
+#include "preload/ready/ready.h"
+
+/*
+ * Registrations of other things than sockets that stand at one number before it is asked which of
+ * them are left.
+ */
+#define STALE_MAX 8
+#define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
+/* The first gen. Pointers, descriptors and small numbers, which programs register, do not look like this. */
+#define GEN_FIRST 0x9d3a0001u
+
+typedef _Atomic(struct epset *) set_slot;
+static _Atomic(set_slot *) sets[EPOLL_CHUNKS];
+static pthread_mutex_t sets_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* protects making chunks, changing entries, free_sets */
+static _Atomic unsigned sets_n;
+static _Atomic int fd_limit;
+
+/*
+ * Sets are never freed while a thread may look at them: they are few, and an emptied one is reused.
+ */
+static struct epset *free_sets;
+
+static set_slot *set_slot_of(int epfd)
+{
+    if (epfd < 0 || epfd >= EPOLL_FDS_CHUNK * EPOLL_CHUNKS)
+        return NULL;
+    set_slot *c = atomic_load(&sets[epfd / EPOLL_FDS_CHUNK]);
+    return c ? &c[epfd % EPOLL_FDS_CHUNK] : NULL;
+}
+
+struct epset *epset_get(int epfd)
+{
+    if (atomic_load_explicit(&sets_n, memory_order_relaxed) == 0)
+        return NULL;
+    set_slot *slot = set_slot_of(epfd);
+    return slot ? atomic_load(slot) : NULL;
+}
+
+struct epset *epset_hold(int epfd)
+{
+    struct epset *set = epset_get(epfd);
+    if (set == NULL)
+        return NULL;
+    atomic_fetch_add(&set->refs, 1);
+    if (epset_get(epfd) == set)
+        return set;
+    epset_put(set);
+    return NULL;
+}
+
+bool epoll_tracks(int fd)
+{
+    return epset_get(fd) != NULL;
+}
+
+int epoll_fd_limit(void)
+{
+    return atomic_load(&fd_limit);
+}
+
+static void set_enter(int epfd, struct epset *set)
+{
+    pthread_mutex_lock(&sets_lock);
+    set_slot *slot = set_slot_of(epfd);
+    if (slot == NULL && epfd >= 0 && epfd < EPOLL_FDS_CHUNK * EPOLL_CHUNKS) {
+        set_slot *c = calloc(EPOLL_FDS_CHUNK, sizeof(*c));
+        if (c != NULL) {
+            atomic_store(&sets[epfd / EPOLL_FDS_CHUNK], c);
+            slot = &c[epfd % EPOLL_FDS_CHUNK];
+        }
+    }
+    if (slot != NULL) {
+        atomic_fetch_add(&set->refs, 1);
+        atomic_store(slot, set);
+        atomic_fetch_add(&sets_n, 1);
+        if (epfd >= atomic_load(&fd_limit))
+            atomic_store(&fd_limit, epfd + 1);
+    }
+    pthread_mutex_unlock(&sets_lock);
+}
+
+static struct epset *set_make(int epfd)
+{
+    pthread_mutex_lock(&sets_lock);
+    struct epset *set = free_sets;
+    if (set != NULL)
+        free_sets = set->next_free;
+    pthread_mutex_unlock(&sets_lock);
+    if (set == NULL) {
+        set = calloc(1, sizeof(*set));
+        if (set == NULL)
+            return NULL;
+        pthread_mutex_init(&set->lock, NULL);
+        pthread_mutex_init(&set->ready_lock, NULL);
+        set->gen = GEN_FIRST - 1;
+    }
+    set->epfd = epfd;
+    set->ready_first = NULL;
+    set->ready_end = &set->ready_first;
+    set->ready_n = 0;
+    set->parked_n = 0;
+    atomic_store(&set->late_n, 0);
+    set->list_owed = false;
+    set->kick_fd = -1;
+    set->nested = false;
+    set->tokened = false;
+    set->taken = false;
+    set->strays = false;
+    set->kept_n = 0;
+    set->unseen = false;
+    return set;
+}
+
+int epoll_created(int epfd)
+{
+    if (epfd < 0 || !proc_on() || proc_is_borrowed())
+        return epfd;
+    sock_drop(epfd);
+    epoll_closed(epfd);
+    share_left_make();
+    struct epset *set = set_make(epfd);
+    if (set != NULL)
+        set_enter(epfd, set);
+    return epfd;
+}
+
+void epset_put(struct epset *set)
+{
+    if (atomic_fetch_sub(&set->refs, 1) != 1)
+        return;
+    /* (The registrations of a set that other processes have go on.) */
+    pthread_mutex_lock(&set->lock);
+    struct share *share = share_leave(set);
+    pthread_mutex_unlock(&set->lock);
+    for (int c = 0; c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (;;) {
+                pthread_mutex_lock(&set->lock);
+                struct watch *w = set->chunk[c][i];
+                struct sock *s = NULL;
+                if (w != NULL) {
+                    s = watch_detach(w);
+                    watch_free(w);
+                }
+                pthread_mutex_unlock(&set->lock);
+                if (w == NULL)
+                    break;
+                if (s != NULL)
+                    sock_put(s);
+            }
+    share_end(share);
+    int kick = atomic_exchange(&set->kick_fd, -1);
+    if (kick >= 0)
+        hidden_close(kick);
+    pthread_mutex_lock(&sets_lock);
+    set->next_free = free_sets;
+    free_sets = set;
+    pthread_mutex_unlock(&sets_lock);
+}
+
+void epoll_closed(int epfd)
+{
+    if (epset_get(epfd) == NULL)
+        return;
+    pthread_mutex_lock(&sets_lock);
+    set_slot *slot = set_slot_of(epfd);
+    struct epset *set = slot ? atomic_exchange(slot, NULL) : NULL;
+    if (set != NULL) {
+        atomic_fetch_sub(&sets_n, 1);
+        /* It may have another name. */
+        for (int fd = 0; atomic_load(&set->epfd) == epfd && fd < atomic_load(&fd_limit); fd++)
+            if (epset_get(fd) == set)
+                atomic_store(&set->epfd, fd);
+        /* Or none: somebody who waits in it waits on. */
+        int gone = epfd;
+        atomic_compare_exchange_strong(&set->epfd, &gone, -1);
+    }
+    pthread_mutex_unlock(&sets_lock);
+    if (set != NULL)
+        epset_put(set);
+}
+
+void epoll_duped(int epfd, int epfd2)
+{
+    struct epset *set = epset_hold(epfd);
+    epoll_closed(epfd2);
+    if (set != NULL) {
+        set_enter(epfd2, set);
+        epset_put(set);
+    }
+}
+
+/* ---- locks ---- */
+
+void epset_lock(struct epset *set)
+{
+    pthread_mutex_lock(&set->lock);
+    if (SW_UNLIKELY(atomic_load_explicit(&set->share, memory_order_relaxed) != NULL) && share_changed(set)) {
+        share_lock(set);
+        share_unlock(set);
+    }
+}
+
+void epset_lock_whole(struct epset *set)
+{
+    pthread_mutex_lock(&set->lock);
+    if (SW_UNLIKELY(atomic_load_explicit(&set->share, memory_order_relaxed) != NULL))
+        share_lock(set);
+}
+
+/* The references of registrations that others have deleted. */
+static void drop_gone(struct epset *set)
+{
+    struct watch *gone = set->gone, *w;
+    set->gone = NULL;
+    pthread_mutex_unlock(&set->lock);
+    for (w = gone; w != NULL; w = w->older)
+        sock_put(w->sock);
+    pthread_mutex_lock(&set->lock);
+    while ((w = gone) != NULL) {
+        gone = w->older;
+        watch_free(w);
+    }
+    pthread_mutex_unlock(&set->lock);
+}
+
+void epset_unlock(struct epset *set)
+{
+    if (SW_UNLIKELY(set->share_held))
+        share_unlock(set);
+    if (SW_UNLIKELY(set->gone != NULL))
+        drop_gone(set);
+    else
+        pthread_mutex_unlock(&set->lock);
+}
+
+/* ---- registrations ---- */
+
+/* From the top: gen, turn, fd. */
+#define TOKEN_FD_BITS 20
+#define TOKEN_FD_MASK ((1u << TOKEN_FD_BITS) - 1)
+#define TOKEN_TURN_MASK 0xfffu
+_Static_assert(EPOLL_FDS_CHUNK *EPOLL_CHUNKS == 1 << TOKEN_FD_BITS, "a descriptor fits the token");
+
+uint64_t watch_token(const struct watch *w)
+{
+    return (uint64_t)w->gen << 32 | (w->turn & TOKEN_TURN_MASK) << TOKEN_FD_BITS | (uint32_t)w->fd;
+}
+
+bool watch_token_is_ours(const struct epset *set, uint64_t token)
+{
+    return (uint32_t)(token >> 32) - GEN_FIRST < share_gen_last(set) + 1 - GEN_FIRST;
+}
+
+bool watch_token_is(uint64_t token, int fd, uint32_t gen)
+{
+    return (uint32_t)(token >> 32) == gen && ((uint32_t)token & TOKEN_FD_MASK) == (uint32_t)fd;
+}
+
+uint16_t watch_token_turn(uint64_t token)
+{
+    return (uint32_t)token >> TOKEN_FD_BITS;
+}
+
+bool watch_is_stale(const struct watch *w, uint64_t token)
+{
+    return (((uint32_t)token >> TOKEN_FD_BITS ^ w->turn) & TOKEN_TURN_MASK) != 0;
+}
+
+static struct watch **slot_of(struct epset *set, int fd, bool make)
+{
+    if (fd < 0 || fd >= EPOLL_FDS_CHUNK * EPOLL_CHUNKS)
+        return NULL;
+    struct watch ***c = &set->chunk[fd / EPOLL_FDS_CHUNK];
+    if (*c == NULL && make)
+        *c = calloc(EPOLL_FDS_CHUNK, sizeof(struct watch *));
+    return *c ? &(*c)[fd % EPOLL_FDS_CHUNK] : NULL;
+}
+
+struct watch *watch_find(struct epset *set, uint64_t token)
+{
+    struct watch **slot = slot_of(set, (int)((uint32_t)token & TOKEN_FD_MASK), false);
+    struct watch *w = slot ? *slot : NULL;
+    while (w != NULL && w->gen != (uint32_t)(token >> 32))
+        w = w->older;
+    return w;
+}
+
+struct watch *watch_current(struct epset *set, int fd, const struct sock *s)
+{
+    struct watch **slot = slot_of(set, fd, false);
+    struct watch *w = slot ? *slot : NULL, *foreign = NULL;
+    for (; w != NULL && (w->sock != s || w->foreign); w = w->older)
+        if (w->sock == s && foreign == NULL)
+            foreign = w; /* it may be what we have by the number, or not */
+    return w != NULL ? w : foreign;
+}
+
+struct watch *watch_new(struct epset *set, int fd)
+{
+    uint32_t gen = set->share != NULL ? share_gen(set) : ++set->gen;
+    return watch_new_by(set, fd, gen);
+}
+
+struct watch *watch_new_by(struct epset *set, int fd, uint32_t gen)
+{
+    if (slot_of(set, fd, true) == NULL)
+        return NULL;
+    struct watch *w = set->free_watches;
+    if (w != NULL)
+        set->free_watches = w->older;
+    else if ((w = malloc(sizeof(*w))) == NULL)
+        return NULL;
+    *w = (struct watch){ .set = set, .fd = fd, .gen = gen, .chan = -1 };
+    return w;
+}
+
+void watch_free(struct watch *w)
+{
+    w->older = w->set->free_watches;
+    w->set->free_watches = w;
+}
+
+char *watch_kernel_list(struct epset *set)
+{
+    char path[48], *info = NULL;
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", atomic_load(&set->epfd));
+    int in = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0, room = 0;
+    for (ssize_t got = 1; in >= 0 && got > 0; len += got > 0 ? (size_t)got : 0) {
+        if (len + 4096 > room) {
+            char *more = realloc(info, room = 2 * room + 8192);
+            if (more == NULL) {
+                free(info);
+                info = NULL;
+                break;
+            }
+            info = more;
+        }
+        got = REAL(read)(in, info + len, room - len - 1);
+    }
+    if (in >= 0)
+        REAL(close)(in);
+    if (info != NULL)
+        info[len] = '\0';
+    return info;
+}
+
+bool watch_kernel_next(const char **at, uint64_t *token)
+{
+    const char *data = strstr(*at, "data: ");
+    if (data == NULL)
+        return false;
+    char *end;
+    *token = strtoull(data + 6, &end, 16);
+    *at = end;
+    return true;
+}
+
+static bool still_there(const char *list, const struct watch *w)
+{
+    uint64_t token;
+    while (watch_kernel_next(&list, &token))
+        if (watch_token_is(token, w->fd, w->gen))
+            return true;
+    return false;
+}
+
+/*
+ * Numbers that were closed and used again without EPOLL_CTL_DEL leave registrations behind; of
+ * things that are not ours it is not known whether they are open elsewhere. The kernel knows.
+ */
+static void forget_stale(struct epset *set, int fd)
+{
+    struct watch *w = *slot_of(set, fd, false), *older;
+    unsigned n = 0;
+    for (older = w; older != NULL; older = older->older)
+        n += older->sock == NULL;
+    char *list = n < STALE_MAX ? NULL : watch_kernel_list(set);
+    /* (What the kernel has with the program's data is told as it is, known or not.) */
+    for (; w != NULL; w = older) {
+        older = w->older;
+        if (w->sock == NULL && (!w->tokened || (list != NULL && !still_there(list, w))))
+            watch_remove(w); /* (without a sock there is no reference to drop) */
+    }
+    free(list);
+}
+
+void watch_link(struct watch *w)
+{
+    struct watch **slot = slot_of(w->set, w->fd, false);
+    w->older = *slot;
+    *slot = w;
+    if (w->sock == NULL)
+        return;
+    pthread_mutex_lock(&w->sock->watch_lock);
+    w->next = w->sock->watches;
+    w->sock->watches = w;
+    pthread_mutex_unlock(&w->sock->watch_lock);
+}
+
+void watch_enter(struct watch *w)
+{
+    forget_stale(w->set, w->fd);
+    watch_link(w);
+}
+
+struct sock *watch_leave_sock(struct watch *w)
+{
+    struct sock *s = w->sock;
+    if (s != NULL) {
+        pthread_mutex_lock(&s->watch_lock);
+        struct watch **p = &s->watches;
+        while (*p != w)
+            p = &(*p)->next;
+        *p = w->next;
+        if (w->chan >= 0) {
+            struct epoll_event none = { 0 };
+            REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_DEL, w->chan, &none);
+        }
+        watch_is_told(w);
+        pthread_mutex_unlock(&s->watch_lock);
+    }
+    watch_unqueue(w); /* nobody can find it by s any more */
+    return s;
+}
+
+struct sock *watch_detach(struct watch *w)
+{
+    struct sock *s = watch_leave_sock(w);
+    struct watch **p = slot_of(w->set, w->fd, false);
+    if (SW_UNLIKELY(w->parked)) /* (its number is no more, or the whole set) */
+        w->set->parked_n--;
+    while (*p != w)
+        p = &(*p)->older;
+    *p = w->older;
+    return s;
+}
+
+struct sock *watch_remove(struct watch *w)
+{
+    struct sock *s = watch_detach(w);
+    share_forget(w);
+    watch_free(w);
+    return s;
+}
+
+/* ---- what is asked of the kernel ---- */
+
+int watch_put(struct watch *w, int op, uint32_t events)
+{
+    bool tokened = epset_is_tokened(w->set);
+    struct epoll_event ev = { .events = events, .data = w->data };
+    if (tokened)
+        ev.data.u64 = watch_token(w);
+    int r = REAL(epoll_ctl)(atomic_load(&w->set->epfd), op, w->fd, &ev);
+    if (r == 0) {
+        w->kevents = events;
+        w->tokened = tokened;
+    }
+    return r;
+}
+
+uint32_t watch_kernel_events(const struct watch *w)
+{
+    struct sock *s = w->sock;
+    if (w->disarmed)
+        return EPOLLONESHOT;
+    if (!epset_is_tokened(w->set))
+        return w->events;
+    if (s == NULL || !atomic_load(&s->active))
+        return w->events;
+    struct conn *c = s->conn;
+    uint32_t mode = w->events & EPOLL_MODE_BITS;
+    switch (conn_state(c)) {
+    case CONN_CONNECTING:
+    case CONN_NEGOTIATING:
+        /*
+         * Ours alone: level-triggered, so that nothing is lost when the program's own mode takes
+         * over. (Exclusive it must be from the beginning: the kernel changes that neither way.)
+         */
+        mode &= EPOLLEXCLUSIVE;
+        if (conn_speaks_plain(c))
+            return mode | EPOLLIN | (w->events & EPOLLPRI) | (w->out_told ? 0 : w->events & OUT_BITS);
+        return mode | c->kernel_wants;
+    case CONN_FULL:
+        if (conn_on_verbs(c)) /* the TCP connection's end; the stream's events are the channel's */
+            return mode | (atomic_load(&c->tcp_end) ? 0 : EPOLLIN | (w->events & EPOLLRDHUP));
+        if ((w->events & OUT_BITS) && !iwarp_can_send(&c->ep))
+            return mode | ((w->events & ~(uint32_t)(EPOLL_MODE_BITS | OUT_BITS)) | EPOLLIN);
+        if (conn_tail_is_ours(c))
+            return w->events | EPOLLOUT;
+        return w->events;
+    default:
+        return w->events;
+    }
+}
+
+bool watch_number_is_its(const struct watch *w)
+{
+    if (w->foreign)
+        return false;
+    struct sock *s = sock_get(w->fd);
+    if (s != NULL)
+        sock_put(s);
+    return s == w->sock;
+}
+
+/*
+ * The channel of a connection on a device stands in the kernel's set beside its socket, with the same token. A level of the
+ * channel is an event not taken yet, whatever the program's mode is.
+ */
+static void chan_refresh(struct watch *w)
+{
+    struct sock *s = w->sock;
+    bool on = s != NULL && !w->disarmed && atomic_load(&s->active) && conn_on_verbs(s->conn);
+    int chan = on ? verbs_chan(s->conn) : -1, epfd = atomic_load(&w->set->epfd);
+    uint64_t token = epset_is_tokened(w->set) ? watch_token(w) : w->data.u64;
+    if (chan == w->chan && (chan < 0 || token == w->chan_token))
+        return;
+    struct epoll_event ev = { .events = EPOLLIN, .data.u64 = token };
+    if (w->chan >= 0 && chan != w->chan)
+        REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, w->chan, &ev);
+    if (chan >= 0 && REAL(epoll_ctl)(epfd, chan == w->chan ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, chan, &ev) < 0)
+        chan = -1;
+    bool fresh = chan >= 0 && chan != w->chan;
+    w->chan = chan;
+    w->chan_token = token;
+    if (!fresh)
+        return;
+    watch_queue(w); /* what has come before it, the kernel does not know */
+    if (atomic_load(&w->set->waiters) > 0)
+        epset_kick(w->set);
+}
+
+static void refresh(struct watch *w, bool force);
+
+void watch_refresh(struct watch *w, bool force)
+{
+    refresh(w, force);
+    if (SW_UNLIKELY(w->chan >= 0 || (w->sock != NULL && w->sock->conn != NULL && conn_on_verbs(w->sock->conn))))
+        chan_refresh(w);
+}
+
+static void refresh(struct watch *w, bool force)
+{
+    if (w->parked)
+        return;
+    if (w->record != 0)
+        share_load(w);
+    uint32_t k = watch_kernel_events(w);
+    if (k == w->kevents)
+        watch_is_told(w);
+    if ((k == w->kevents && !force) || !watch_number_is_its(w))
+        return;
+    bool edge = k & ~w->kevents & EPOLLET;
+    w->turn += edge;
+    share_save(w, false);
+    struct epoll_event none = { 0 };
+    int r = 0, op = EPOLL_CTL_MOD;
+    if (k & EPOLLEXCLUSIVE) { /* cannot be changed, only made */
+        r = REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_DEL, w->fd, &none);
+        op = EPOLL_CTL_ADD;
+    }
+    if (r == 0)
+        r = watch_put(w, op, k);
+    if (r == 0)
+        watch_is_told(w);
+    else
+        w->turn -= edge;
+    share_save(w, false);
+}
+
+/* ---- from the program's data to tokens ---- */
+
+static void take_over(struct watch *w)
+{
+    struct sock *s = w->sock;
+    if (!w->tokened) {
+        if (s != NULL)
+            pthread_mutex_lock(&s->watch_lock);
+        watch_refresh(w, true);
+        if (s != NULL)
+            pthread_mutex_unlock(&s->watch_lock);
+        if (s != NULL && !w->tokened)
+            atomic_store(&w->set->strays, true);
+    }
+    if (s != NULL && atomic_load(&s->active)) /* what the kernel does not know of was not noted so far */
+        watch_queue(w);
+}
+
+struct watch *watch_stray(struct epset *set, uint64_t data)
+{
+    for (int c = 0; atomic_load(&set->strays) && c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older)
+                if (!w->tokened && w->sock != NULL && w->data.u64 == data)
+                    return w;
+    return NULL;
+}
+
+static bool has_set(struct epset *set, int fd)
+{
+    epset_lock(set);
+    bool has = watch_current(set, fd, NULL) != NULL;
+    epset_unlock(set);
+    return has;
+}
+
+void epset_take_over(struct epset *set)
+{
+    if (SW_LIKELY(atomic_load_explicit(&set->taken, memory_order_acquire)))
+        return;
+    epset_lock_whole(set);
+    share_token(set);
+    atomic_store(&set->tokened, true);
+    for (int c = 0; c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older)
+                take_over(w);
+    atomic_store(&set->taken, true);
+    epset_unlock(set);
+    /* Sets in it are as if they were registered now. */
+    for (int fd = 0; fd < epoll_fd_limit(); fd++)
+        if (epoll_tracks(fd) && has_set(set, fd))
+            epoll_nest(fd);
+}
+
+bool epoll_waits_unseen(struct sock *s)
+{
+    if (s->watches == NULL)
+        return atomic_load(&s->nonblock) && atomic_load(&s->waiters) == 0 && !atomic_load(&proc.waited);
+    pthread_mutex_lock(&s->watch_lock);
+    bool unseen = s->watches != NULL && atomic_load(&s->waiters) == 0;
+    for (struct watch *w = s->watches; w != NULL && unseen; w = w->next)
+        unseen = !epset_is_tokened(w->set);
+    pthread_mutex_unlock(&s->watch_lock);
+    return unseen;
+}
+
+/* ---- fork ---- */
+
+#define FORK_WAIT_NS 1000000000 /* the lock's holder may be what a signal handler has interrupted, which now forks */
+
+bool epoll_lock_for_fork(pthread_mutex_t *m)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += FORK_WAIT_NS / 1000000000;
+    return pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &end) == 0;
+}
+
+static bool fork_locked; /* sets_lock is held for a fork; its */
+
+/* Each set once: by the descriptor that stands for it. */
+static struct epset *set_at(int fd)
+{
+    struct epset *set = epset_get(fd);
+    return set != NULL && atomic_load(&set->epfd) == fd ? set : NULL;
+}
+
+void epoll_before_fork(void)
+{
+    epoll_park_stop();
+    if (atomic_load(&sets_n) == 0)
+        return;
+    bool locked = epoll_lock_for_fork(&sets_lock);
+    for (int fd = 0; locked && fd < atomic_load(&fd_limit); fd++) {
+        struct epset *set = set_at(fd);
+        if (set == NULL)
+            continue;
+        set->fork_locked = epoll_lock_for_fork(&set->lock);
+        if (set->fork_locked)
+            share_make(set);
+    }
+    fork_locked = locked;
+}
+
+void epoll_after_fork(bool child)
+{
+    for (int fd = 0; (child || fork_locked) && fd < atomic_load(&fd_limit); fd++) {
+        struct epset *set = set_at(fd);
+        if (set == NULL)
+            continue;
+        if (child) {
+            pthread_mutex_init(&set->lock, NULL);
+            pthread_mutex_init(&set->ready_lock, NULL);
+            atomic_store(&set->waiters, 0);
+            set->share_held = false;
+        } else if (set->fork_locked) {
+            set->fork_locked = false;
+            pthread_mutex_unlock(&set->lock);
+        }
+    }
+    if (child) {
+        pthread_mutex_init(&sets_lock, NULL);
+    } else if (fork_locked) {
+        fork_locked = false;
+        pthread_mutex_unlock(&sets_lock);
+    }
+    epoll_park_go_on();
+}
+
+/* The registrations are whole, all that leads to them is made anew. */
+static void count_watches(struct epset *set)
+{
+    set->ready_first = NULL;
+    set->ready_end = &set->ready_first;
+    atomic_store(&set->ready_n, set->kept_n);
+    for (int c = 0; c < EPOLL_CHUNKS; c++)
+        for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
+            for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older) {
+                bool queued = w->queued;
+                w->queued = false;
+                if (w->sock != NULL && !sock_counted(w->sock)) {
+                    w->sock = NULL;
+                    w->foreign = true;
+                }
+                if (w->sock != NULL) {
+                    w->next = w->sock->watches;
+                    w->sock->watches = w;
+                }
+                if (queued)
+                    watch_queue(w);
+            }
+}
+
+void epoll_count(void)
+{
+    int limit = atomic_load(&fd_limit);
+    for (int fd = 0; fd < limit; fd++) {
+        struct epset *set = epset_get(fd);
+        if (set != NULL)
+            atomic_store(&set->refs, 0);
+    }
+    for (int fd = 0; fd < limit; fd++) {
+        struct epset *set = epset_get(fd);
+        if (set != NULL && atomic_fetch_add(&set->refs, 1) == 0)
+            count_watches(set);
+    }
+}

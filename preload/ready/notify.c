@@ -1,0 +1,31 @@
+/*
+ * Whoever waits for a connection hears that it has changed.
+ */
+#include "preload/sock/notify.h"
+
+#include "preload/conn/conn.h"
+#include "preload/ready/epoll.h"
+#include "preload/ready/ready.h"
+
+void notify_readable(struct sock *s)
+{
+    ready_left_over(s);
+}
+
+void notify_writable(struct sock *s)
+{
+    epoll_out_ready(s);
+    ready_told(s);
+}
+
+void notify_blocked(struct sock *s)
+{
+    if (s->watches != NULL)
+        epoll_out_blocked(s);
+}
+
+void notify_changed(struct sock *s)
+{
+    epoll_conn_changed(s);
+    ready_told(s);
+}

@@ -1,0 +1,199 @@
+/*
+ * What is under way in this process beside the program's calls: startups, and tails of upgraded connections.
+ */
+#include "preload/sock/pending.h"
+
+#include <pthread.h>
+
+#include "core/base/foreign.h"
+#include "preload/process/proc.h"
+#include "preload/sock/hooks.h"
+#include "preload/sock/wait.h"
+
+/*
+ * Protects: the lists below and every sock's neg_next, neg_pprev, neg_silent, neg_over. Innermost but for wait.c's, and watch_lock in what the hooks do.
+ *
+ * A connection that was accepted, and on which nothing has come, has no deadline and may stay so for ever. It stands on a list of its
+ * own while it is young, unless an epoll set of the program's watches it: its wait sees what comes. So no wait walks past silent ones.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sock *list, *silent; /* the newest first */
+static _Atomic unsigned count, silent_n; /* of both; of those */
+static _Atomic uint64_t looked;          /* how many entries waits have looked at */
+
+/* Through both lists, the silent ones behind the others. The lock is held. */
+static struct sock *first_listed(void)
+{
+    return list != NULL ? list : silent;
+}
+
+static struct sock *next_listed(const struct sock *s)
+{
+    return s->neg_next != NULL || s->neg_silent ? s->neg_next : silent;
+}
+
+/* The lock is held, s is on a list. */
+static void unlist(struct sock *s)
+{
+    *s->neg_pprev = s->neg_next;
+    if (s->neg_next != NULL)
+        s->neg_next->neg_pprev = s->neg_pprev;
+    s->neg_pprev = NULL;
+    atomic_fetch_sub(&count, 1);
+    if (s->neg_silent)
+        atomic_fetch_sub(&silent_n, 1);
+}
+
+void pending_add(struct sock *s)
+{
+    bool mute = sock_hooks.silent(s);
+    pthread_mutex_lock(&lock);
+    if (s->neg_pprev != NULL && s->neg_silent != mute)
+        unlist(s);
+    if (s->neg_pprev == NULL && !s->neg_over) {
+        struct sock **first = mute ? &silent : &list;
+        s->neg_silent = mute;
+        s->neg_next = *first;
+        s->neg_pprev = first;
+        if (*first != NULL)
+            (*first)->neg_pprev = &s->neg_next;
+        *first = s;
+        atomic_fetch_add(&count, 1);
+        atomic_fetch_add(&silent_n, mute);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void pending_watched(void)
+{
+    if (atomic_load_explicit(&silent_n, memory_order_relaxed) == 0)
+        return;
+    pthread_mutex_lock(&lock);
+    while (silent != NULL && sock_hooks.watched(silent)) {
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
+        unlist(silent);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t pending_looked(void)
+{
+    return atomic_load(&looked);
+}
+
+void pending_remove(struct sock *s)
+{
+    pthread_mutex_lock(&lock);
+    if (s->neg_pprev != NULL)
+        unlist(s);
+    pthread_mutex_unlock(&lock);
+}
+
+void pending_leave(struct sock *s)
+{
+    pthread_mutex_lock(&lock);
+    if (s->neg_pprev != NULL)
+        unlist(s);
+    /* The kernel ends a connection when the last wait for it has ended, not before. */
+    if (s->neg_held > 0)
+        wait_kick_holders();
+    s->neg_over = true;
+    pthread_mutex_unlock(&lock);
+}
+
+bool pending_any(void)
+{
+    return atomic_load_explicit(&count, memory_order_relaxed) > 0;
+}
+
+bool pending_others(const struct sock *self)
+{
+    unsigned n = atomic_load_explicit(&count, memory_order_relaxed);
+    return !foreign_call() && n > (self != NULL && self->neg_pprev != NULL ? 1u : 0u);
+}
+
+unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
+{
+    unsigned n = 0, mute_n = 0;
+    uint64_t now = proc_now_ns();
+    pthread_mutex_lock(&lock);
+    struct sock *next;
+    for (struct sock *s = first_listed(); s != NULL && n < max && mute_n < max; s = next) {
+        next = next_listed(s);
+        mute_n += s->neg_silent;
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
+        fds[n] = (struct pollfd){ .fd = atomic_load(&s->fd) };
+        enum pending_look look = s == self || fds[n].fd < 0 ? PENDING_SKIP : sock_hooks.look(s, now, &fds[n]);
+        if (look == PENDING_DROP)
+            unlist(s);
+        if (look != PENDING_WAIT)
+            continue;
+        atomic_fetch_add(&s->refs, 1);
+        s->neg_held++;
+        socks[n++] = s;
+    }
+    if (n > 0)
+        wait_holds(true);
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+void pending_let_go(struct sock **socks, unsigned n)
+{
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < n; i++)
+        socks[i]->neg_held--;
+    wait_holds(false);
+    pthread_mutex_unlock(&lock);
+}
+
+void pending_step_due(void)
+{
+    struct sock *due[64];
+    unsigned n = 0;
+    uint64_t now = proc_now_ns();
+    pthread_mutex_lock(&lock);
+    for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->neg_next) {
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
+        uint64_t at = sock_hooks.due(s);
+        if (at != 0 && at <= now) {
+            atomic_fetch_add(&s->refs, 1);
+            due[n++] = s;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < n; i++) {
+        sock_hooks.step_due(due[i]);
+        sock_put(due[i]);
+    }
+}
+
+uint64_t pending_deadline(void)
+{
+    if (atomic_load_explicit(&count, memory_order_relaxed) == atomic_load_explicit(&silent_n, memory_order_relaxed))
+        return 0;
+    uint64_t min = 0;
+    pthread_mutex_lock(&lock);
+    for (struct sock *s = list; s != NULL; s = s->neg_next) {
+        atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
+        uint64_t due = sock_hooks.due(s);
+        if (due != 0 && (min == 0 || due < min))
+            min = due;
+    }
+    pthread_mutex_unlock(&lock);
+    return min;
+}
+
+void pending_before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void pending_after_fork(bool child)
+{
+    pthread_mutex_unlock(&lock);
+    for (struct sock *s = child ? first_listed() : NULL; s != NULL; s = next_listed(s)) {
+        s->neg_held = 0;
+        s->neg_inherited = true;
+    }
+}

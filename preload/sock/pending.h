@@ -1,0 +1,42 @@
+/*
+ * What is under way in this process beside the program's calls: startups, and tails of upgraded connections. There is no helper
+ * thread: whoever waits in one of our calls also sees to these (wait.h), so that two ends in one waiting thread or process come to an
+ * end. What an entry waits for, and what its step is, the hooks say.
+ */
+#ifndef SW_PRELOAD_PENDING_H
+#define SW_PRELOAD_PENDING_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/sock/sock.h"
+
+/* s is pending from now on / no longer. Any thread. */
+void pending_add(struct sock *s);
+void pending_remove(struct sock *s);
+/* s's last descriptor goes: off the list for good, whatever a thread that still works on it finds. */
+void pending_leave(struct sock *s);
+/* A set's wait begins: silent connections that a set watches are not for others to see to. Any thread. */
+void pending_watched(void);
+
+/* Is any there? Besides self (may be NULL), and unless this call is a library's own? */
+bool pending_any(void);
+bool pending_others(const struct sock *self);
+/* How many connections waits have looked at so far, for the log. */
+uint64_t pending_looked(void);
+
+/* For wait.c: what is to be waited for, into fds and socks, at most max, with references; self is left out. Returns how many. */
+unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
+/* Those are not waited for any more; their references stay. */
+void pending_let_go(struct sock **socks, unsigned n);
+
+/* Steps all whose time has come. */
+void pending_step_due(void);
+/* The earliest time of one, or 0. */
+uint64_t pending_deadline(void);
+
+void pending_before_fork(void);
+void pending_after_fork(bool child);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * Threads that wait in poll, select or epoll_wait while others may use their descriptors.
+ */
+#ifndef SW_PRELOAD_POLLER_H
+#define SW_PRELOAD_POLLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/sock/sock.h"
+
+/*
+ * A thread that sleeps in poll, select or epoll_wait while others may use its descriptors. Belongs to the thread and not to
+ * its call, which may be left by siglongjmp or pthread_cancel: the thread's next call, or its end, takes it back then.
+ */
+struct poller {
+    int kick_fd; /* eventfd that wakes it, -1 */
+    struct sock *sock;          /* with a reference; NULL: it waits on a set */
+    _Atomic uint32_t *waiters;  /* where it is counted */
+    uintptr_t frame;            /* the stack of its call */
+    bool spare;                 /* of the thread's own few */
+    struct poller *mine;        /* the thread's, in use or free */
+    struct poller *next, **pprev; /* the sock's */
+};
+
+/*
+ * Registers this thread with s, whose reference goes over; kick_fd -1 (single thread) only counts. NULL: no memory, the
+ * reference is still the caller's.
+ */
+struct poller *poller_begin(struct sock *s, int kick_fd);
+/* Counts it in *waiters, of what is never unmapped. NULL: no memory. */
+struct poller *poller_count(_Atomic uint32_t *waiters);
+/* Drops the reference. p may be NULL. */
+void poller_end(struct poller *p);
+/* At the beginning of a call that waits: takes back what calls that were left have registered. */
+void poller_call_begin(void);
+/* This thread's eventfd, made at first use; -1 in a single-threaded process or on failure. */
+int poller_kick_fd(void);
+/* Does this process have more than one thread? */
+bool poller_threads(void);
+void poller_kick_drain(int kick_fd);
+void poller_after_fork(void);
+/* The thread ends, or is cancelled: what it has registered is taken back. */
+void poller_thread_left(void);
+/* Threads that wait for s in poll or select look again. No lock held. */
+void poller_wake(struct sock *s);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * What this process knows of its descriptors: fd -> sock, one sock per open file description, and for connections that
+ * are or may become accelerated a conn in memory that forked processes share.
+ */
+#ifndef SW_PRELOAD_SOCK_H
+#define SW_PRELOAD_SOCK_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "core/base/must.h"
+#include "core/policy/policy.h"
+
+struct conn;
+struct gather;
+struct watch;
+struct poller;
+
+enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN };
+
+/* The names a listener is found by on this host (preload/startup/local.h): its address, IPv4's for a dual-stack wildcard, its inode. */
+#define SOCK_NAMES 3
+
+/* Threads that wait for one connection and are known to its close: a reader, a writer, and some more. */
+#define SOCK_SLEEPERS 6
+
+/* Never unmapped once made (a stale pointer still points to a sock), so fds can be looked up without a lock. */
+struct sock {
+    _Atomic uint32_t refs;  /* fd table entries and calls under way; 0: free */
+    _Atomic bool active;    /* data calls must come to us: negotiating, accelerated, or octets left over */
+    uint8_t kind;           /* enum sock_kind */
+    _Atomic bool nonblock;  /* O_NONBLOCK of the description */
+    _Atomic int fd;         /* a descriptor that refers to it, -1: none any more in this process */
+    int domain;
+    _Atomic int names;      /* descriptors in the table; changed with sock.c's lock */
+    _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
+    _Atomic int kept;       /* what they go on with after a close of the last descriptor, -1: none */
+    _Atomic bool unseen;    /* closed behind our back: whoever still uses it means the number */
+    uint64_t leaving_ino;   /* the kernel's name of the file, while it is closed by a number */
+    bool stay_plain;        /* some earlier call ruled acceleration out: plain_reason */
+    uint8_t plain_reason;
+    bool port_known;        /* bound explicitly, or getsockname told the program its port */
+    struct conn *conn;      /* SOCK_CONN */
+    _Atomic(struct gather *) gather; /* its small writes are gathered there: preload/conn/gather.h */
+    _Atomic int sent_from;  /* 1 + the number of a file that sendfile has read as it is; a hint: preload/calls/file.c */
+
+    /* SOCK_LISTENER */
+    _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
+    _Atomic bool names_later; /* they are opened when a call of ours waits for it: preload/calls/ring.h */
+    _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
+
+    pthread_mutex_t watch_lock; /* protects watches, pollers */
+    struct watch *watches;      /* epoll registrations, preload/calls/epoll.c */
+    struct poller *pollers;     /* threads in poll or select, preload/ready/ready.h */
+    _Atomic uint32_t waiters;   /* pollers, and threads in epoll_wait on a set that holds it */
+
+    struct sock *next_free;
+    struct sock *next_block;    /* of a block's first: the block made before; sock.c's lock */
+    _Atomic bool forked;        /* a fork has seen it: another process may have it */
+    bool child_counted;         /* fork.c: its conn counts the child of the last fork */
+    bool neg_inherited;         /* it was negotiating, or on drive.c's list, when this process was forked */
+    uint32_t neg_held;          /* drive.c: threads whose wait has its descriptor among others' */
+    struct sock *neg_next, **neg_pprev; /* drive.c: negotiating connections of this process */
+    bool neg_silent;                    /* drive.c: on the list of those that have said nothing */
+    bool neg_over;                      /* drive.c: its last descriptor goes: nobody puts it on the list again */
+};
+
+/*
+ * The sock behind fd with a reference taken (sock_put), or NULL if fd is not one of ours. No lock. Async-signal-safe.
+ */
+struct sock *sock_get(int fd);
+/* The same, but only if data calls on it need us: one table look-up for everything else. */
+struct sock *sock_get_active(int fd);
+/* Without a reference: it may be another one any moment, but is a sock. */
+struct sock *sock_peek(int fd);
+void sock_put(struct sock *s);
+
+/* A fresh sock entered at fd (refs 2: the table's and the caller's), what stood there dropped. NULL: no memory. */
+struct sock *sock_new(int fd, int domain);
+/* fd2 becomes another name of s's description. False: that was closed meanwhile. */
+bool sock_dup(struct sock *s, int fd2);
+/* fd was reused behind our back, or is nothing of ours any more: takes it out of the table. */
+void sock_drop(int fd);
+
+/*
+ * A close takes two steps. sock_leave, before the real call: as sock_drop, and the connection's unsent rest is seen to if this
+ * was the last descriptor of this process. From then on the number is marked until sock_left, after the real call: another
+ * thread that uses it in between would reach the kernel's socket, and get frames. `replaced`: by dup2, so that the number
+ * never is free. What sock_leave gives, if anything, is to be handed to sock_left.
+ */
+struct sock *sock_leave(int fd, bool replaced);
+void sock_left(int fd, struct sock *s);
+
+/* The kernel's name of the socket behind fd, 0: fd is none. Numbers are used again, this is not while the socket is open. */
+uint64_t sock_ino(int fd);
+
+/* So many closes are between the two. */
+extern _Atomic unsigned sock_leaving_n;
+bool sock_look_leaving(int fd);
+
+/*
+ * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: the number is no good,
+ * and the kernel's socket, which is open still, not for the program. True: errno is EBADF, the call's answer. Waits for one that
+ * is being replaced.
+ */
+static inline bool sock_is_leaving(int fd)
+{
+    if (SW_LIKELY(atomic_load_explicit(&sock_leaving_n, memory_order_acquire) == 0) || !sock_look_leaving(fd))
+        return false;
+    errno = EBADF;
+    return true;
+}
+
+/*
+ * A call that began on fd goes to wait, and is back: as in the kernel, a close of the last descriptor meanwhile takes
+ * effect when such calls have ended. They go on with sock_fd_now(): fd's number may be something else by then. (A thread
+ * that left its call by cancellation or siglongjmp stays counted: one that is gone, or closes itself, does not wait.)
+ */
+void sock_sleep(struct sock *s);
+void sock_wake(struct sock *s);
+int sock_fd_now(struct sock *s, int fd);
+
+/* Calls fn(fd, sock) for every descriptor in the table; for fork, exec and exit. */
+void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
+/* The same between sock_before_fork and sock_after_fork. */
+void sock_each_locked(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
+/* In the child, there: fd is nothing we know. */
+void sock_forget_locked(int fd);
+/* One above the highest descriptor ever entered. */
+int sock_fd_limit(void);
+
+/* Locks of this file around fork (lock order: DESIGN section 12). */
+void sock_before_fork(void);
+void sock_after_fork(bool child);
+
+/*
+ * In the child of a process with several threads, once all locks are free. fork does not copy memory at one moment: what
+ * other threads were changing without a lock is in the child as it was at different times, and their references are
+ * nobody's. So all is counted again, from the tables that were locked: sock_count_begin, sock_counted for each reference
+ * from elsewhere (false: the sock is not open here, and takes none), sock_count_end.
+ */
+void sock_count_begin(void);
+bool sock_counted(struct sock *s) SW_MUST;
+void sock_count_end(void);
+
+#endif

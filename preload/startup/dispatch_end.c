@@ -1,0 +1,299 @@
+/*
+ * The program ends a connection, or itself, before or after the startup is over.
+ */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "core/base/reason.h"
+#include "preload/conn/conn.h"
+#include "preload/device/verbs.h"
+#include "preload/process/cancel.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/wait.h"
+#include "preload/startup/dispatch.h"
+#include "preload/startup/startup.h"
+
+/* So long a shutdown waits for a peer that runs sockwarp, and whose library may be at it. */
+#define ANSWER_NS 20000000u
+
+/*
+ * Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. 0; -EINPROGRESS: it
+ * waits for a call of the other program's, or of that which a handler has interrupted.
+ */
+static int decide(struct sock *s, struct conn *c, int fd)
+{
+    uint64_t end = 0;
+    for (;;) {
+        int r = startup_hurry(s);
+        if (r == -EBUSY)
+            r = startup_go_on(s, false);
+        if (conn_state(c) != CONN_NEGOTIATING || conn_speaks_plain(c))
+            return 0;
+        if (end == 0 && negotiate_peer_known(&c->neg))
+            end = proc_now_ns() + ANSWER_NS;
+        if (r == -EDEADLK || (end != 0 && proc_now_ns() >= end))
+            return -EINPROGRESS;
+        r = wait_for(fd, (short)c->kernel_wants, end, s);
+        if (r < 0 && r != -EINTR)
+            return r;
+    }
+}
+
+/*
+ * The FIN would come before the startup's octets that are still to be sent, or the end of what is received before those that are
+ * to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody has seen it.
+ */
+static bool shut_later(struct sock *s, struct conn *c, int how)
+{
+    uint8_t ways = how == SHUT_RDWR ? 1 << SHUT_RD | 1 << SHUT_WR : (uint8_t)(1 << how);
+    atomic_fetch_or(&c->shut_later, ways);
+    enum conn_state st = conn_state(c);
+    if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+        return (atomic_fetch_and(&c->shut_later, (uint8_t)~ways) & ways) != 0;
+    pending_add(s); /* it may have been dropped for its age */
+    if (how != SHUT_RD)
+        notify_writable(s);
+    if (how != SHUT_WR) {
+        atomic_store(&c->rx_arrived, true);
+        notify_readable(s);
+    }
+    conn_tell(c);
+    return false;
+}
+
+/* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
+static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
+{
+    int rx = turn_take_brief(&c->rx), tx = rx == 0 ? turn_take_brief(&c->tx) : -EBUSY;
+    enum conn_state st = conn_state(c);
+    bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
+    if (still)
+        *result = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    if (still && *result == 0 && how != SHUT_RD && c->responder && rx == 0)
+        negotiate_mute(&c->neg);
+    if (tx == 0)
+        turn_give(&c->tx);
+    if (rx == 0)
+        turn_give(&c->rx);
+    if (still)
+        notify_blocked(s); /* an edge: a send fails at once now */
+    return still;
+}
+
+void dispatch_shut_now(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    uint8_t ways = atomic_exchange(&c->shut_later, 0);
+    bool rd = ways & 1 << SHUT_RD, wr = ways & 1 << SHUT_WR;
+    if (conn_state(c) != CONN_FULL) {
+        int how = rd && wr ? SHUT_RDWR : rd ? SHUT_RD : SHUT_WR;
+        if (ways != 0)
+            REAL(shutdown)(fd, how);
+        return;
+    }
+    if (wr && !c->tx_shut && conn_shut_wr(c, fd) == -EAGAIN && !c->job_runs)
+        pending_add(s);
+    if (rd) {
+        c->rx_shut = true;
+        REAL(shutdown)(fd, SHUT_RD);
+    }
+}
+
+int dispatch_shutdown(struct sock *s, int fd, int how)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    while (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        const struct conn *before = wait_watch(c);
+        struct cancel hold = cancel_never();
+        int r = decide(s, c, fd);
+        cancel_restore(hold);
+        wait_unwatch(before);
+        if (r == -EINPROGRESS && how >= SHUT_RD && how <= SHUT_RDWR && !shut_later(s, c, how))
+            return 0;
+        if (r != 0 && r != -EINPROGRESS)
+            return r;
+        if (shutdown_undecided(s, c, fd, how, &r))
+            return r;
+        st = conn_state(c);
+    }
+    if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
+        return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+    return conn_shutdown(s, fd, how);
+}
+
+/* ---- close, exit ---- */
+
+/* SO_LINGER in seconds, -1: off. */
+static int linger_s(int fd)
+{
+    struct linger lin;
+    socklen_t len = sizeof(lin);
+    return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff ? lin.l_linger : -1;
+}
+
+/*
+ * TCP answers a close that leaves received octets unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
+ * count as well; what is no octet of the program's, an RTR say, is taken in first, because the kernel would count it.
+ */
+static void reset_if_unread(struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->rx) < 0)
+        return;
+    if (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0) {
+        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+        sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
+    }
+    turn_give(&c->rx);
+}
+
+/* What is left goes out now, or after the close. */
+static void send_last(struct sock *s, struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->tx) < 0)
+        return; /* another thread is sending: it sees to it */
+    if (!conn_only_answers(c) && conn_tx_flush(c, fd) == -EAGAIN)
+        conn_tx_finish(s, fd, proc.set.linger_ms);
+    turn_give(&c->tx);
+}
+
+/*
+ * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a call on
+ * it.
+ */
+static void settle_shared(struct sock *s, struct conn *c, int fd)
+{
+    if (conn_tail_is_mine(c))
+        send_last(s, c, fd);
+}
+
+/* Octets accepted from the program but not yet in the kernel's hands go on after close. */
+static void settle_close(struct sock *s, struct conn *c, int fd)
+{
+    if (!holders_alone(&c->holders)) {
+        settle_shared(s, c, fd);
+        return;
+    }
+    if (c->responder && !iwarp_can_send(&c->ep) && linger_s(fd) != 0)
+        REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: as in leave_startup */
+    reset_if_unread(c, fd);
+    if (turn_take_brief(&c->tx) < 0)
+        return; /* another thread is sending: it sees to it */
+    int linger = linger_s(fd), r = conn_only_answers(c) ? 0 : conn_tx_flush(c, fd);
+    if (r == -EAGAIN && linger > 0) {
+        conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
+        r = conn_tx_flush(c, fd);
+    }
+    if (r == -EAGAIN && linger != 0)
+        conn_tx_finish(s, fd, proc.set.linger_ms);
+    turn_give(&c->tx);
+}
+
+#define LATE_HELLO_NS 200000000u
+#define LATE_HELLO_LOOK_MS 5
+
+/*
+ * The program spoke first and closes, and nothing has come yet. A Hello that is unread at the close, or comes after it, would
+ * make the kernel reset the connection and drop what it still has to send, where the program's client says nothing. So it is
+ * looked for as long as there is something to lose. (No event tells that all was sent.)
+ */
+static void last_words(struct sock *s, struct conn *c, int fd)
+{
+    uint64_t end = proc_now_ns() + LATE_HELLO_NS;
+    while (conn_undecided(c) && atomic_load(&c->plain_tx) > 0 && !sandbox_on()) {
+        int unsent = 0;
+        if (startup_go_on(s, true) < 0 || !conn_undecided(c) || REAL(ioctl)(fd, SIOCOUTQ, &unsent) < 0 || unsent == 0 ||
+            proc_now_ns() >= end)
+            break;
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        REAL(poll)(&p, 1, LATE_HELLO_LOOK_MS);
+    }
+    pending_remove(s);
+}
+
+/*
+ * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the program's
+ * octets, yet unread, or after the close, it would make the kernel reset: the end is announced first (an initiator that
+ * knows of it sends no more), then what has come is taken away.
+ *
+ * One that this program has found, and not used, may be another's: it ran `date`, and closes nothing on exec. Nobody tells who
+ * has it, so it is left as it is. (If nobody has, a Hello that waits is answered by a reset, which its initiator takes for the end.)
+ */
+static void leave_startup(struct sock *s, struct conn *c, int fd)
+{
+    if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->found && conn_undecided(c)))
+        return;
+    c->no_device = true;
+    if (conn_undecided(c))
+        last_words(s, c, fd);
+    int r = startup_go_on(s, false); /* a Hello that waits; another thread may just be at it */
+    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || linger_s(fd) == 0)
+        return;
+    REAL(shutdown)(fd, SHUT_WR);
+    while (REAL(recv)(fd, NULL, CONN_IN_LEN, MSG_TRUNC | MSG_DONTWAIT) > 0)
+        ;
+}
+
+void dispatch_last_close(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    if (fd >= 0)
+        atomic_store(&s->fd, fd); /* for the record: still open */
+    conn_tx_finished(0);
+    if (fd >= 0 && holders_alone(&c->holders))
+        leave_startup(s, c, fd);
+    if (conn_state(c) == CONN_FULL && fd >= 0 && conn_on_verbs(c))
+        verbs_close(s, c, fd, proc.set.linger_ms);
+    else if (conn_state(c) == CONN_FULL && fd >= 0)
+        settle_close(s, c, fd);
+    /* Whoever holds it last writes the record. */
+    if (holders_alone(&c->holders))
+        conn_record(s, c);
+    atomic_store(&s->fd, -1);
+}
+
+static void settle_one(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    struct conn *c = s->conn;
+    if (c == NULL || atomic_load(&s->fd) != fd)
+        return;
+    if (conn_state(c) == CONN_FULL && conn_on_verbs(c)) {
+        verbs_close(s, c, fd, proc.set.linger_ms);
+        return;
+    }
+    bool alone = holders_alone(&c->holders);
+    if (alone)
+        leave_startup(s, c, fd);
+    if (conn_state(c) == CONN_FULL && alone) {
+        reset_if_unread(c, fd);
+        send_last(s, c, fd);
+    } else if (conn_state(c) == CONN_FULL) {
+        settle_shared(s, c, fd);
+    }
+    /* Whoever holds it last writes the record. */
+    if (alone)
+        conn_record(s, c);
+}
+
+/* Only when no ring of ours works on it any more. */
+static void leave_one(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    if (s->conn != NULL && atomic_load(&s->fd) == fd)
+        conn_leave(s->conn, s);
+}
+
+void dispatch_settle_all(void)
+{
+    sock_each(settle_one, NULL);
+    conn_tx_finished(proc.set.linger_ms);
+    sock_each(leave_one, NULL);
+}

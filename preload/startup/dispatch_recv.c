@@ -1,0 +1,112 @@
+/*
+ * recv(2) on a connection, whatever has become of it.
+ */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "core/base/reason.h"
+#include "preload/conn/conn.h"
+#include "preload/device/verbs.h"
+#include "preload/process/cancel.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/poller.h"
+#include "preload/sock/wait.h"
+#include "preload/startup/dispatch.h"
+#include "preload/startup/startup.h"
+
+/*
+ * The first octet of a client, or its end, as its program's own recv would wait for it: for this socket, whatever becomes
+ * of the descriptor's number. 1, or -errno.
+ */
+static __attribute__((noinline)) int await_first(int fd)
+{
+    uint8_t first;
+    ssize_t n;
+    CANCEL_POINT(n = REAL(recv)(fd, &first, sizeof(first), MSG_PEEK));
+    return n < 0 ? -errno : 1;
+}
+
+/*
+ * Waits for the first octet, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be waited for so.
+ * Other threads' waits leave alone what is counted in; and a step of theirs that is under way, and may take what would wake us, is
+ * over when ours is.
+ */
+static int await_unheard(struct sock *s, struct conn *c, int fd)
+{
+    if (!conn_unheard(c) || pending_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
+        return -EAGAIN;
+    if (!poller_threads())
+        return await_first(fd);
+    poller_call_begin();
+    struct poller *count = poller_count(&s->waiters);
+    int r = count != NULL && startup_go_on(s, false) == 0 ? 0 : -EAGAIN;
+    if (r == 0 && conn_unheard(c))
+        r = await_first(fd);
+    poller_end(count);
+    return r;
+}
+
+/* While the negotiation runs there is nothing to read: drive it. 0: it is over; -ESHUTDOWN: for the program it is the end. */
+static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, bool *waits)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    uint64_t deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
+    bool late = false;
+    for (;;) {
+        int r = startup_go_on(s, !wait);
+        enum conn_state st = conn_state(c);
+        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+            return 0;
+        if (conn_shuts_later(c, SHUT_RD))
+            return -ESHUTDOWN;
+        if (!wait || late || r == -EDEADLK)
+            return -EAGAIN;
+        conn_begins_to_wait(s, waits);
+        fd = sock_fd_now(s, fd);
+        r = await_unheard(s, c, fd);
+        if (r == -EAGAIN)
+            r = wait_for(fd, (short)c->kernel_wants, deadline, s);
+        fd = sock_fd_now(s, fd);
+        if (r < 0)
+            return r;
+        late = r == 0 && deadline != 0 && proc_now_ns() >= deadline; /* another thread may have been in time */
+    }
+}
+
+/* *waits: see conn_begins_to_wait. */
+static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    int gone = conn_on_verbs(c) ? verbs_usable(c, fd) : 0;
+    if (SW_UNLIKELY(gone < 0))
+        return gone;
+    if (flags & MSG_OOB) {
+        if (st != CONN_FULL && st != CONN_DEAD)
+            return CONN_ASK_KERNEL;
+        return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);
+    }
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        startup_see_through(s);
+        const struct conn *before = wait_watch(c);
+        ssize_t r = recv_negotiating(s, c, fd, flags, waits);
+        wait_unwatch(before);
+        if (r < 0)
+            return r == -ESHUTDOWN ? 0 : r;
+        fd = sock_fd_now(s, fd);
+    }
+    return conn_recv_decided(s, fd, it, len, flags, waits);
+}
+
+ssize_t dispatch_recv(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct cancel hold = cancel_hold(conn_left, s);
+    bool waits = false;
+    ssize_t n = recv_active(s, fd, it, len, flags, &waits);
+    if (waits)
+        sock_wake(s);
+    cancel_restore(hold);
+    return n;
+}

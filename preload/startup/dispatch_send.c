@@ -1,0 +1,138 @@
+/*
+ * send(2) on a connection, whatever has become of it; in streaming mode, before that is decided, too.
+ */
+#include <errno.h>
+#include <poll.h>
+
+#include "core/base/reason.h"
+#include "preload/conn/conn.h"
+#include "preload/process/cancel.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/wait.h"
+#include "preload/startup/dispatch.h"
+#include "preload/startup/startup.h"
+
+#define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
+
+/*
+ * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators, and
+ * responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
+ * -errno if none were. No turn held.
+ */
+static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                              size_t *done)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool late = false;
+    uint64_t deadline = 0;
+    for (;;) {
+        int r = wait ? startup_go_on(s, false) : startup_hurry(s);
+        enum conn_state st = conn_state(c);
+        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+            return 0;
+        if (conn_shuts_later(c, SHUT_WR))
+            return *done > 0 ? 0 : conn_broken_pipe(flags);
+        if (*done == len)
+            return 0;
+        short events = (short)c->kernel_wants;
+        if (conn_speaks_plain(c) && !late) { /* (the time is over: room that is found now comes too late) */
+            ssize_t n = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
+            if (n < 0)
+                return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
+            size_t part = len - *done < UNDECIDED_LEN ? len - *done : UNDECIDED_LEN;
+            if (conn_speaks_plain(c)) {
+                if (*done > 0)
+                    flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
+                n = conn_send_some(fd, it, part, flags | MSG_DONTWAIT);
+                if (n > 0) {
+                    c->found = false;
+                    c->neg.streamed += (uint64_t)n;
+                    c->kernel_tx += (uint64_t)n;
+                    atomic_fetch_add(&c->plain_tx, (uint64_t)n);
+                    *done += (size_t)n;
+                }
+            }
+            turn_give(&c->tx);
+            if (n >= 0)
+                continue;
+            if (n == -EAGAIN)
+                notify_blocked(s);
+            if (n != -EAGAIN || !wait)
+                return *done > 0 ? 0 : n;
+            events = POLLIN | POLLOUT;
+        }
+        if (!wait || late || r == -EDEADLK)
+            return *done > 0 ? 0 : -EAGAIN;
+        if (deadline == 0)
+            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
+        sock_sleep(s);
+        fd = sock_fd_now(s, fd);
+        r = wait_for(fd, events, deadline, s);
+        sock_wake(s);
+        fd = sock_fd_now(s, fd);
+        if (r < 0)
+            return *done > 0 ? 0 : r;
+        late = r == 0 && deadline != 0 && proc_now_ns() >= deadline; /* another thread may have been in time */
+    }
+}
+
+/* It became plain in the middle of a send that had begun: the rest, as long as the program's call would go on. */
+static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t done, int flags)
+{
+    while (done < len) {
+        ssize_t n = conn_send_some(fd, it, len - done, flags);
+        if (n <= 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    size_t done = 0;
+    if (flags & MSG_OOB)
+        (void)conn_decline(c, REASON_URGENT);
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        startup_see_through(s);
+        const struct conn *before = wait_watch(c);
+        ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
+        wait_unwatch(before);
+        if (r < 0)
+            return r;
+        st = conn_state(c);
+        if (len == 0 && conn_speaks_plain(c))
+            return CONN_ASK_KERNEL; /* whether it could be sent to at all */
+        if (st == CONN_NEGOTIATING || (done > 0 && done == len))
+            return (ssize_t)done;
+    }
+    if (done > 0)
+        flags &= ~MSG_ZEROCOPY; /* the kernel has counted this call */
+    if (st == CONN_PLAIN && done > 0)
+        return send_rest_plain(fd, it, len, done, flags);
+    int err = atomic_exchange(&c->so_error, 0);
+    if (err != 0)
+        return err == EPIPE ? conn_broken_pipe(flags) : -err;
+    if (st == CONN_PLAIN)
+        return CONN_ASK_KERNEL;
+    if (st == CONN_DEAD)
+        return conn_broken_pipe(flags);
+    if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
+        return -EOPNOTSUPP;
+    if (len == 0)
+        return c->tx_shut || c->verbs_reset ? conn_broken_pipe(flags) : 0;
+    ssize_t n = conn_send_upgraded(s, c, fd, it, len - done, flags);
+    return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
+}
+
+ssize_t dispatch_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    struct cancel hold = cancel_hold(conn_left, s);
+    ssize_t n = send_active(s, fd, it, len, flags);
+    cancel_restore(hold);
+    return n;
+}

@@ -1,0 +1,101 @@
+/*
+ * The way back to plain TCP, and who is known to be plain.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "core/negotiate/verdict.h"
+#include "preload/conn/conn.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/startup/fallback.h"
+
+static struct verdicts verdicts;
+/* Protects verdicts; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder. */
+static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
+
+bool fallback_known_plain(const struct sockaddr *peer)
+{
+    if (pthread_mutex_trylock(&verdict_lock) != 0)
+        return false;
+    bool plain = verdict_plain(&verdicts, peer, proc_now_ns());
+    pthread_mutex_unlock(&verdict_lock);
+    return plain;
+}
+
+static void remember_plain(const struct conn *c)
+{
+    if (c->known_shim || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
+        return;
+    verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
+                proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
+    pthread_mutex_unlock(&verdict_lock);
+}
+
+/* Ends the TCP connection by a reset; the descriptor stays, unconnected. */
+static int disconnect(int fd)
+{
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
+    if (REAL(connect)(fd, &none, sizeof(none)) < 0)
+        return errno;
+    /* The kernel notes the reset as an error of the socket's, and would tell the program. */
+    int err;
+    socklen_t len = sizeof(err);
+    REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &len);
+    return 0;
+}
+
+void fallback_refuse(struct sock *s, struct conn *c, int fd, unsigned reason)
+{
+    if (c->responder) {
+        disconnect(fd);
+        conn_go_dead(s, c, reason, ECONNRESET);
+        return;
+    }
+    disconnect(fd);
+    conn_go_dead(s, c, reason, ECONNREFUSED);
+}
+
+void fallback_plain(struct sock *s, struct conn *c, int fd)
+{
+    unsigned reason = c->neg.reason;
+    bool rev_1 = c->opts.immediate && !c->rev_1 && mpa_startup_retry_rev1(&c->neg.mpa);
+    if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED ||
+        (c->opts.immediate && !rev_1))
+        remember_plain(c);
+    if (c->require && !rev_1) {
+        fallback_refuse(s, c, fd, reason);
+        return;
+    }
+    struct sockaddr_storage local;
+    socklen_t local_len = sizeof(local);
+    bool rebind = s->port_known && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0;
+    int err = disconnect(fd);
+    /* The kernel keeps a port that the program bound; one that it only saw has to be taken again. */
+    if (err == 0 && rebind && REAL(bind)(fd, (struct sockaddr *)&local, local_len) < 0 && errno != EINVAL)
+        trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
+    c->in_len = c->pre_len = c->pre_off = 0;
+    c->startup_rx = c->startup_tx = 0;
+    if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 &&
+        errno != EINPROGRESS)
+        err = errno;
+    if (rev_1 && err == 0) {
+        /* Without a Hello the peer may be of before RFC 6581: its section 10 allows a second attempt. */
+        c->rev_1 = true;
+        c->peer_reset = c->peer_closed = false;
+        atomic_store(&c->so_error, 0);
+        conn_go_connecting(c);
+        return;
+    }
+    atomic_store(&c->so_error, err);
+    conn_go_plain(s, c, reason);
+}
+
+void fallback_after_fork(void)
+{
+    pthread_mutex_init(&verdict_lock, NULL);
+}

@@ -1,0 +1,441 @@
+/*
+ * One step of a negotiation: what the negotiation (core/negotiate) wants sent, taken in and decided, without waiting.
+ */
+#include "preload/startup/startup.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "core/base/reason.h"
+#include "core/base/trace.h"
+#include "preload/conn/conn.h"
+#include "preload/device/verbs.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/sock/hooks.h"
+#include "preload/sock/notify.h"
+#include "preload/sock/pending.h"
+#include "preload/startup/dispatch.h"
+#include "preload/startup/fallback.h"
+#include "preload/startup/local.h"
+
+/*
+ * The program's error, kept for its next call: looking at the socket took it from the kernel. EPIPE is a reset behind the
+ * peer's end: it had closed when a frame of ours came, and the program, which has sent nothing, sees the end.
+ */
+static void note_error(struct conn *c, int err)
+{
+    atomic_store(&c->so_error, err);
+    /*
+     * Before the answer it may be the trace of our Hello, which came when the program had closed, or that of a listener that is
+     * gone, with what was in its backlog.
+     */
+    c->peer_reset = err == ECONNRESET &&
+                    (negotiate_peer_known(&c->neg) ||
+                     (c->known_shim && !local_listens((struct sockaddr *)&c->peer)));
+}
+
+/* Has the initiator's TCP handshake ended? True: go on with the Hello. */
+static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
+{
+    int state = tcpinfo_state(fd);
+    if (state == TCP_SYN_SENT || state == TCP_SYN_RECV) {
+        c->kernel_wants = POLLOUT;
+        return false;
+    }
+    if (state == TCP_CLOSE || state < 0) { /* (-1: the number is something else by now) */
+        conn_go_plain(s, c, REASON_NOT_CONNECTED);
+        return false;
+    }
+    return startup_begin_initiator(s, c) == 0;
+}
+
+/*
+ * Nothing goes out any more: counts as sent, so that what the peer said before it went, and that it closed rather than failed,
+ * is read. If there is nothing to read, not even an end, the connection is of no use.
+ */
+static void give_up_out(struct conn *c, int fd, size_t len)
+{
+    char octet;
+    negotiate_sent(&c->neg, len);
+    if (REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+        negotiate_eof(&c->neg);
+}
+
+/*
+ * What the kernel has returned: n, or -1 with errno. True: it would wait, and that is kept; another error is noted for the program.
+ */
+static bool would_wait(struct conn *c, ssize_t n, uint32_t events)
+{
+    if (n >= 0)
+        return false;
+    if (errno == EAGAIN || errno == EINTR) {
+        c->kernel_wants = events;
+        return true;
+    }
+    note_error(c, errno);
+    return false;
+}
+
+/* Sends what the negotiation wants sent. False: would block. */
+static bool step_out(struct conn *c, int fd)
+{
+    const uint8_t *p;
+    for (size_t len; (len = negotiate_out(&c->neg, &p)) > 0;) {
+        /* A closed socket would answer the Request by a reset, where the program is to see an end. */
+        if (!c->responder && c->neg.state == NEGOTIATE_MPA && tcpinfo_peer_closed(fd)) {
+            give_up_out(c, fd, len);
+            continue;
+        }
+        ssize_t n = REAL(send)(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (would_wait(c, n, POLLOUT))
+            return false;
+        if (n < 0) {
+            give_up_out(c, fd, len);
+            continue;
+        }
+        negotiate_sent(&c->neg, (size_t)n);
+        c->kernel_tx += (uint64_t)n;
+        c->startup_tx += (uint64_t)n;
+    }
+    return true;
+}
+
+static void set_lowat(int fd, int octets)
+{
+    REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &octets, sizeof(octets));
+}
+
+/* The kernel's low-water mark is ours no longer. */
+static void lowat_back(struct conn *c, int fd, int octets)
+{
+    if (c->lowat_now == 1)
+        return;
+    set_lowat(fd, octets);
+    c->lowat_now = 1;
+}
+
+/* The responder looks for a Hello, or, after it has declined one, for its withdrawal. */
+static bool peeks(const struct conn *c)
+{
+    return c->neg.state == NEGOTIATE_PEEK || c->neg.state == NEGOTIATE_NAKED;
+}
+
+/* The initiator looks for the answer among what the server says. */
+static bool seeks_answer(const struct conn *c)
+{
+    return c->neg.state == NEGOTIATE_HELLO || c->neg.state == NEGOTIATE_WITHDRAWN;
+}
+
+/* The responder looks without taking: a plain client's octets stay where they are. False: would block. */
+static bool step_peek(struct sock *s, struct conn *c, int fd)
+{
+    uint8_t buf[HELLO_LEN_MAX];
+    ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
+    int mark = 0;
+    if (n < 0 && errno == EAGAIN && c->neg.state == NEGOTIATE_PEEK && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) {
+        buf[0] = 0; /* an urgent octet comes first: no Hello */
+        n = 1;
+    }
+    if (would_wait(c, n, POLLIN))
+        return false;
+    if (n <= 0) {
+        negotiate_eof(&c->neg);
+        return true;
+    }
+    size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
+    if (used == 0 && verbs_offer(s, c))
+        used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
+    if (used == 0 && conn_is_held(c)) {
+        lowat_back(c, fd, 1);
+        c->kernel_wants = POLLIN;
+        return false;
+    }
+    if (used > 0) {
+        lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
+        n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
+        c->kernel_rx += n > 0 ? (uint64_t)n : 0;
+        c->startup_rx += n > 0 ? (uint64_t)n : 0;
+        if (n != (ssize_t)used) /* somebody took them behind our back */
+            trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
+    }
+    if (!peeks(c))
+        lowat_back(c, fd, 1);
+    if (n > 0 && used == 0 && peeks(c)) {
+        /* A prefix: nobody need wake before it grows. */
+        set_lowat(fd, (int)n + 1);
+        c->lowat_now = (uint32_t)n + 1;
+        c->kernel_wants = POLLIN;
+        return false;
+    }
+    return true;
+}
+
+/* What is collected lies, or is to lie, there. */
+static uint8_t *collected(const struct conn *c)
+{
+    return seeks_answer(c) ? c->pre : c->in;
+}
+
+/*
+ * The negotiation looks at what was collected, or, in buf, is first seen. True: it took something, has something to say, or is
+ * over. What it leaves is collected then.
+ */
+static bool look_at(struct conn *c, const uint8_t *buf)
+{
+    bool hello = seeks_answer(c);
+    uint8_t *to = collected(c);
+    size_t used = negotiate_in(&c->neg, buf, c->in_len, proc_now_ns());
+    size_t keep = used == 0 ? c->in_len : hello ? c->neg.prefix_len : 0;
+    if (buf != to)
+        memcpy(to, buf, keep);
+    if (used > 0) {
+        /* What the server said before its answer is for the program; the rest is the startup's. */
+        size_t rest = c->in_len - used;
+        if (hello)
+            c->pre_len = keep;
+        if (rest > CONN_IN_LEN) { /* a peer that keeps to the rules says nothing before the Request */
+            negotiate_fail(&c->neg, REASON_MPA_FAILED);
+            rest = 0;
+        }
+        memmove(c->in, buf + used, rest);
+        c->in_len = rest;
+    } else if (hello && !seeks_answer(c)) {
+        c->pre_len = c->in_len;
+        c->in_len = 0;
+    }
+    const uint8_t *p;
+    return used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0;
+}
+
+/* Startup frames are short, and mostly come alone: so the pages of the connection's buffers are not touched for them. */
+#define FIRST_LEN 2048u
+
+/* False: would block. */
+static bool step_in(struct conn *c, int fd)
+{
+    uint8_t first[FIRST_LEN];
+    if (conn_buffers(c) < 0) {
+        negotiate_fail(&c->neg, REASON_NO_MEMORY);
+        return true;
+    }
+    for (const uint8_t *seen = collected(c);;) {
+        if (c->in_len > 0 && look_at(c, seen))
+            return true;
+        bool hello = seeks_answer(c);
+        if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
+            negotiate_fail(&c->neg, REASON_NO_MEMORY);
+            return true;
+        }
+        bool fresh = c->in_len == 0;
+        uint8_t *buf = fresh ? first : collected(c) + c->in_len;
+        size_t room = fresh ? sizeof(first) : (hello ? c->pre_cap : CONN_IN_LEN) - c->in_len;
+        ssize_t n = REAL(recv)(fd, buf, room, MSG_DONTWAIT);
+        if (would_wait(c, n, POLLIN))
+            return false;
+        if (n <= 0) {
+            /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
+            c->peer_closed = c->known_shim || negotiate_peer_known(&c->neg);
+            negotiate_eof(&c->neg);
+            if (hello) {
+                c->pre_len = c->in_len;
+                c->in_len = 0;
+            }
+            return true;
+        }
+        c->in_len += (size_t)n;
+        c->kernel_rx += (uint64_t)n;
+        seen = fresh ? first : collected(c);
+    }
+}
+
+/*
+ * What is to be waited for has changed. A thread in poll may have looked while we were at it (it found the turns taken and
+ * went to sleep for what we have taken since): it looks again.
+ */
+static void changed(struct sock *s)
+{
+    notify_changed(s);
+    conn_tell(s->conn);
+}
+
+/*
+ * Octets that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in what it read
+ * into pre.
+ */
+_Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");
+static void keep_octets(struct conn *c)
+{
+    if (c->in_len > 0) {
+        size_t n = c->in_len < c->pre_cap - c->pre_len ? c->in_len : c->pre_cap - c->pre_len;
+        memcpy(c->pre + c->pre_len, c->in, n);
+        c->pre_len += n;
+        c->in_len = 0;
+    }
+    if (!c->responder)
+        c->startup_rx = c->kernel_rx - c->pre_len;
+}
+
+static void stay_plain(struct sock *s, struct conn *c)
+{
+    keep_octets(c);
+    conn_go_plain(s, c, c->neg.reason);
+}
+
+/*
+ * The peer's program has closed. What it said is the program's, then comes the end: told by us, since a reset that answers
+ * a frame of ours may still come, and the kernel would tell of that (recvmmsg, SO_ERROR, POLLERR).
+ */
+static void peer_ended(struct sock *s, struct conn *c)
+{
+    keep_octets(c);
+    conn_go_dead(s, c, c->neg.reason, 0);
+}
+
+/*
+ * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would have
+ * answered it by a reset.
+ */
+static bool half_closed(const struct conn *c, int fd)
+{
+    int unacked = 1;
+    return c->neg.reason == REASON_HELLO_CLOSED && atomic_load(&c->so_error) == 0 && tcpinfo_state(fd) == TCP_CLOSE_WAIT &&
+           REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked == 0;
+}
+
+/* The negotiation is over, one way or the other. */
+static void settle(struct sock *s, struct conn *c, int fd)
+{
+    lowat_back(c, fd, (int)atomic_load(&c->user_lowat));
+    if (c->neg.state != NEGOTIATE_DONE || !negotiate_by_device(&c->neg))
+        verbs_drop(c);
+    switch (c->neg.state) {
+    case NEGOTIATE_DONE:
+        if (startup_upgrade(s, c) < 0)
+            conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
+        else if (conn_may_be_staged(c)) /* the RTR came with the last look: the program may send */
+            conn_rx_progress(c, fd, false);
+        break;
+    case NEGOTIATE_PLAIN:
+        if (c->require)
+            fallback_refuse(s, c, fd, c->neg.reason);
+        else
+            stay_plain(s, c);
+        break;
+    case NEGOTIATE_FALLBACK:
+        /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
+        if (!c->peer_reset)
+            atomic_store(&c->so_error, 0);
+        if (!c->peer_closed || c->require)
+            fallback_plain(s, c, fd);
+        else if (c->peer_reset || half_closed(c, fd))
+            stay_plain(s, c);
+        else
+            peer_ended(s, c);
+        break;
+    default:
+        conn_go_dead(s, c, c->neg.reason, ECONNRESET);
+        break;
+    }
+    if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
+        pending_remove(s);
+    if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
+        dispatch_shut_now(s, fd);
+    changed(s);
+    /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
+    if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
+        atomic_store(&c->rx_arrived, true);
+        notify_readable(s);
+    }
+}
+
+/*
+ * The program goes on with a connection that it was not told of by us: it waits by system calls of its own, and would miss what
+ * those do not tell. Nothing has been said to the peer yet.
+ */
+static void leave_unseen(struct sock *s, struct conn *c)
+{
+    int state = tcpinfo_state(atomic_load(&s->fd));
+    if (state == TCP_SYN_SENT || state == TCP_SYN_RECV)
+        return;
+    conn_go_plain(s, c, state == TCP_CLOSE || state < 0 ? REASON_NOT_CONNECTED : REASON_EPOLL_KIND);
+    pending_remove(s);
+    changed(s);
+}
+
+void startup_step_last(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (!conn_undecided(c))
+        return;
+    negotiate_decline(&c->neg, REASON_SHARED_FD);
+    startup_step(s);
+    if (conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_PEEK)
+        return;
+    lowat_back(c, atomic_load(&s->fd), (int)atomic_load(&c->user_lowat));
+    conn_go_plain(s, c, REASON_SHARED_FD);
+    pending_remove(s);
+    changed(s);
+}
+
+void startup_step_called(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (conn_state(c) == CONN_CONNECTING && !c->require && sock_hooks.waits_unseen(s))
+        leave_unseen(s, c);
+    else
+        startup_step(s);
+}
+
+static void step(struct sock *s, struct conn *c, int fd)
+{
+    if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
+        if (conn_state(c) != CONN_CONNECTING) {
+            pending_remove(s);
+            changed(s);
+        }
+        return;
+    }
+    if (conn_state(c) != CONN_NEGOTIATING)
+        return;
+    uint32_t wanted = c->kernel_wants;
+    uint8_t first = c->neg.state;
+    for (;;) {
+        while (verbs_step(s, c))
+            ;
+        bool blocked = !step_out(c, fd);
+        if (!blocked && negotiate_over(&c->neg)) {
+            settle(s, c, fd);
+            return;
+        }
+        bool peek = peeks(c);
+        if (!blocked)
+            blocked = !(peek ? step_peek(s, c, fd) : step_in(c, fd));
+        if (peek && (conn_is_held(c) || !conn_unheard(c)))
+            pending_add(s); /* it may have been dropped, or stands among those that have said nothing */
+        if (!blocked)
+            continue;
+        /* The time counts only once what has come was looked at: the program may not have called for long. */
+        uint8_t before = c->neg.state;
+        negotiate_tick(&c->neg, proc_now_ns());
+        if (c->neg.state == before)
+            break;
+    }
+    if (c->kernel_wants != wanted || c->neg.state != first)
+        changed(s);
+}
+
+void startup_step(struct sock *s)
+{
+    int fd = atomic_load(&s->fd);
+    if (fd < 0)
+        return;
+    int at = conn_peek_suspend(fd);
+    step(s, s->conn, fd);
+    conn_peek_resume(s, at);
+}

@@ -1,0 +1,81 @@
+/*
+ * A connection's startup, from a fresh TCP connection to the upgraded stream or to plain: its steps, and who takes them.
+ */
+#ifndef SW_PRELOAD_STARTUP_H
+#define SW_PRELOAD_STARTUP_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/must.h"
+#include "preload/sock/hooks.h"
+#include "preload/sock/sock.h"
+
+struct conn;
+
+/*
+ * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
+ */
+void startup_step(struct sock *s);
+/* The same, for a call of the program's on s. */
+void startup_step_called(struct sock *s);
+void startup_step_last(struct sock *s); /* for startup_hand_on */
+/*
+ * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of another
+ * thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
+ */
+int startup_go_on(struct sock *s, bool brief);
+/* As startup_go_on, not brief; but this is no call of the program's on s. */
+int startup_go_on_unused(struct sock *s);
+/*
+ * The program gives s to another process: a Hello that has come is declined, and after that this process looks for none. That is the
+ * other's, if it runs sockwarp.
+ */
+int startup_hand_on(struct sock *s);
+/*
+ * startup_go_on, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
+ * accepted it yet, TCP would take its octets; so the Hello is withdrawn.
+ */
+int startup_hurry(struct sock *s);
+
+/* step, with both turns held. brief, result: as startup_go_on. */
+int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s)) SW_MUST;
+
+/* Was s negotiating when this process was forked, and does the parent still have it? */
+bool startup_is_parents(const struct sock *s);
+
+/* ---- startup_begin.c, startup_upgrade.c ---- */
+
+/* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
+int startup_begin(struct conn *c) SW_MUST;
+/* TCP is up: the Hello is next. Both turns held. 0 or -errno (then it has become plain). */
+int startup_begin_initiator(struct sock *s, struct conn *c) SW_MUST;
+/* The negotiation is done: FPDUs from now on. Both turns held. */
+int startup_upgrade(struct sock *s, struct conn *c) SW_MUST;
+
+/* ---- startup_await.c ---- */
+
+/* accept() sees s through. listener: NULL if who asked by its name was counted by accept(). */
+void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd);
+/* It does not: it has waited in vain lately. */
+bool startup_is_hasty(void);
+/*
+ * The program makes a call on a connection that accept() has left unused. What accept() would have seen through is seen
+ * through now, by the process that uses it. No turn held.
+ */
+void startup_see_through(struct sock *s);
+
+/* ---- startup_pending.c: the hooks of what is pending ---- */
+
+bool startup_is_silent(const struct sock *s);
+enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p);
+uint64_t startup_due(const struct sock *s);
+uint64_t startup_deadline(const struct sock *s);
+void startup_step_pending(struct sock *s);
+void startup_step_due(struct sock *s);
+void startup_step_devices(void);
+/* Nothing here has s any more. */
+void startup_released(struct sock *s);
+
+#endif

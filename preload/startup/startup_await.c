@@ -1,0 +1,105 @@
+/*
+ * accept() waits for the startup of a client of this host.
+ */
+#include <errno.h>
+#include <poll.h>
+
+#include "core/base/trace.h"
+#include "preload/conn/conn.h"
+#include "preload/device/verbs.h"
+#include "preload/process/cancel.h"
+#include "preload/process/proc.h"
+#include "preload/process/spin.h"
+#include "preload/sock/wait.h"
+#include "preload/startup/startup.h"
+
+/*
+ * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits for
+ * our answers. accept() sees it through, for at most so long.
+ */
+#define STARTUP_NS 20000000u
+#define HELLO_NS 5000000u
+
+static bool awaits_hello(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_PEEK && !negotiate_wants_offer(&c->neg);
+}
+
+static struct spin startup_spin; /* do the clients' answers come soon? */
+
+/*
+ * Any process of this host may ask for a listener's name, connect, and say nothing. So a wait in vain is followed by so many times
+ * its length in which accept() waits for nobody: the startup goes on in the program's next calls, as it does for other hosts.
+ */
+#define VAIN_TIMES 128u
+static _Atomic uint64_t hasty_until_ns;
+
+static void in_vain(int fd, uint64_t start)
+{
+    uint64_t now = proc_now_ns();
+    trace_debug("fd %d: accept() has waited %lu us in vain", fd, (unsigned long)((now - start) / 1000));
+    atomic_store(&hasty_until_ns, now + VAIN_TIMES * (now - start));
+}
+
+void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd)
+{
+    uint64_t start = proc_now_ns();
+    bool was_undecided = awaits_hello(c);
+    for (;;) {
+        int r = startup_go_on_unused(s);
+        (void)r; /* nobody else knows it yet, or will be done soon */
+        enum conn_state st = conn_state(c);
+        bool undecided = awaits_hello(c);
+        if (was_undecided && !undecided) {
+            was_undecided = false;
+            uint32_t asked = listener != NULL ? atomic_load(&listener->asked) : 0;
+            while (asked > 0 && st != CONN_PLAIN &&
+                   !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
+                ;
+        }
+        if (conn_is_held(c)) {
+            atomic_store(&c->see_through, true);
+            return;
+        }
+        if (st == CONN_FULL && turn_take_brief(&c->rx) == 0) {
+            r = conn_rx_progress(c, fd, true); /* the RTR */
+            turn_give(&c->rx);
+            if (r != 0 || conn_can_send(c))
+                return;
+        }
+        if ((st != CONN_NEGOTIATING && st != CONN_FULL) || c->neg.state == NEGOTIATE_NAKED)
+            return;
+        uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
+        if (proc_now_ns() >= end) {
+            if (undecided && listener != NULL) /* the one who asked is somewhere else */
+                atomic_store(&listener->asked, 0);
+            in_vain(fd, start);
+            return;
+        }
+        struct spin_look k = { 0 };
+        short events = st == CONN_FULL ? POLLIN : (short)c->kernel_wants;
+        if (st == CONN_FULL && conn_on_verbs(c))
+            r = verbs_await(s, c, fd, end);
+        else
+            r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : wait_for(fd, events, end, s);
+        spin_end(&k, &startup_spin);
+        if (r < 0 && r != -EINTR) /* the signal is not this wait's, which is ours */
+            return;
+    }
+}
+
+void startup_see_through(struct sock *s)
+{
+    struct conn *c = s->conn;
+    conn_use(c);
+    if (!atomic_load_explicit(&c->see_through, memory_order_relaxed) || !atomic_exchange(&c->see_through, false))
+        return;
+    struct cancel hold = cancel_never();
+    startup_await(NULL, s, c, atomic_load(&s->fd));
+    cancel_restore(hold);
+}
+
+bool startup_is_hasty(void)
+{
+    return proc_now_ns() < atomic_load(&hasty_until_ns);
+}

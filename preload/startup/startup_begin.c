@@ -1,0 +1,85 @@
+/*
+ * A startup begins: what is said of this end.
+ */
+#include <string.h>
+
+#include "core/base/reason.h"
+#include "preload/conn/conn.h"
+#include "preload/device/verbs.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/startup/startup.h"
+
+/* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
+#define ACCEPT_NS 500000000u
+
+/* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
+static uint16_t depth(uint16_t rule, uint16_t most)
+{
+    return rule == MPA_IRD_ORD_NONE || rule < most ? rule : most;
+}
+
+int startup_begin(struct conn *c)
+{
+    struct negotiate_cfg cfg = {
+        .responder = c->responder,
+        .shim_known = c->known_shim && !c->require,
+        .immediate = c->opts.immediate,
+        .transports = (uint8_t)(HELLO_TRANSPORT_IWARP | verbs_transport(c)),
+        .mpa = {
+            .dialect = c->opts.rtr_frame ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
+            .rev = c->opts.rtr_frame || c->rev_1 ? 1 : 2,
+            .crc = c->opts.crc,
+            .markers = c->opts.markers,
+            .peer_to_peer = true,
+            .rtr = c->opts.rtr,
+            .ird = depth(c->opts.ird, IWARP_IRD_MAX),
+            .ord = depth(c->opts.ord, IWARP_ORD_MAX),
+        },
+        .params = {
+            .version = 1,
+            .flags = STREAM_FLAG_LLP | STREAM_FLAG_URGENT | (c->opts.notify_immediate ? STREAM_FLAG_IMMEDIATE : 0),
+            .ring_len = c->opts.ring_len,
+            .eager_max = CONN_EAGER_MAX,
+            .bufs = 64,
+        },
+        .timeout_ns = (uint64_t)proc.set.hello_timeout_ms * 1000000u,
+    };
+    cfg.early = !c->opts.separate && (c->responder || (!c->opts.immediate && !c->opts.rtr_frame &&
+                                                       cfg.transports == HELLO_TRANSPORT_IWARP));
+    if (cfg.shim_known && cfg.timeout_ns > ACCEPT_NS)
+        cfg.timeout_ns = ACCEPT_NS;
+    memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));
+    proc_random(cfg.nonce, sizeof(cfg.nonce));
+    do
+        cfg.params.ring_stag = proc_random32(NULL);
+    while (cfg.params.ring_stag == 0);
+    int r = negotiate_init(&c->neg, &cfg, proc_now_ns());
+    if (r < 0)
+        return r;
+    conn_go_negotiating(c);
+    return 0;
+}
+
+int startup_begin_initiator(struct sock *s, struct conn *c)
+{
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof(peer);
+    if (REAL(getpeername)(atomic_load(&s->fd), (struct sockaddr *)&peer, &len) == 0) {
+        c->peer = peer; /* a connect to the wildcard address went somewhere */
+        c->peer_len = len;
+    }
+    int r = conn_buffers(c);
+    if (c->opts.transports & HELLO_TRANSPORT_VERBS) { /* which device it can be is asked by it */
+        len = sizeof(c->local);
+        if (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&c->local, &len) < 0)
+            c->local.ss_family = AF_UNSPEC;
+        if (conn_zerocopy_on(atomic_load(&s->fd)))
+            c->opts.transports &= (uint8_t)~HELLO_TRANSPORT_VERBS; /* the kernel would tell of nothing */
+    }
+    if (r == 0)
+        r = startup_begin(c);
+    if (r < 0)
+        conn_go_plain(s, c, REASON_NO_MEMORY);
+    return r;
+}

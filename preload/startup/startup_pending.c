@@ -1,0 +1,162 @@
+/*
+ * Startups and tails that are pending, as pending.h's hooks see them.
+ */
+#include "preload/conn/conn.h"
+#include "preload/device/verbs.h"
+#include "preload/process/proc.h"
+#include "preload/sock/hooks.h"
+#include "preload/sock/pending.h"
+#include "preload/startup/local.h"
+#include "preload/startup/startup.h"
+
+/* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
+#define YOUNG_NS 3000000000ull
+
+bool startup_is_silent(const struct sock *s)
+{
+    const struct conn *c = s->conn;
+    return conn_unheard(c) && !conn_is_held(c) && atomic_load(&c->shut_later) == 0;
+}
+
+/*
+ * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what we would take.
+ * (Here, only calls on it drive it.)
+ */
+bool startup_is_parents(const struct sock *s)
+{
+    return s->neg_inherited && atomic_load(&s->conn->holders.n) > 1;
+}
+
+/*
+ * So long after accept() a connection is held that no child has. Then this process drives it though the program made no call on it,
+ * which may be long in coming while the client's connect() waits; a fork would have come sooner.
+ */
+#define HELD_NS 50000000u
+
+/* Not to be driven here before a call is made on it: what a device's startup needs is, or may come to be, another process'. */
+static bool is_anothers(const struct sock *s)
+{
+    const struct conn *c = s->conn;
+    return startup_is_parents(s) || ((verbs_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
+}
+
+/* When it is to be stepped, whatever comes; 0: no such time. */
+static uint64_t due_at(const struct sock *s)
+{
+    return conn_is_held(s->conn) ? s->conn->born_ns + HELD_NS : s->conn->neg.deadline_ns;
+}
+
+/* A silent one that is found no more so is left where it is: who has found that is about to move it. */
+static bool needs_nobody(struct sock *s, uint64_t now)
+{
+    if (conn_state(s->conn) == CONN_FULL)
+        return !conn_tail_is_ours(s->conn);
+    return s->neg_silent && startup_is_silent(s) && (now - s->conn->born_ns > YOUNG_NS || sock_hooks.watched(s));
+}
+
+enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
+{
+    struct conn *c = s->conn;
+    if (needs_nobody(s, now))
+        return PENDING_DROP;
+    bool held = conn_is_held(c); /* whoever waits for it has not looked yet */
+    if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s))))
+        return PENDING_SKIP;
+    p->events = conn_state(c) == CONN_FULL ? POLLOUT : (short)c->kernel_wants;
+    if (held) /* what comes is not waited for, only its time */
+        p->fd = -1;
+    if (conn_on_verbs(c)) {
+        p->fd = verbs_chan(c);
+        p->events = POLLIN;
+    }
+    return PENDING_WAIT;
+}
+
+uint64_t startup_due(const struct sock *s)
+{
+    uint64_t at = due_at(s);
+    return at != 0 && !is_anothers(s) ? at : 0;
+}
+
+uint64_t startup_deadline(const struct sock *s)
+{
+    enum conn_state st = conn_state(s->conn);
+    return st == CONN_NEGOTIATING || st == CONN_CONNECTING ? s->conn->neg.deadline_ns : 0;
+}
+
+/* The tail of an accelerated connection that no ring sends. */
+static void step_tail(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (conn_on_verbs(c))
+        verbs_tail(s, atomic_load(&s->fd));
+    if (turn_try(&c->tx) < 0)
+        return;
+    if (conn_tail_is_ours(c)) {
+        int r = conn_tx_rest(c, atomic_load(&s->fd));
+        (void)r; /* it is asked below whether there is more */
+    }
+    bool done = !conn_tail_is_ours(c);
+    turn_give(&c->tx);
+    if (done)
+        pending_remove(s);
+}
+
+/*
+ * Both turns held. Another process may have begun with it since it was looked up: what comes on the socket wakes all that have it.
+ */
+static void step_as_other(struct sock *s)
+{
+    if (is_anothers(s))
+        return;
+    if (conn_is_held(s->conn) && due_at(s) <= proc_now_ns())
+        conn_use(s->conn);
+    startup_step(s);
+}
+
+/*
+ * Both turns held. Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself in before
+ * he looks, we look at the count with the turns held.
+ */
+static void step_unwaited(struct sock *s)
+{
+    if (!conn_is_held(s->conn) && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s)))
+        return;
+    step_as_other(s);
+    /* Something is reported, and yet the handshake goes on: an error for the program to fetch. */
+    if (conn_state(s->conn) == CONN_CONNECTING)
+        pending_remove(s);
+}
+
+/* (If another thread is at it, it sees what there is.) */
+static void in_turns(struct sock *s, void (*step)(struct sock *s))
+{
+    int r = startup_in_turns(s, true, step);
+    (void)r;
+}
+
+void startup_step_pending(struct sock *s)
+{
+    if (conn_state(s->conn) == CONN_FULL)
+        step_tail(s);
+    else
+        in_turns(s, step_unwaited);
+}
+
+void startup_step_due(struct sock *s)
+{
+    in_turns(s, step_as_other);
+}
+
+void startup_released(struct sock *s)
+{
+    if (s->conn != NULL)
+        conn_release(s->conn, s);
+    local_names_close(s);
+    s->conn = NULL;
+}
+
+void startup_step_devices(void)
+{
+    verbs_setup_dispatch(startup_go_on);
+}

@@ -1,0 +1,54 @@
+/*
+ * Steps of a startup for those who have not got its turns.
+ */
+#include <errno.h>
+
+#include "preload/conn/conn.h"
+#include "preload/startup/startup.h"
+
+int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s))
+{
+    struct conn *c = s->conn;
+    int r = brief ? turn_try(&c->rx) : turn_take_brief(&c->rx);
+    if (r < 0)
+        return r;
+    r = brief ? turn_try(&c->tx) : turn_take_brief(&c->tx);
+    if (r == 0) {
+        step(s);
+        turn_give(&c->tx);
+    }
+    turn_give(&c->rx);
+    return r;
+}
+
+static void withdraw(struct sock *s)
+{
+    if (conn_state(s->conn) == CONN_NEGOTIATING)
+        negotiate_withdraw(&s->conn->neg);
+    startup_step(s);
+}
+
+int startup_hurry(struct sock *s)
+{
+    const struct conn *c = s->conn;
+    int r = startup_go_on(s, true);
+    if (r < 0 || !c->in_backlog || conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_HELLO)
+        return r;
+    return startup_in_turns(s, true, withdraw);
+}
+
+int startup_hand_on(struct sock *s)
+{
+    return conn_undecided(s->conn) ? startup_in_turns(s, false, startup_step_last) : 0;
+}
+
+int startup_go_on(struct sock *s, bool brief)
+{
+    conn_use(s->conn);
+    return startup_in_turns(s, brief, startup_step_called);
+}
+
+int startup_go_on_unused(struct sock *s)
+{
+    return startup_in_turns(s, false, startup_step);
+}

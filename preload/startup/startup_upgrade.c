@@ -1,0 +1,172 @@
+/*
+ * A startup has come to its end in agreement: FPDUs from now on.
+ */
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include "core/base/fault.h"
+#include "core/base/reason.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/explain.h"
+#include "preload/device/verbs.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/segv.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/startup/startup.h"
+
+/*
+ * RFC 6581 9.3/1: "The initiator or responder MUST generate the TERM message that contains Layer 2, Error
+ * Type 0, Error Code 5 when it encounters any error locally for which the special Error Code is not
+ * defined in Section 8 before resetting the connection." (A responder may send no FPDU yet: RFC 5044
+ * 7.1.2 rule 4.)
+ */
+static void say_local_error(struct conn *c, int fd)
+{
+    const struct iovec *iov;
+    size_t len, n;
+    iwarp_fail(&c->ep, (struct term_code){ TERM_LAYER_LLP, 0, TERM_MPA_LOCAL });
+    while ((n = iwarp_out(&c->ep, &iov, &len)) > 0) {
+        struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
+        ssize_t sent = sandbox_sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0)
+            break;
+        iwarp_out_sent(&c->ep, (size_t)sent);
+    }
+}
+
+/*
+ * RFC 5044 7.1/2 and RFC 5044 7.1.2 rule 2/6: a DDP endpoint takes over what comes. RFC 5044 4.4/5: the program
+ * does not see it.
+ */
+static int begin_fpdus(struct conn *c, int fd)
+{
+    const struct mpa_startup_result *res = &c->neg.mpa.res;
+    c->segment = c->opts.fpdu_len == 0 ? tcpinfo_emss(fd) : 0;
+    struct iwarp_cfg ic = {
+        .initiator = !c->responder,
+        .tx = { .crc = res->crc, .markers = res->markers_tx },
+        .rx = { .crc = res->crc, .markers = res->markers_rx },
+        .rtr = res->rtr,
+        .ird = res->ird,
+        .ord = res->ord,
+        .mulpdu = c->segment ? mpa_mulpdu(c->segment, res->markers_tx) : c->opts.fpdu_len,
+        .ready = res->rtr_frame,
+        .aligned = c->segment != 0,
+        .send_max = STREAM_HDR_LEN + CONN_EAGER_MAX,
+        .in_buf = c->in,
+        .in_cap = CONN_IN_LEN,
+        .out_buf = c->out,
+        .out_cap = CONN_OUT_LEN,
+        .immediate = (c->neg.cfg.params.flags & c->neg.peer.flags & STREAM_FLAG_IMMEDIATE) != 0,
+        .random32 = proc_random32,
+    };
+    int r = iwarp_init(&c->ep, &ic);
+    if (r < 0)
+        return r;
+    /* The ring's STag was offered in the private data, before this endpoint existed. */
+    struct ddp_region ring = {
+        .stag = c->neg.cfg.params.ring_stag,
+        .access = DDP_ACCESS_REMOTE_WRITE,
+        .deferred = true,
+        .to = 0,
+        .len = c->neg.cfg.params.ring_len,
+    };
+    c->ep.stags.region[0] = ring;
+    struct stream_cfg sc = {
+        .ep = &c->ep.base,
+        .local = c->neg.cfg.params,
+        .peer = c->neg.peer,
+        .write_limit = (uint32_t)(ic.mulpdu - DDP_TAGGED_HDR_LEN),
+        .eager_limit = CONN_EAGER_LIMIT,
+    };
+    r = stream_init(&c->st, &sc);
+    if (r < 0) {
+        say_local_error(c, fd);
+        return r;
+    }
+    if (c->in_len > 0) { /* behind the startup frames: already where the endpoint wants it */
+        iwarp_in_fed(&c->ep, c->in_len);
+        c->in_len = 0;
+    }
+    return 0;
+}
+
+int startup_upgrade(struct sock *s, struct conn *c)
+{
+    const struct mpa_startup_result *res = &c->neg.mpa.res;
+    int fd = atomic_load(&s->fd);
+    bool device = negotiate_by_device(&c->neg);
+    int r = device ? verbs_begin(c) : begin_fpdus(c, fd);
+    if (r < 0)
+        return r;
+    /* A low-water mark that the program set before counts its octets, the kernel's from now on frames. */
+    int lowat = 1;
+    socklen_t lowat_len = sizeof(lowat);
+    if (proc.lowat_used &&
+        REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &lowat_len) == 0 && lowat != 1) {
+        atomic_store(&c->user_lowat, (uint32_t)lowat);
+        lowat = 1;
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
+    }
+    int inq = 0;
+    socklen_t inq_len = sizeof(inq);
+    if (proc.inq_used && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INQ, &inq, &inq_len) == 0)
+        atomic_store(&c->tells_waiting, inq != 0);
+    /*
+     * Urgent data: the kernel's urgent pointer goes with a frame's last octet, so that SIGURG and POLLPRI come by themselves;
+     * but no octet may leave the stream for it. What the program sees of it is done by the stream (conn_rx.c).
+     */
+    int inlined = 0;
+    socklen_t inlined_len = sizeof(inlined);
+    if (REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
+        atomic_store(&c->st.rx.urgent_inline, inlined != 0);
+    inlined = 1;
+    if (!device)
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
+    c->ino = sock_ino(fd);
+    segv_guard();
+    conn_go_full(c);
+    if (device) {
+        struct sockaddr_storage to = c->peer;
+        r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
+        if (r == 0)
+            r = verbs_tx_flush(c);
+        explain_decision(s, c->responder ? "accept" : "connect", &to, verbs_name(c), REASON_UPGRADED);
+        return r == -EAGAIN ? 0 : r;
+    }
+    /*
+     * The initiator's RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait
+     * for its delayed acknowledgement.
+     */
+    int on = 0;
+    socklen_t on_len = sizeof(on);
+    if (!c->responder && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) == 0 && !on) {
+        on = 1;
+        c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+    }
+    /* No RTR of MPA's: the stream has its own, since the other program may speak first. */
+    if (!c->responder && res->rtr == 0 && !res->rtr_frame) {
+        r = stream_rtr(&c->st);
+        SW_CHECK(r == 0, "the first message: %d", r);
+    }
+    /*
+     * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with
+     * the program's first octets, if any, which are answered so in any case.
+     */
+    r = !c->responder && tcpinfo_peer_closed(fd) ? 0 : conn_tx_flush(c, fd);
+    if (r == -EAGAIN)
+        conn_tx_later(c, fd);
+    /*
+     * The startup's exchange has put the kernel into its request-and-response mode, where acknowledgements wait for data to
+     * go with. A fresh TCP connection is not in it: the program's first small writes would feel the difference.
+     */
+    int quick = 1;
+    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
+    struct sockaddr_storage peer = c->peer;
+    explain_decision(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
+    return 0;
+}
