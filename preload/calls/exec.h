@@ -14,7 +14,7 @@ struct conn;
 
 /* ---- fork.c ---- */
 
-/* Before a fork, and before the locks of sock.c and drive.c are taken for it: stops sends. */
+/* Before a fork, and before the locks of sock.c and pending.c are taken for it: stops sends. */
 void exec_before_fork(void);
 /* The same, when they are taken, and nobody enters a descriptor: counts the child in. */
 void exec_count_child(void);

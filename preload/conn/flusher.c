@@ -21,7 +21,6 @@
 #include "preload/conn/conn.h"
 #include "preload/conn/gather.h"
 #include "preload/process/proc.h"
-#include "preload/process/real.h"
 
 #define STACK_LEN 65536u
 /* What stands where libc has a thread's own memory: compilers read a canary there. All zero but a pointer to itself. */

@@ -62,11 +62,11 @@ struct sock {
     struct sock *next_block;    /* of a block's first: the block made before; sock.c's lock */
     _Atomic bool forked;        /* a fork has seen it: another process may have it */
     bool child_counted;         /* fork.c: its conn counts the child of the last fork */
-    bool neg_inherited;         /* it was negotiating, or on drive.c's list, when this process was forked */
-    uint32_t neg_held;          /* drive.c: threads whose wait has its descriptor among others' */
-    struct sock *neg_next, **neg_pprev; /* drive.c: negotiating connections of this process */
-    bool neg_silent;                    /* drive.c: on the list of those that have said nothing */
-    bool neg_over;                      /* drive.c: its last descriptor goes: nobody puts it on the list again */
+    bool neg_inherited;         /* it was negotiating, or on a list of pending.c, when this process was forked */
+    uint32_t neg_held;          /* pending.c: threads whose wait has its descriptor among others' */
+    struct sock *neg_next, **neg_pprev; /* pending.c: the list it is on */
+    bool neg_silent;                    /* pending.c: on the list of those that have said nothing */
+    bool neg_over;                      /* pending.c: its last descriptor goes: nobody puts it on the list again */
 };
 
 /*

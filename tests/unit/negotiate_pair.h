@@ -126,7 +126,7 @@ static inline bool arrive(struct end *e, size_t max)
     return n > 0;
 }
 
-/* As preload/drive.c does it. */
+/* As preload/startup/startup.c does it. */
 static inline bool step_in(struct end *e)
 {
     uint8_t state = e->n.state;
