@@ -211,7 +211,7 @@ bool ready_timeout(const struct timespec *ts, int64_t *ns)
 
 static void wake_pollers(struct sock *s)
 {
-    if (atomic_load(&s->conn->holders.n) != 1)
+    if (s->conn != NULL && atomic_load(&s->conn->holders.n) != 1) /* (one that connects anew has none) */
         epoll_shared_left();
     poller_wake(s);
 }
