@@ -107,6 +107,8 @@ preload_sources = \
     preload/calls/inherit.c \
     preload/calls/io.c \
     preload/calls/io.h \
+    preload/calls/io_in.c \
+    preload/calls/io_out.c \
     preload/calls/listen.c \
     preload/calls/names.c \
     preload/calls/opts.c \

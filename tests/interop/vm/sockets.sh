@@ -17,8 +17,8 @@ differs()
     oob_* | urgent_* | sigio | option_tcp_info | names_by_stage) ;;
     # An edge may wake more than one thread, or be told again; what a reset finds half closed is ECONNRESET, not EPIPE.
     epoll_threads_edge | epoll_reset | epoll_sent_to_closed | poll_reset_half_closed) ;;
-    # Linux 6.1 without RWF_NOWAIT for sockets; without inet_diag, by which listeners of this host are looked up.
-    preadv2 | rw_flags | nowait_full | before_accept_polled | busy_server | jump_connect) ;;
+    # Linux 6.1 without RWF_NOWAIT for sockets, and SO_PEEK_OFF of TCP; without inet_diag, by which listeners of this host are looked up.
+    preadv2 | rw_flags | nowait_full | peek_off_listener | before_accept_polled | busy_server | jump_connect) ;;
     *) return 1 ;;
     esac
 }
