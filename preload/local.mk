@@ -117,8 +117,10 @@ preload_sources = \
     preload/calls/ring.c \
     preload/calls/ring.h \
     preload/calls/ring_look.c \
+    preload/calls/ring_state.c \
     preload/calls/seccomp.c \
     preload/calls/seccomp.h \
+    preload/calls/spawn_actions.c \
     preload/calls/stdio.c \
     preload/calls/stdio.h \
     preload/calls/system.c \

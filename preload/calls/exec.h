@@ -58,10 +58,12 @@ void names_passed(int fd);
 /* May a listener of this process have names? */
 bool names_may_be(void);
 
-/* ---- inherit.c ---- */
+/* ---- spawn_actions.c ---- */
 
 /* Has the process told posix_spawn to give fd to a child, under another number? */
-bool inherit_is_dup2ed(int fd);
+bool spawn_is_dup2ed(int fd);
+
+/* ---- inherit.c ---- */
 
 /* The environment variable that tells the next program where the accelerated connections it inherits are. */
 #define INHERIT_VAR "SOCKWARP_INHERIT"

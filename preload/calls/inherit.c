@@ -44,21 +44,6 @@
 
 /* ---- handing on ---- */
 
-/* Descriptors that posix_spawn's file actions have given to children: close-on-exec says nothing about them. */
-static _Atomic uint64_t dup2ed[16];
-
-bool inherit_is_dup2ed(int fd)
-{
-    return fd < 64 * (int)SW_ARRAY_LEN(dup2ed) && (atomic_load(&dup2ed[fd / 64]) >> fd % 64 & 1);
-}
-
-int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int fd2)
-{
-    if (fd >= 0 && fd < 64 * (int)SW_ARRAY_LEN(dup2ed))
-        atomic_fetch_or(&dup2ed[fd / 64], UINT64_C(1) << fd % 64);
-    return REAL(posix_spawn_file_actions_adddup2)(fa, fd, fd2);
-}
-
 struct handing {
     struct inherit *in;
     bool can;
@@ -219,7 +204,7 @@ static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int f
 {
     trace_error("fd %d: the next program cannot take this accelerated connection over; it is ended", fd);
     if (in->spawn && !proc_is_borrowed()) {
-        if (!inherit_is_dup2ed(fd) && in->kept_n < SW_ARRAY_LEN(in->kept) && REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0) {
+        if (!spawn_is_dup2ed(fd) && in->kept_n < SW_ARRAY_LEN(in->kept) && REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0) {
             in->kept[in->kept_n].fd = fd;
             in->kept[in->kept_n++].was = -1;
         }
@@ -258,7 +243,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
     ino_t ino = c != NULL ? sock_ino(fd) : 0;
     if (ino == 0)
         return;
-    if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && inherit_is_dup2ed(fd)))
+    if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && spawn_is_dup2ed(fd)))
         return;
     if (!in->spawn) {
         decide_held(s, c, fd, w->h->can);

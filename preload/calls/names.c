@@ -63,7 +63,7 @@ void names_leave(struct names *n, bool can, bool spawn)
     for (int fd = 0; fd < limit; fd++) {
         struct going g = { .names = can ? n : NULL, .fd = fd };
         int flags = REAL(fcntl)(fd, F_GETFD);
-        if (flags >= 0 && (!(flags & FD_CLOEXEC) || (spawn && inherit_is_dup2ed(fd))) &&
+        if (flags >= 0 && (!(flags & FD_CLOEXEC) || (spawn && spawn_is_dup2ed(fd))) &&
             listens(fd) && !hidden_is(fd))
             sock_each(go, &g);
     }

@@ -49,8 +49,6 @@ static struct ring rings[RINGS] = { [0 ... RINGS - 1] = NO_RING };
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* what stands in the table; innermost */
 static _Atomic int top;      /* one above the last entry of rings ever in use */
 static _Atomic int fd_limit; /* one above the highest fd */
-_Atomic bool ring_ever;
-_Atomic unsigned ring_live;
 
 /* ---- the table ---- */
 

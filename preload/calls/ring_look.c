@@ -28,8 +28,6 @@
 #define OP_BIND 56
 #define OP_EPOLL_WAIT 59
 
-_Atomic bool ring_sockets, ring_files;
-
 /* ---- listeners' names ---- */
 
 static void names_go(int fd, struct sock *s, void *arg)

@@ -1,0 +1,7 @@
+/*
+ * What is known of the program's own rings, for those who only ask.
+ */
+#include "preload/calls/ring.h"
+
+_Atomic bool ring_ever, ring_sockets, ring_files;
+_Atomic unsigned ring_live;
