@@ -12,8 +12,6 @@ preload_sources = \
     preload/process/holders.h \
     preload/process/libc.h \
     preload/process/libc_calls.h \
-    preload/process/probe.c \
-    preload/process/probe.h \
     preload/process/proc.c \
     preload/process/proc.h \
     preload/process/program.c \
@@ -31,6 +29,8 @@ preload_sources = \
     preload/process/transports.h \
     preload/process/turn.c \
     preload/process/turn.h \
+    preload/process/usermem.c \
+    preload/process/usermem.h \
     preload/sock/hooks.h \
     preload/sock/look.c \
     preload/sock/look.h \
@@ -43,8 +43,8 @@ preload_sources = \
     preload/sock/sock.h \
     preload/sock/wait.c \
     preload/sock/wait.h \
-    preload/conn/arena.c \
-    preload/conn/arena.h \
+    preload/conn/coalesce.c \
+    preload/conn/coalesce.h \
     preload/conn/conn.c \
     preload/conn/conn.h \
     preload/conn/conn_batch.c \
@@ -63,9 +63,9 @@ preload_sources = \
     preload/conn/explain.h \
     preload/conn/flusher.c \
     preload/conn/flusher.h \
-    preload/conn/gather.c \
-    preload/conn/gather.h \
-    preload/device/verbs.h \
+    preload/conn/shmem.c \
+    preload/conn/shmem.h \
+    preload/device/device.h \
     preload/startup/dispatch.h \
     preload/startup/dispatch_end.c \
     preload/startup/dispatch_recv.c \
@@ -131,9 +131,9 @@ verbs_preload_sources = \
     preload/device/mixed.c \
     preload/device/mixed.h \
     preload/device/rnic.h \
-    preload/device/verbs_io.c \
-    preload/device/verbs_ready.c \
-    preload/device/verbs_setup.c
+    preload/device/device_io.c \
+    preload/device/device_ready.c \
+    preload/device/device_setup.c
 EXTRA_DIST += $(verbs_preload_sources)
 if HAVE_VERBS
 preload_sources += $(verbs_preload_sources)

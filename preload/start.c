@@ -21,11 +21,11 @@
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
 #include "preload/calls/stdio.h"
-#include "preload/conn/arena.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/explain.h"
-#include "preload/conn/gather.h"
-#include "preload/device/verbs.h"
+#include "preload/conn/shmem.h"
+#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -60,9 +60,9 @@ const struct sock_hooks sock_hooks = {
     .due = startup_due,
     .step = startup_step_pending,
     .step_due = startup_step_due,
-    .before_sleep = gather_before_sleep,
+    .before_sleep = coalesce_before_sleep,
     .deadline = startup_deadline,
-    .extra_fd = verbs_setup_fd,
+    .extra_fd = device_setup_fd,
     .extra_step = startup_step_devices,
 };
 
@@ -73,14 +73,14 @@ static __thread bool one_of_many; /* other threads run while this one forks */
 void start_before_fork(void)
 {
     one_of_many = !__libc_single_threaded;
-    gather_stop();
-    exec_before_fork();
+    coalesce_stop();
+    fork_before();
     epoll_before_fork();
     conn_mem_before_fork();
     pending_before_fork();
     wait_before_fork();
     sock_before_fork();
-    exec_count_child();
+    fork_count_child();
 }
 
 void start_after_fork_parent(void)
@@ -90,7 +90,7 @@ void start_after_fork_parent(void)
     pending_after_fork(false);
     conn_mem_after_fork(false);
     epoll_after_fork(false);
-    gather_go_on();
+    coalesce_go_on();
 }
 
 /* A signal handler that has interrupted one of our calls may fork: the references of that call are its own. */
@@ -103,8 +103,8 @@ void start_after_fork_child(void)
 {
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     proc_my_tid = 0;
-    gather_after_fork();
-    exec_am_child();
+    coalesce_after_fork();
+    fork_am_child();
     segv_after_fork();
     stdio_after_fork();
     sock_after_fork(true);
@@ -117,7 +117,7 @@ void start_after_fork_child(void)
     fallback_after_fork();
     local_after_fork();
     ring_after_fork_child();
-    verbs_forked();
+    device_forked();
     transports_after_fork();
     if (!one_of_many || in_our_call())
         return;
@@ -210,7 +210,7 @@ void start_finish(void)
 {
     static _Atomic bool finished;
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
-        gather_stop(); /* what is written from here on nobody would send later */
+        coalesce_stop(); /* what is written from here on nobody would send later */
         dispatch_settle_all();
         trace_debug("waits have looked at %lu negotiations", (unsigned long)pending_looked());
     }

@@ -27,7 +27,7 @@
 
 #define DEVICES "/sys/class/infiniband"
 #define ROUTE_MS 2000
-#define CONN_MEMLOCK 900000u /* of a connection on a device, at most: preload/device/verbs_setup.c */
+#define CONN_MEMLOCK 900000u /* of a connection on a device, at most: preload/device/device_setup.c */
 
 static void say(const char *what, const char *format, ...) SW_PRINTF(2, 3);
 static void say(const char *what, const char *format, ...)

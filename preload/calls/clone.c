@@ -19,10 +19,10 @@
 
 #include "core/base/rawsys.h"
 #include "preload/calls/exec.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/start.h"
+#include "preload/process/usermem.h"
 
 /* ---- libc's record of the thread ---- */
 
@@ -74,7 +74,7 @@ static void in_child(const struct making *m)
 static void in_parent(const struct making *m, long r)
 {
     start_after_fork_parent();
-    exec_fork_done(r > 0 ? (pid_t)r : -1);
+    fork_done(r > 0 ? (pid_t)r : -1);
     making_end(m);
 }
 
@@ -111,7 +111,7 @@ static long make_by_args(const long a[6])
 {
     struct clone_args args;
     size_t len = (size_t)a[1];
-    if (len < CLONE_ARGS_SIZE_VER0 || len > sizeof(args) || !probe_can_read((const void *)a[0], len))
+    if (len < CLONE_ARGS_SIZE_VER0 || len > sizeof(args) || !usermem_readable((const void *)a[0], len))
         return REAL(syscall)(SYS_clone3, a[0], a[1], a[2], a[3], a[4], a[5]);
     memcpy(&args, (const void *)a[0], len);
     if ((args.flags & LIBCS_OWN) || args.stack != 0)

@@ -17,14 +17,14 @@
 #include "core/base/trace.h"
 #include "core/negotiate/verdict.h"
 #include "preload/calls/ring.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/explain.h"
-#include "preload/conn/gather.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/spin.h"
 #include "preload/process/tcpinfo.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
@@ -245,13 +245,13 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
 
 int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
-    gather_before_wait();
-    gather_send_fd(fd);
+    coalesce_before_wait();
+    coalesce_send_fd(fd);
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(connect)(fd, addr, len);
     /* (What the kernel would not read it refuses itself.) */
-    bool good = len <= sizeof(struct sockaddr_storage) && probe_can_read(addr, len);
+    bool good = len <= sizeof(struct sockaddr_storage) && usermem_readable(addr, len);
     int err = errno;
     struct cancel hold = cancel_hold(conn_left, s);
     int r = good ? connect_sock(s, fd, addr, len) : connect_waiting(fd, addr, len);

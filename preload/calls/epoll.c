@@ -8,8 +8,8 @@
 
 #include "preload/calls/ring.h"
 #include "preload/conn/conn.h"
-#include "preload/process/probe.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 #include "preload/ready/epoll_set.h"
 
 /* What may be asked for together with EPOLLEXCLUSIVE. */
@@ -119,7 +119,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
         share_save(w, false);
     } else {
         w->foreign = false;
-        if (s != NULL && s->conn != NULL && conn_on_verbs(s->conn))
+        if (s != NULL && s->conn != NULL && conn_on_device(s->conn))
             watch_refresh(w, false); /* its channel */
     }
     if (s != NULL)
@@ -190,7 +190,7 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
  */
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
-    struct epset *set = fd < 0 || (op != EPOLL_CTL_DEL && !probe_can_read(ev, sizeof(*ev))) ? NULL : epset_hold(epfd);
+    struct epset *set = fd < 0 || (op != EPOLL_CTL_DEL && !usermem_readable(ev, sizeof(*ev))) ? NULL : epset_hold(epfd);
     if (set == NULL)
         return REAL(epoll_ctl)(epfd, op, fd, ev);
     int r = ctl(set, epfd, op, fd, ev);

@@ -7,14 +7,14 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/spin.h"
 #include "preload/process/transports.h"
+#include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
 #include "preload/ready/ready.h"
@@ -54,7 +54,7 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
         wt->evs[w->told_at].events |= events;
         return;
     }
-    if (wt->n < wt->max && !probe_can_write(&wt->evs[wt->n], sizeof(*wt->evs))) {
+    if (wt->n < wt->max && !usermem_writable(&wt->evs[wt->n], sizeof(*wt->evs))) {
         wt->fault = true;
         wt->max = wt->n;
     }
@@ -150,7 +150,7 @@ static void look_unseen(struct wait *wt, uint64_t token, uint32_t kernel)
     bool ours = watch_token_is_ours(set, token);
     if (!ours)
         atomic_store(&set->unseen, true);
-    if (!ours && wt->evs != NULL && wt->n < wt->max && probe_can_write(&wt->evs[wt->n], sizeof(ev))) {
+    if (!ours && wt->evs != NULL && wt->n < wt->max && usermem_writable(&wt->evs[wt->n], sizeof(ev))) {
         wt->evs[wt->n++] = ev;
     } else if (!ours) {
         epset_keep(set, &ev);
@@ -226,7 +226,7 @@ static void look(struct wait *wt, uint64_t token, uint32_t kernel)
     }
     struct sock *s = w->sock;
     /* By the kernel's event it was looked at as a whole in this call. (A device's channel and its socket are two.) */
-    if (kernel == 0 && w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_verbs(s->conn)) {
+    if (kernel == 0 && w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_device(s->conn)) {
         epset_unlock(set);
         return;
     }
@@ -313,7 +313,7 @@ static void tell_kept(struct wait *wt)
 {
     if (wt->evs == NULL)
         wt->n++;
-    while (wt->evs != NULL && wt->n < wt->max && probe_can_write(&wt->evs[wt->n], sizeof(*wt->evs)) &&
+    while (wt->evs != NULL && wt->n < wt->max && usermem_writable(&wt->evs[wt->n], sizeof(*wt->evs)) &&
            epset_kept(wt->set, &wt->evs[wt->n]))
         wt->n++;
 }
@@ -337,9 +337,9 @@ static bool is_starting(const struct watch *w)
     if (w->sock == NULL || w->disarmed || !atomic_load(&w->sock->active))
         return false;
     const struct conn *c = w->sock->conn;
-    if (conn_state(c) != CONN_FULL)
+    if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_CONNECTING || conn_state(c) == CONN_NEGOTIATING;
-    return !conn_on_verbs(c) && !iwarp_can_send(&c->ep);
+    return !conn_on_device(c) && !iwarp_can_send(&c->ep);
 }
 
 #define STARTING_MAX 64u
@@ -612,7 +612,7 @@ static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t t
 /* At the beginning of a wait. With a reference, or NULL: the kernel's business. */
 static struct epset *set_to_wait(int epfd, const struct epoll_event *evs, int max)
 {
-    gather_before_poll();
+    coalesce_before_poll();
     return evs == NULL || max <= 0 || max > MAX_EVENTS ? NULL : epset_hold(epfd);
 }
 
@@ -636,7 +636,7 @@ int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timesp
                  const sigset_t *mask)
 {
     int64_t ns;
-    bool good = timeout == NULL || probe_can_read(timeout, sizeof(*timeout));
+    bool good = timeout == NULL || usermem_readable(timeout, sizeof(*timeout));
     struct epset *set = good && ready_timeout(timeout, &ns) ? set_to_wait(epfd, evs, max) : NULL;
     if (set == NULL)
         return REAL(epoll_pwait2)(epfd, evs, max, timeout, mask);

@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "include/sockwarp.h"
-#include "preload/conn/gather.h"
-#include "preload/process/probe.h"
+#include "preload/conn/coalesce.h"
 #include "preload/process/proc.h"
 #include "preload/process/program.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 
 extern char **environ;
 
@@ -197,7 +197,7 @@ static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, 
     l->in.spawn = spawn || vforked;
     l->stopped = !vforked;
     if (l->stopped)
-        gather_stop();
+        coalesce_stop();
     bool give = preload == NULL && loads == LOADS_US && needs_ours(envp);
     bool can = loads == LOADS_US && will_load(envp, preload, give);
     names_leave(&l->names, can, l->in.spawn);
@@ -215,7 +215,7 @@ static void leave_failed(struct leaving *l)
         inherit_failed(&l->in);
         names_stayed(&l->names);
         if (l->stopped)
-            gather_go_on();
+            coalesce_go_on();
         give_back(l);
         borrowed.ours = false;
     }
@@ -226,11 +226,11 @@ static void leave_failed(struct leaving *l)
 static bool strings_readable(char *const v[])
 {
     for (size_t i = 0; v != NULL; i++) {
-        if (!probe_can_read(&v[i], sizeof(v[i])))
+        if (!usermem_readable(&v[i], sizeof(v[i])))
             return false;
         if (v[i] == NULL)
             break;
-        if (!probe_can_read(v[i], 1))
+        if (!usermem_readable(v[i], 1))
             return false;
     }
     return true;
@@ -349,7 +349,7 @@ static int do_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions
         inherit_spawned(&l.in, r == 0 ? child : 0);
         names_stayed(&l.names);
         if (l.stopped)
-            gather_go_on();
+            coalesce_go_on();
         give_back(&l);
     }
     if (r == 0 && pid != NULL)

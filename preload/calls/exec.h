@@ -15,15 +15,15 @@ struct conn;
 /* ---- fork.c ---- */
 
 /* Before a fork, and before the locks of sock.c and pending.c are taken for it: stops sends. */
-void exec_before_fork(void);
+void fork_before(void);
 /* The same, when they are taken, and nobody enters a descriptor: counts the child in. */
-void exec_count_child(void);
+void fork_count_child(void);
 /* In the child; they are still taken. */
-void exec_am_child(void);
+void fork_am_child(void);
 /* In the parent, once all locks are free: the child is there, or (-1) it is not. */
-void exec_fork_done(pid_t child);
+void fork_done(pid_t child);
 /* An asynchronous send of this process' ring ends here; what it did not send waits in c. */
-void exec_stop_job(struct conn *c);
+void fork_stop_job(struct conn *c);
 
 /* ---- clone.c ---- */
 

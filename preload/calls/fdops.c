@@ -14,19 +14,19 @@
 #include "preload/calls/fdops.h"
 #include "preload/calls/ring.h"
 #include "preload/calls/stdio.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
 #include "preload/sock/notify.h"
 #include "preload/startup/startup.h"
 
 /* A vfork child's descriptors are its own, our tables its parent's. */
-struct sock *fdops_leaves(int fd, bool replaced)
+struct sock *fdops_close_begin(int fd, bool replaced)
 {
     int err = errno;
     struct sock *s = sock_get(fd), *left = NULL;
@@ -36,7 +36,7 @@ struct sock *fdops_leaves(int fd, bool replaced)
     if ((s != NULL || set) && !proc_is_borrowed()) {
         struct cancel hold = cancel_never();
         if (s != NULL)
-            left = sock_leave(fd, replaced);
+            left = sock_close_begin(fd, replaced);
         if (set)
             epoll_closed(fd);
         cancel_restore(hold);
@@ -47,13 +47,13 @@ struct sock *fdops_leaves(int fd, bool replaced)
     return left;
 }
 
-void fdops_left(int fd, struct sock *s)
+void fdops_close_end(int fd, struct sock *s)
 {
     if (s == NULL)
         return;
     int err = errno;
     struct cancel hold = cancel_never();
-    sock_left(fd, s);
+    sock_close_end(fd, s);
     cancel_restore(hold);
     errno = err;
 }
@@ -64,17 +64,17 @@ int close(int fd)
         return REAL(close)(fd);
     if (SW_UNLIKELY(hidden_is(fd)))
         return 0; /* it was found in /proc/self/fd, by a program that closes all it has */
-    if (sock_is_leaving(fd))
+    if (sock_is_closing(fd))
         return -1;
     cancel_enter();
-    struct sock *s = fdops_leaves(fd, false);
+    struct sock *s = fdops_close_begin(fd, false);
     if (s == NULL)
         return REAL(close)(fd);
     /* What was begun comes to its end: a thread that is cancelled now goes at its next call. */
     struct cancel hold = cancel_never();
     int r = REAL(close)(fd);
     cancel_restore(hold);
-    fdops_left(fd, s);
+    fdops_close_end(fd, s);
     return r;
 }
 
@@ -108,12 +108,12 @@ int close_range(unsigned first, unsigned last, int flags)
         } known[AT_A_TIME];
         unsigned n = 0;
         for (; fd <= last && fd < limit && n < AT_A_TIME; fd++)
-            if ((known[n].left = fdops_leaves((int)fd, false)) != NULL)
+            if ((known[n].left = fdops_close_begin((int)fd, false)) != NULL)
                 known[n++].fd = (int)fd;
         bool end = fd > last || fd >= limit;
         r = close_but_ours(first, end ? last : fd - 1, flags);
         for (unsigned i = 0; i < n; i++)
-            fdops_left(known[i].fd, known[i].left);
+            fdops_close_end(known[i].fd, known[i].left);
         first = fd;
         if (end)
             break;
@@ -169,7 +169,7 @@ static int duped(int fd, struct sock *s, int fd2)
 static bool to_dup(int fd, struct sock **s)
 {
     *s = proc_on() ? sock_get(fd) : NULL;
-    return *s != NULL || !sock_is_leaving(fd);
+    return *s != NULL || !sock_is_closing(fd);
 }
 
 int dup(int fd)
@@ -181,7 +181,7 @@ int dup(int fd)
 static struct sock *replaced(int fd, int fd2)
 {
     /* Only if the call will succeed: fd must be open. */
-    return proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0 ? fdops_leaves(fd2, true) : NULL;
+    return proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0 ? fdops_close_begin(fd2, true) : NULL;
 }
 
 /* fd2 is about to be another name of fd: what is ours under that number makes way. False: it cannot. */
@@ -205,7 +205,7 @@ int dup2(int fd, int fd2)
         r = duped(fd, s, r);
     else if (s != NULL)
         sock_put(s);
-    fdops_left(fd2, old);
+    fdops_close_end(fd2, old);
     return r;
 }
 
@@ -217,7 +217,7 @@ int dup3(int fd, int fd2, int flags)
     if ((flags & ~O_CLOEXEC) == 0)
         old = replaced(fd, fd2);
     int r = duped(fd, s, REAL(dup3)(fd, fd2, flags));
-    fdops_left(fd2, old);
+    fdops_close_end(fd2, old);
     return r;
 }
 
@@ -279,8 +279,8 @@ int ioctl(int fd, unsigned long request, ...)
     if (s == NULL)
         return REAL(ioctl)(fd, request, arg);
     int r, err = errno;
-    gather_send_fd(fd); /* SIOCOUTQ counts it */
-    if (request == FIONREAD && atomic_load(&s->active) && probe_can_write(arg, sizeof(int)) &&
+    coalesce_send_fd(fd); /* SIOCOUTQ counts it */
+    if (request == FIONREAD && atomic_load(&s->active) && usermem_writable(arg, sizeof(int)) &&
         conn_state(s->conn) != CONN_CONNECTING) {
         if (conn_state(s->conn) == CONN_NEGOTIATING) {
             int e = startup_go_on(s, true);
@@ -297,8 +297,8 @@ int ioctl(int fd, unsigned long request, ...)
         }
         r = 0;
         errno = err;
-    } else if (request == SIOCATMARK && atomic_load(&s->active) && conn_state(s->conn) == CONN_FULL &&
-               probe_can_write(arg, sizeof(int))) {
+    } else if (request == SIOCATMARK && atomic_load(&s->active) && conn_state(s->conn) == CONN_UPGRADED &&
+               usermem_writable(arg, sizeof(int))) {
         *(int *)arg = at_mark(s->conn, fd);
         notify_readable(s);
         r = 0;

@@ -10,9 +10,9 @@ struct sock;
 
 /*
  * fd is about to be closed or replaced: as close() does before the real call, and after it. What the first gives is for the
- * second (sock_left).
+ * second (sock_close_end).
  */
-struct sock *fdops_leaves(int fd, bool replaced);
-void fdops_left(int fd, struct sock *s);
+struct sock *fdops_close_begin(int fd, bool replaced);
+void fdops_close_end(int fd, struct sock *s);
 
 #endif

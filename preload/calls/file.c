@@ -17,12 +17,12 @@
 #include <unistd.h>
 
 #include "preload/calls/io.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 #include "preload/startup/dispatch.h"
@@ -137,7 +137,7 @@ static ssize_t source_read(struct source *src, uint8_t *buf, size_t most)
 static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_t len)
 {
     uint8_t small[PIECE_LEN];
-    if (off != NULL && !probe_can_read(off, sizeof(*off)))
+    if (off != NULL && !usermem_readable(off, sizeof(*off)))
         return -EFAULT;
     struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
     src.at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
@@ -146,7 +146,7 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         bool as_sent = reads_as_sent(&src);
         atomic_store_explicit(&s->sent_from, as_sent ? in + 1 : 0, memory_order_relaxed);
         if (!as_sent) {
-            gather_before_wait(); /* (a file does not let anybody wait) */
+            coalesce_before_wait(); /* (a file does not let anybody wait) */
             int bad = source_copied(&src);
             if (bad != 0)
                 return bad;
@@ -168,7 +168,7 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         /* Is the end, or the error of what was taken for a file, all there is to say? */
         if ((n == 0 || (n < 0 && src.guessed)) && done == 0 && src.copy < 0) {
             if (src.guessed)
-                gather_before_wait();
+                coalesce_before_wait();
             if (source_copied(&src) == 0)
                 continue;
         }
@@ -193,7 +193,7 @@ static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_
         return -errno;
     if (done == 0 && r == CONN_ASK_KERNEL)
         return r;
-    if (off != NULL && !probe_can_write(off, sizeof(*off)))
+    if (off != NULL && !usermem_writable(off, sizeof(*off)))
         return -EFAULT;
     if (off != NULL)
         *off = src.at;
@@ -413,11 +413,11 @@ ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
     struct sock *s = sock_get_active(out), *from = s == NULL ? sock_get_active(in) : NULL;
     if (s == NULL)
-        gather_before_wait();
+        coalesce_before_wait();
     ssize_t r = CONN_ASK_KERNEL;
     bool wait = true;
     struct cancel hold = cancel_hold(NULL, NULL);
-    if (s == NULL && (sock_is_leaving(out) || (from == NULL && sock_is_leaving(in))))
+    if (s == NULL && (sock_is_closing(out) || (from == NULL && sock_is_closing(in))))
         r = -EBADF;
     else if (len > 0 && len <= SSIZE_MAX) { /* (else it refuses, or sends nothing) */
         if (s != NULL)
@@ -442,12 +442,12 @@ ssize_t sendfile(int out, int in, off_t *off, size_t len)
 /* (What is neither from a pipe to a connection nor the other way the kernel refuses.) */
 ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
 {
-    gather_before_wait();
+    coalesce_before_wait();
     struct sock *from = sock_get_active(in), *to = sock_get_active(out);
     ssize_t r = CONN_ASK_KERNEL;
     bool wait = !(flags & SPLICE_F_NONBLOCK);
     struct cancel hold = cancel_hold(NULL, NULL);
-    if ((from == NULL && sock_is_leaving(in)) || (to == NULL && sock_is_leaving(out)))
+    if ((from == NULL && sock_is_closing(in)) || (to == NULL && sock_is_closing(out)))
         r = -EBADF;
     else if ((from == NULL) != (to == NULL) && in_off == NULL && out_off == NULL && len > 0 && len <= SSIZE_MAX &&
         !(flags & ~SPLICE_FLAGS)) {

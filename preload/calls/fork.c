@@ -18,9 +18,9 @@ static bool stands_for(const struct sock *s, int fd)
     return s->conn != NULL && atomic_load(&s->fd) == fd;
 }
 
-void exec_stop_job(struct conn *c)
+void fork_stop_job(struct conn *c)
 {
-    if (conn_state(c) != CONN_FULL || !c->job_runs || turn_take_brief(&c->tx) < 0)
+    if (conn_state(c) != CONN_UPGRADED || !c->job_runs || turn_take_brief(&c->tx) < 0)
         return;
     if (c->job_runs) {
         conn_tx_stop(c);
@@ -44,14 +44,14 @@ static void prepare(int fd, struct sock *s, void *arg)
     (void)arg;
     if (!stands_for(s, fd))
         return;
-    exec_stop_job(s->conn);
+    fork_stop_job(s->conn);
     if (!has_begun(s->conn)) {
         int r = conn_buffers(s->conn);
         (void)r; /* the child does without the connection: expect() */
     }
 }
 
-void exec_before_fork(void)
+void fork_before(void)
 {
     sock_each(prepare, NULL);
 }
@@ -67,7 +67,7 @@ static void expect(int fd, struct sock *s, void *arg)
         holders_expect_child(&s->conn->holders, maker);
 }
 
-void exec_count_child(void)
+void fork_count_child(void)
 {
     maker = HOLDERS_FORK + (int32_t)rawsys_gettid();
     sock_each_locked(expect, NULL);
@@ -98,16 +98,16 @@ static void am_child(int fd, struct sock *s, void *arg)
         sock_forget_locked(fd);
     else if (stands_for(s, fd)) {
         holders_am_child(&s->conn->holders, maker);
-        s->neg_inherited = !has_begun(s->conn);
+        s->pending_inherited = !has_begun(s->conn);
     }
 }
 
-void exec_am_child(void)
+void fork_am_child(void)
 {
     sock_each_locked(am_child, NULL);
 }
 
-void exec_fork_done(pid_t child)
+void fork_done(pid_t child)
 {
     sock_each(child < 0 ? failed : made, &child);
 }
@@ -120,7 +120,7 @@ pid_t fork(void)
     pid_t pid = REAL(fork)();
     int err = errno;
     if (pid != 0)
-        exec_fork_done(pid);
+        fork_done(pid);
     errno = err;
     return pid;
 }

@@ -1,7 +1,7 @@
 /*
  * Connections across exec.
  *
- * An accelerated connection's state is in the arena (preload/conn/arena.h): the next program is told in SOCKWARP_INHERIT where,
+ * An accelerated connection's state is in the arena (preload/conn/shmem.h): the next program is told in SOCKWARP_INHERIT where,
  * and by which descriptor to map it, and finds its own descriptor for the connection by the inode, whatever number it has
  * by then. What was not decided yet needs no telling: octets that nobody has read are still in the kernel, and the next
  * program looks at them as if it had accepted the connection.
@@ -27,8 +27,8 @@
 #include "core/base/trace.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
-#include "preload/conn/arena.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/shmem.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
@@ -54,7 +54,7 @@ struct handing {
 static bool has_state(const struct conn *c)
 {
     enum conn_state st = conn_state(c);
-    return st == CONN_FULL || (st == CONN_PLAIN && c->pre_len > c->pre_off);
+    return st == CONN_UPGRADED || (st == CONN_PLAIN && c->pre_len > c->pre_off);
 }
 
 /*
@@ -63,7 +63,7 @@ static bool has_state(const struct conn *c)
  */
 static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
 {
-    if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->found || fd > 2)))
+    if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->inherited || fd > 2)))
         return;
     c->no_device = true;
     if (!can)
@@ -87,7 +87,7 @@ static void decide(struct sock *s, struct conn *c, int fd)
 }
 
 /* The arena's descriptor as the next program has it: one that stays open. */
-static int arena_for_next(struct inherit *in, int arena, int seen[8])
+static int shmem_for_next(struct inherit *in, int arena, int seen[8])
 {
     for (unsigned i = 0; i < in->fd_n; i++)
         if (seen[i] == arena)
@@ -148,7 +148,7 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
         return true;
     if (!h->can || !conn_place(c, &at) || !room_for_one(h))
         return false;
-    int fd = arena_for_next(in, at.arena_fd, seen);
+    int fd = shmem_for_next(in, at.shmem_fd, seen);
     if (fd < 0)
         return false;
     const char *between = in->text[h->len - 1] != '=' ? ";" : "";
@@ -157,7 +157,7 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
                                at.slot, shared, (int)in->maker);
     note_handed(in, c);
     if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
-        exec_stop_job(c);
+        fork_stop_job(c);
     return true;
 }
 
@@ -261,7 +261,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
 static void find_std(int fd, struct sock *s, void *arg)
 {
     struct walk *w = arg;
-    uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_FULL && atomic_load(&s->fd) == fd ? s->conn->ino : 0;
+    uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd ? s->conn->ino : 0;
     for (int std = 0; std <= 2 && ino != 0; std++)
         if (sock_ino(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
             end_unread(w->h->in, s, s->conn, std);
@@ -279,8 +279,8 @@ static void finish_one(int fd, struct sock *s, void *arg)
     }
     /* Closed by the exec. (If it fails after all, the slot has to be ours still.) */
     bool alone = holders_alone(&c->holders);
-    exec_stop_job(c);
-    if (conn_state(c) == CONN_FULL && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx) == 0) {
+    fork_stop_job(c);
+    if (conn_state(c) == CONN_UPGRADED && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx) == 0) {
         conn_tx_settle(c, fd, proc.set.linger_ms);
         turn_give(&c->tx);
     }
@@ -319,7 +319,7 @@ struct search {
 static void compare_ino(int fd, struct sock *s, void *arg)
 {
     struct search *search = arg;
-    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_FULL && s->conn->ino == search->ino &&
+    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && s->conn->ino == search->ino &&
                                       atomic_load(&s->fd) == fd);
 }
 
@@ -375,7 +375,7 @@ static void come_back(int fd, struct sock *s, void *arg)
         trace_error("fd %d: lost by an exec that failed", fd);
     if (conn_undecided(c))
         atomic_store(&c->recorded, false);
-    if (conn_state(c) == CONN_FULL && c->tx_rest)
+    if (conn_state(c) == CONN_UPGRADED && c->tx_rest)
         pending_add(s);
 }
 
@@ -407,7 +407,7 @@ static unsigned parse(const char *text, struct given **out)
         uintmax_t ino;
         struct given g = { .fd = -1 };
         int used = 0;
-        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u:%d%n", &ino, &g.at.arena_fd, &g.at.block, &g.at.slot, &g.shared, &g.at.maker,
+        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u:%d%n", &ino, &g.at.shmem_fd, &g.at.block, &g.at.slot, &g.shared, &g.at.maker,
                    &used) != 6 ||
             used == 0)
             break;
@@ -449,7 +449,7 @@ static void take_up_given(int fd, int domain, struct given *g)
     s->kind = SOCK_CONN;
     set_nonblock_as_is(s, fd);
     atomic_store(&s->active, true);
-    if (conn_state(c) == CONN_FULL && conn_tail_is_ours(c))
+    if (conn_state(c) == CONN_UPGRADED && conn_tail_is_ours(c))
         pending_add(s);
     sock_put(s);
 }
@@ -503,7 +503,7 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
     if (c != NULL && startup_begin(c) == 0) {
         c->local = *local;
         c->peer = *peer;
-        c->found = true;
+        c->inherited = true;
         c->neg.streamed = said;
         c->kernel_tx = said;
         atomic_store(&c->plain_tx, said);
@@ -654,7 +654,7 @@ void inherit_start(void)
     const char *text = secure_getenv(INHERIT_VAR);
     t.given_n = parse(text, &t.given);
     for (unsigned i = 0; i < t.given_n; i++)
-        arena_learn(t.given[i].at.arena_fd);
+        shmem_learn(t.given[i].at.shmem_fd);
     DIR *dir = opendir("/proc/self/fd");
     if (dir != NULL) {
         for (struct dirent *e; (e = readdir(dir)) != NULL;) {
@@ -673,9 +673,9 @@ void inherit_start(void)
     for (unsigned i = 0; i < t.given_n; i++) {
         bool first = true;
         for (unsigned j = 0; j < i; j++)
-            first = first && t.given[j].at.arena_fd != t.given[i].at.arena_fd;
+            first = first && t.given[j].at.shmem_fd != t.given[i].at.shmem_fd;
         if (first)
-            REAL(close)(t.given[i].at.arena_fd);
+            REAL(close)(t.given[i].at.shmem_fd);
     }
     free(t.given);
     if (text != NULL)

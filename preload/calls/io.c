@@ -9,9 +9,9 @@
 
 #include "core/base/foreign.h"
 #include "core/base/trace.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/poller.h"
 #include "preload/sock/wait.h"
@@ -22,7 +22,7 @@
 ssize_t io_vector_len(const struct iovec *iov, size_t n)
 {
     size_t sum = 0;
-    if (!probe_can_read(iov, n * sizeof(*iov)))
+    if (!usermem_readable(iov, n * sizeof(*iov)))
         return -EFAULT;
     for (size_t i = 0; i < n; i++) {
         size_t len = iov[i].iov_len;
@@ -39,7 +39,7 @@ int io_header_check(const struct msghdr *msg, int flags)
 {
     if (flags & IO_MSG_COMPAT)
         return -EINVAL;
-    if (msg == NULL || !probe_can_read(msg, sizeof(*msg)))
+    if (msg == NULL || !usermem_readable(msg, sizeof(*msg)))
         return -EFAULT;
     if (msg->msg_name != NULL && (int)msg->msg_namelen < 0)
         return -EINVAL;
@@ -99,7 +99,7 @@ static bool reused(struct sock *s, int fd)
     if (now != s || (s->conn->ino != 0 && sock_ino(fd) == s->conn->ino))
         return false;
     trace_info("fd %d was closed behind our back", fd);
-    atomic_store(&s->unseen, true);
+    atomic_store(&s->closed_unseen, true);
     sock_drop(fd);
     return true;
 }
@@ -160,12 +160,12 @@ unsigned io_by_kernel(struct sock *s)
 
 enum io_who io_in_other(struct io *io)
 {
-    return sock_is_leaving(io->fd) || io_drive_before(io->fd, io->flags) < 0 ? io_done(io, -1) : IO_KERNEL;
+    return sock_is_closing(io->fd) || io_drive_before(io->fd, io->flags) < 0 ? io_done(io, -1) : IO_KERNEL;
 }
 
 enum io_who io_out_other(struct io *io)
 {
-    return sock_is_leaving(io->fd) ? io_done(io, -1) : IO_KERNEL;
+    return sock_is_closing(io->fd) ? io_done(io, -1) : IO_KERNEL;
 }
 
 /* It is the kernel's. The reference is kept only for a descriptor that nobody else knows of. */

@@ -19,8 +19,8 @@
 #include <sys/uio.h>
 
 #include "core/base/must.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/cancel.h"
 #include "preload/sock/sock.h"
 
@@ -75,7 +75,7 @@ SW_MUST static inline enum io_who io_begin(struct io *io, int fd, int flags)
 SW_MUST static inline enum io_who io_in_begin(struct io *io, int fd, int flags)
 {
     cancel_enter();
-    gather_before_read();
+    coalesce_before_read();
     return SW_LIKELY(io_begin(io, fd, flags) == IO_KERNEL) ? io_in_other(io) : IO_OURS;
 }
 

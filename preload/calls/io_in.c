@@ -9,9 +9,9 @@
 
 #include "preload/calls/exec.h"
 #include "preload/calls/io.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/pending.h"
 
 ssize_t read(int fd, void *buf, size_t len)
@@ -58,7 +58,7 @@ ssize_t recv(int fd, void *buf, size_t len, int flags)
     struct iovec v = io_one(buf, io_cut(len));
     struct io io;
     if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
-        return sock_is_leaving(fd) ? -1 : REAL(recv)(fd, buf, len, flags);
+        return sock_is_closing(fd) ? -1 : REAL(recv)(fd, buf, len, flags);
     enum io_who who = io_in_begin(&io, fd, flags);
     if (SW_LIKELY(who == IO_KERNEL))
         return REAL(recv)(fd, buf, len, flags);
@@ -70,7 +70,7 @@ ssize_t recv(int fd, void *buf, size_t len, int flags)
 /* recvfrom(2) on TCP tells no address. The octets are gone when it notices that it has nowhere to say so. */
 static ssize_t no_address(ssize_t r, socklen_t *from_len)
 {
-    if (!probe_can_write(from_len, sizeof(*from_len)))
+    if (!usermem_writable(from_len, sizeof(*from_len)))
         return -EFAULT;
     if ((int)*from_len < 0)
         return -EINVAL;
@@ -83,7 +83,7 @@ ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from
     struct iovec v = io_one(buf, io_cut(len));
     struct io io;
     if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) /* the kernel's, which never waits */
-        return sock_is_leaving(fd) ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
+        return sock_is_closing(fd) ? -1 : REAL(recvfrom)(fd, buf, len, flags, from, from_len);
     enum io_who who = io_in_begin(&io, fd, flags);
     if (SW_LIKELY(who == IO_KERNEL))
         return REAL(recvfrom)(fd, buf, len, flags, from, from_len);
@@ -105,7 +105,7 @@ static void tell_waiting(struct sock *s, int fd, struct msghdr *msg, size_t room
         char buf[CMSG_SPACE(sizeof(int))];
         struct cmsghdr hdr;
     } m = { .hdr = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = IPPROTO_TCP, .cmsg_type = TCP_CM_INQ } };
-    if (conn_state(c) != CONN_FULL)
+    if (conn_state(c) != CONN_UPGRADED)
         return;
     int n = conn_rx_waiting(s, sock_fd_now(s, fd));
     n += c->st.rx.end != STREAM_OPEN;
@@ -118,7 +118,7 @@ static void tell_waiting(struct sock *s, int fd, struct msghdr *msg, size_t room
         msg->msg_flags |= MSG_CTRUNC;
         m.hdr.cmsg_len = room;
     }
-    if (!probe_can_write(msg->msg_control, m.hdr.cmsg_len))
+    if (!usermem_writable(msg->msg_control, m.hdr.cmsg_len))
         return;
     memcpy(msg->msg_control, &m, m.hdr.cmsg_len);
     msg->msg_controllen = room < sizeof(m.buf) ? room : sizeof(m.buf);
@@ -130,7 +130,7 @@ static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
     if (r < 0)
         return r;
     r = io_in_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
-    if (r >= 0 && !probe_can_write(msg, sizeof(*msg)))
+    if (r >= 0 && !usermem_writable(msg, sizeof(*msg)))
         return -EFAULT; /* the octets are gone */
     if (r >= 0) {
         if (msg->msg_name != NULL)
@@ -174,7 +174,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
     struct io io;
     if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) { /* the kernel's, which never waits */
-        ssize_t r = sock_is_leaving(fd) ? -1 : REAL(recvmsg)(fd, msg, flags);
+        ssize_t r = sock_is_closing(fd) ? -1 : REAL(recvmsg)(fd, msg, flags);
         if (r >= 0)
             conn_zerocopy_told(fd, msg);
         return r;
@@ -202,7 +202,7 @@ static int until(const struct timespec *timeout, uint64_t *end)
     *end = 0;
     if (timeout == NULL)
         return 0;
-    if (!probe_can_write((void *)(uintptr_t)timeout, sizeof(*timeout)))
+    if (!usermem_writable((void *)(uintptr_t)timeout, sizeof(*timeout)))
         return -EFAULT;
     if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1000000000)
         return -EINVAL;
@@ -238,7 +238,7 @@ static ssize_t in_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n, 
             int more = rest_by_kernel(s, fd, vec + got, n - got, flags | (each & MSG_DONTWAIT), timeout);
             return more > 0 ? (ssize_t)got + more : got > 0 ? (ssize_t)got : more;
         }
-        if (r >= 0 && !probe_can_write(&vec[got].msg_len, sizeof(vec[got].msg_len)))
+        if (r >= 0 && !usermem_writable(&vec[got].msg_len, sizeof(vec[got].msg_len)))
             r = -EFAULT;
         if (r < 0)
             break;
@@ -257,7 +257,7 @@ int recvmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags, struct timespec
 {
     struct io io;
     if (SW_UNLIKELY(flags & MSG_ERRQUEUE)) { /* the kernel's, which never waits */
-        int r = sock_is_leaving(fd) ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
+        int r = sock_is_closing(fd) ? -1 : REAL(recvmmsg)(fd, vec, n, flags, timeout);
         for (int i = 0; i < r; i++)
             conn_zerocopy_told(fd, &vec[i].msg_hdr);
         return r;

@@ -8,9 +8,9 @@
 #include "core/base/reason.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/io.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 #include "preload/startup/startup.h"
 
 /* Nothing of ours; one that the kernel would cut is done in pieces. */
@@ -24,7 +24,7 @@ ssize_t write(int fd, const void *buf, size_t len)
 {
     struct iovec v = io_one(buf, len);
     struct io io;
-    if (gather_put(fd, buf, len, 0) > 0)
+    if (coalesce_put(fd, buf, len, 0) > 0)
         return (ssize_t)len;
     if (io_refused(fd, len))
         return -1;
@@ -61,7 +61,7 @@ ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
     struct iovec v = io_one(buf, io_cut(len));
     struct io io;
-    if (gather_put(fd, buf, len, flags) > 0)
+    if (coalesce_put(fd, buf, len, flags) > 0)
         return (ssize_t)len;
     if (SW_UNLIKELY(flags & MSG_FASTOPEN))
         return sendto(fd, buf, len, flags, NULL, 0);
@@ -104,7 +104,7 @@ static int address_check(int fd, const struct sockaddr *to, socklen_t to_len, in
     struct msghdr m = { .msg_name = (void *)(uintptr_t)to, .msg_namelen = to != NULL ? to_len : 0 };
     if (m.msg_namelen > sizeof(struct sockaddr_storage))
         return -EINVAL;
-    if (!probe_can_read(to, m.msg_namelen))
+    if (!usermem_readable(to, m.msg_namelen))
         return -EFAULT;
     return flags & MSG_FASTOPEN ? kernel_objects(fd, &m, flags) : 0;
 }
@@ -151,7 +151,7 @@ static int passing(const struct msghdr *msg)
             int r = startup_hand_on(s);
             (void)r; /* nothing more can be done */
             enum conn_state st = conn_state(c);
-            bool refuse = st == CONN_FULL || st == CONN_CONNECTING ||
+            bool refuse = st == CONN_UPGRADED || st == CONN_CONNECTING ||
                           (st == CONN_NEGOTIATING && !conn_undecided(c)) || conn_rx_avail(c) > 0;
             sock_put(s);
             if (refuse)
@@ -163,8 +163,8 @@ static int passing(const struct msghdr *msg)
 
 static bool passes_any(const struct msghdr *msg)
 {
-    return proc_on() && sock_fd_limit() > 0 && probe_can_read(msg, sizeof(*msg)) && msg->msg_controllen > 0 &&
-           probe_can_read(msg->msg_control, msg->msg_controllen);
+    return proc_on() && sock_fd_limit() > 0 && usermem_readable(msg, sizeof(*msg)) && msg->msg_controllen > 0 &&
+           usermem_readable(msg->msg_control, msg->msg_controllen);
 }
 
 static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int flags)
@@ -173,7 +173,7 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
     if (bad < 0)
         return bad;
     socklen_t most = sizeof(struct sockaddr_storage); /* a longer name is cut */
-    if (msg->msg_name != NULL && !probe_can_read(msg->msg_name, msg->msg_namelen < most ? msg->msg_namelen : most))
+    if (msg->msg_name != NULL && !usermem_readable(msg->msg_name, msg->msg_namelen < most ? msg->msg_namelen : most))
         return -EFAULT;
     if (SW_UNLIKELY(msg->msg_controllen > 0 || (flags & MSG_FASTOPEN))) {
         int r = kernel_objects(fd, msg, flags);
@@ -219,7 +219,7 @@ static int send_messages(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
     unsigned done = 0;
     if (SW_LIKELY(!io_ring_would_cut(fd, flags)) || (flags & IO_MSG_COMPAT) || n == 0 || n > IOV_MAX ||
-        !probe_can_write(vec, n * sizeof(*vec)))
+        !usermem_writable(vec, n * sizeof(*vec)))
         return REAL(sendmmsg)(fd, vec, n, flags);
     while (done < n) {
         ssize_t r = send_message(fd, &vec[done].msg_hdr, flags);
@@ -246,7 +246,7 @@ static ssize_t out_msgs(struct sock *s, int fd, struct mmsghdr *vec, unsigned n,
             cancel_kept(kept);
             return more > 0 ? (ssize_t)done + more : done > 0 ? (ssize_t)done : -errno;
         }
-        if (r >= 0 && !probe_can_write(&vec[done].msg_len, sizeof(vec[done].msg_len)))
+        if (r >= 0 && !usermem_writable(&vec[done].msg_len, sizeof(vec[done].msg_len)))
             r = -EFAULT;
         if (r < 0)
             break;

@@ -13,15 +13,15 @@
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
 #include "preload/calls/stdio.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/spin.h"
 #include "preload/process/tcpinfo.h"
+#include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
@@ -203,12 +203,12 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
 /* As the kernel: the connection is gone if there is no place for its address. */
 static int tell_address(struct sockaddr *addr, socklen_t *len, const struct sockaddr_storage *peer, socklen_t peer_len)
 {
-    if (!probe_can_write(len, sizeof(*len)))
+    if (!usermem_writable(len, sizeof(*len)))
         return -EFAULT;
     if ((int)*len < 0)
         return -EINVAL;
     socklen_t n = *len < peer_len ? *len : peer_len;
-    if (!probe_can_write(addr, n))
+    if (!usermem_writable(addr, n))
         return -EFAULT;
     memcpy(addr, peer, n);
     *len = peer_len;
@@ -259,13 +259,13 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
 int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
     int err = errno;
-    gather_before_wait();
+    coalesce_before_wait();
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
         (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) != 0) {
         if (s != NULL)
             sock_put(s);
-        else if (sock_is_leaving(fd))
+        else if (sock_is_closing(fd))
             return -1;
         int conn = REAL(accept4)(fd, addr, len, flags);
         if (conn >= 0 && proc_on())

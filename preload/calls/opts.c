@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "core/base/reason.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/startup/dispatch.h"
 #include "preload/startup/local.h"
@@ -46,7 +46,7 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
     socklen_t v_len = sizeof(v);
     REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &v, &v_len);
     atomic_store(&c->user_lowat, (uint32_t)v);
-    if (conn_state(c) != CONN_FULL)
+    if (conn_state(c) != CONN_UPGRADED)
         return 0;
     /* (Somebody who holds the turn waits with 1, or sets his own next.) */
     int mine = 1;
@@ -63,7 +63,7 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
     return 0;
 }
 
-/* The kernel's own is on in any case: see conn_go_full. */
+/* The kernel's own is on in any case: see conn_go_upgraded. */
 static int set_oobinline(struct conn *c, const void *val)
 {
     int v;
@@ -108,14 +108,14 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
         return 1;
     if (level == SOL_SOCKET && name == SO_RCVLOWAT)
         return set_lowat(s, fd, val, len);
-    if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_FULL && len >= sizeof(int))
+    if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_UPGRADED && len >= sizeof(int))
         return set_oobinline(c, val);
     if (level == SOL_SOCKET && name == SO_PEEK_OFF && val != NULL && len >= sizeof(int)) {
         int at;
         memcpy(&at, val, sizeof(at));
         return conn_peek_set(s, fd, at);
     }
-    if (level == SOL_SOCKET && name == SO_ZEROCOPY && conn_on_verbs(c))
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY && conn_on_device(c))
         return -EOPNOTSUPP; /* as a kernel that does not know it */
     if (level == IPPROTO_TCP && name == TCP_INQ)
         set_inq(c, val, len);
@@ -131,7 +131,7 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     int r = 1;
     if (conn_undecided(c))
         negotiate_decline(&c->neg, reason);
-    else if (conn_state(c) == CONN_FULL)
+    else if (conn_state(c) == CONN_UPGRADED)
         r = -EOPNOTSUPP; /* programs do without */
     turn_give(&c->rx);
     return r;
@@ -142,9 +142,9 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1, err = errno;
     if (!is_nagle(level, name)) /* (which see to it themselves) */
-        gather_send_fd(fd);     /* what it says is for later octets */
+        coalesce_send_fd(fd);     /* what it says is for later octets */
     if (s != NULL) {
-        if (len < sizeof(int) || probe_can_read(val, sizeof(int))) /* (else the kernel says so) */
+        if (len < sizeof(int) || usermem_readable(val, sizeof(int))) /* (else the kernel says so) */
             r = set_option(s, fd, level, name, val, len);
     }
     bool kernels = r > 0;
@@ -169,7 +169,7 @@ static int pending_error(struct sock *s)
         (void)r; /* somebody else is at it */
     }
     int err = atomic_exchange(&c->so_error, 0);
-    if (err == 0 && conn_state(c) == CONN_FULL && !c->reset_told &&
+    if (err == 0 && conn_state(c) == CONN_UPGRADED && !c->reset_told &&
         (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && conn_rx_avail(c) == 0) {
         c->reset_told = true;
         err = ECONNRESET;
@@ -181,7 +181,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
     bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
                 is_nagle(level, name);
-    gather_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
+    coalesce_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
     struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
@@ -200,9 +200,9 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         else if (name == SO_RCVLOWAT)
             v = (int)atomic_load(&s->conn->user_lowat);
         else if (name == SO_OOBINLINE)
-            v = conn_state(s->conn) == CONN_FULL ? atomic_load(&s->conn->st.rx.urgent_inline) : v;
+            v = conn_state(s->conn) == CONN_UPGRADED ? atomic_load(&s->conn->st.rx.urgent_inline) : v;
         else if (v == EPIPE && (conn_state(s->conn) == CONN_DEAD ||
-                                (conn_state(s->conn) == CONN_FULL && s->conn->st.tx.total == 0 &&
+                                (conn_state(s->conn) == CONN_UPGRADED && s->conn->st.tx.total == 0 &&
                                  (s->conn->st.rx.end == STREAM_OPEN || !tcpinfo_acked_all(fd)))))
             v = 0; /* a frame of ours met a closed socket: the program, which sent nothing, sees the end */
         else if (v == 0)
@@ -218,7 +218,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 int shutdown(int fd, int how)
 {
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
-    if (s == NULL && sock_is_leaving(fd))
+    if (s == NULL && sock_is_closing(fd))
         return -1;
     if (s == NULL || !atomic_load(&s->active)) {
         int r = REAL(shutdown)(fd, how);

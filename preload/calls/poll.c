@@ -12,14 +12,14 @@
 #include <sys/select.h>
 
 #include "preload/calls/ring.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/spin.h"
+#include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/ready.h"
 #include "preload/sock/pending.h"
@@ -92,7 +92,7 @@ static int look(struct polling *p, bool asked)
             fd->revents = ready_now(e->sock, fd->fd, fd->events, kernel, &k->events);
             ready_arrived(e->sock);
             if (e->chan)
-                k[1].fd = conn_on_verbs(e->sock->conn) ? verbs_chan(e->sock->conn) : -1;
+                k[1].fd = conn_on_device(e->sock->conn) ? device_chan(e->sock->conn) : -1;
         }
         ready += fd->revents != 0;
     }
@@ -180,7 +180,7 @@ static bool concerns(struct pollfd *fds, nfds_t n)
 {
     if (!proc_on() || (sock_fd_limit() == 0 && epoll_fd_limit() == 0))
         return false;
-    if (n > INT_MAX / 2 || !probe_can_read(fds, n * sizeof(*fds)))
+    if (n > INT_MAX / 2 || !usermem_readable(fds, n * sizeof(*fds)))
         return false; /* the kernel says what there is to say */
     for (nfds_t i = 0; ring_any() && i < n; i++)
         ring_awaits(fds[i].fd);
@@ -213,7 +213,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
     struct entry few_e[STACK_FDS];
     struct polling p = { .fds = fds, .kfds = few_k, .ents = few_e, .n = n, .kick_fd = poller_kick_fd() };
     void *mem = NULL;
-    if (!probe_can_write(fds, n * sizeof(*fds)) || !ready_mask(mask))
+    if (!usermem_writable(fds, n * sizeof(*fds)) || !ready_mask(mask))
         return -EFAULT;
     if (n > STACK_FDS) {
         if (too_many(n))
@@ -267,7 +267,7 @@ static int result(int r, int before)
 int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
     int err = errno;
-    gather_before_poll();
+    coalesce_before_poll();
     if (timeout_ms != 0)
         proc_waits();
     if (!concerns(fds, n))
@@ -278,14 +278,14 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 /* ready_timeout, where there may be no memory: the kernel says so. */
 static bool timeout_of(const struct timespec *timeout, int64_t *ns)
 {
-    return (timeout == NULL || probe_can_read(timeout, sizeof(*timeout))) && ready_timeout(timeout, ns);
+    return (timeout == NULL || usermem_readable(timeout, sizeof(*timeout))) && ready_timeout(timeout, ns);
 }
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
     int err = errno;
     int64_t ns;
-    gather_before_poll();
+    coalesce_before_poll();
     proc_waits();
     if (!concerns(fds, n) || !timeout_of(timeout, &ns))
         return REAL(ppoll)(fds, n, timeout, mask);
@@ -331,7 +331,7 @@ static bool sets_concern(const struct sets *sets)
         return false;
     for (int i = 0; i < 3; i++)
         if (sets->of[i] != NULL &&
-            !probe_can_write(sets->of[i], (size_t)((sets->n + WORD_BITS - 1) / WORD_BITS) * sizeof(unsigned long)))
+            !usermem_writable(sets->of[i], (size_t)((sets->n + WORD_BITS - 1) / WORD_BITS) * sizeof(unsigned long)))
             return false; /* the kernel says what there is to say */
     for (int fd = 0; ring_any() && fd < socks && fd < sets->n; fd++)
         if (sets_want(sets, fd) != 0)
@@ -402,7 +402,7 @@ static bool timeval_of(const struct timeval *timeout, int64_t *ns)
     *ns = -1;
     if (timeout == NULL)
         return true;
-    if (!probe_can_read(timeout, sizeof(*timeout)))
+    if (!usermem_readable(timeout, sizeof(*timeout)))
         return false;
     struct timespec ts = { .tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec % 1000000 * 1000 };
     if (!ready_timeout(&ts, ns))
@@ -417,14 +417,14 @@ int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
     struct sets sets = sets_of(n, r, w, e);
     int err = errno;
     int64_t ns;
-    gather_before_poll();
+    coalesce_before_poll();
     proc_waits();
     if (n < 0 || !sets_concern(&sets) || !timeval_of(timeout, &ns))
         return REAL(select)(n, r, w, e, timeout);
     uint64_t begin = proc_now_ns();
     int got = select_ns(&sets, ns, NULL);
     /* Linux tells what was left, where it can be written. */
-    if (timeout != NULL && ns >= 0 && probe_can_write(timeout, sizeof(*timeout))) {
+    if (timeout != NULL && ns >= 0 && usermem_writable(timeout, sizeof(*timeout))) {
         uint64_t took = proc_now_ns() - begin, left = (uint64_t)ns > took ? (uint64_t)ns - took : 0;
         timeout->tv_sec = (time_t)(left / 1000000000u);
         timeout->tv_usec = (suseconds_t)(left % 1000000000u / 1000u);
@@ -437,7 +437,7 @@ int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeo
     struct sets sets = sets_of(n, r, w, e);
     int err = errno;
     int64_t ns;
-    gather_before_poll();
+    coalesce_before_poll();
     proc_waits();
     if (n < 0 || !sets_concern(&sets) || !timeout_of(timeout, &ns))
         return REAL(pselect)(n, r, w, e, timeout, mask);

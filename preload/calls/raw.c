@@ -17,11 +17,11 @@
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
 #include "preload/calls/seccomp.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/segv.h"
 #include "preload/process/start.h"
+#include "preload/process/usermem.h"
 
 void _exit(int status)
 {
@@ -42,7 +42,7 @@ void _Exit(int status)
 #define U(i) ((unsigned)a[i])
 #define Z(i) ((size_t)a[i])
 /* (libc reads time-outs by itself, where the kernel says EFAULT.) */
-#define GOOD(i, type) (P(i) == NULL || probe_can_read(P(i), sizeof(type)))
+#define GOOD(i, type) (P(i) == NULL || usermem_readable(P(i), sizeof(type)))
 
 /* Numbers we do not know pass; so does everything while nothing is accelerated. */
 long syscall(long number, ...)
@@ -131,7 +131,7 @@ long syscall(long number, ...)
         struct timeval fixed, *timeout = P(4);
         if (!GOOD(4, struct timeval))
             break;
-        if (timeout != NULL && !probe_can_write(timeout, sizeof(*timeout))) { /* libc would write there, too */
+        if (timeout != NULL && !usermem_writable(timeout, sizeof(*timeout))) { /* libc would write there, too */
             fixed = *timeout;
             timeout = &fixed;
         }

@@ -10,11 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "preload/conn/gather.h"
+#include "preload/conn/coalesce.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 
 #define RINGS 128
 /* What liburing 2.3's header does not have. */
@@ -247,14 +247,14 @@ long ring_enter(const long a[6])
             put(r);
     }
     if (a[2] > 0)
-        gather_before_poll();
+        coalesce_before_poll();
     errno = err;
     return REAL(syscall)(SYS_io_uring_enter, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 /* ---- registered descriptors, which requests then name by their place ---- */
 
-#define WORDS(type, arg) (probe_can_read(arg, sizeof(type)) ? (const type *)(arg) : NULL)
+#define WORDS(type, arg) (usermem_readable(arg, sizeof(type)) ? (const type *)(arg) : NULL)
 
 static bool may_register(unsigned op, const void *arg, unsigned n)
 {

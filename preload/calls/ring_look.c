@@ -15,7 +15,7 @@
 #include "preload/calls/ring.h"
 #include "preload/conn/conn.h"
 #include "preload/process/hidden.h"
-#include "preload/process/probe.h"
+#include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
 #include "preload/sock/sock.h"
 #include "preload/startup/local.h"
@@ -113,7 +113,7 @@ static bool leave_to_kernel(int fd)
 bool ring_look_register(const int *fds, size_t n)
 {
     bool good = true;
-    if (n > 1u << 20 || !probe_can_read(fds, n * sizeof(*fds)))
+    if (n > 1u << 20 || !usermem_readable(fds, n * sizeof(*fds)))
         return true; /* the kernel says what there is to say */
     for (size_t i = 0; i < n; i++) {
         if (sock_peek(fds[i]) == NULL)

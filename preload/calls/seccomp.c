@@ -11,9 +11,9 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/flusher.h"
-#include "preload/conn/gather.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -66,7 +66,7 @@ static void prepare(int fd, struct sock *s, void *arg)
     if (c == NULL)
         sock_drop(fd); /* no longer ours; a listener's names go with it, so that nobody on this host asks */
     else if (atomic_load(&s->fd) == fd && atomic_load(&s->active))
-        conn_state(c) == CONN_FULL ? bare(c, fd) : decide(s, c, fd);
+        conn_state(c) == CONN_UPGRADED ? bare(c, fd) : decide(s, c, fd);
 }
 
 /* True: a filter comes next, and is prepared for. (Without one it is only asked whether there are any.) */
@@ -76,7 +76,7 @@ static bool enter(bool strict, bool filter, const void *program)
         return false;
     int err = errno;
     trace_info("the program enters a seccomp filter");
-    gather_stop();
+    coalesce_stop();
     conn_tx_finished(flusher_has_jobs() ? proc.set.linger_ms : 0);
     flusher_stop(); /* it is a thread that the filter may be meant for, too */
     sock_each(prepare, NULL);
@@ -90,7 +90,7 @@ static long entered(bool entering, long r)
     if (entering && r < 0) {
         atomic_store(&sandbox_entered, false);
         flusher_again();
-        gather_go_on();
+        coalesce_go_on();
     }
     return r;
 }

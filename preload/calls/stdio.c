@@ -252,10 +252,10 @@ static FILE *reopened(const char *path, const char *mode, FILE *file, bool large
     struct sock *left = NULL;
     if (tracked(fd)) {
         fflush(file);
-        left = fdops_leaves(fd, false);
+        left = fdops_close_begin(fd, false);
     }
     FILE *f = large ? REAL(freopen64)(path, mode, file) : REAL(freopen)(path, mode, file);
-    fdops_left(fd, left);
+    fdops_close_end(fd, left);
     if (st != NULL)
         stdio_release(st);
     return f;

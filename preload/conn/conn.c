@@ -31,9 +31,9 @@ static const struct sm_state states[] = {
     [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },
     [CONN_CONNECTING] = { "connecting",
                           SM_TO(CONN_NEGOTIATING) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
-    [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_CONNECTING) | SM_TO(CONN_FULL) |
+    [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_CONNECTING) | SM_TO(CONN_UPGRADED) |
                                               SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
-    [CONN_FULL] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
+    [CONN_UPGRADED] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
     [CONN_PLAIN] = { "plain", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
     [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
 };
@@ -70,10 +70,10 @@ void conn_go_negotiating(struct conn *c)
         move(c, CONN_NEGOTIATING);
 }
 
-void conn_go_full(struct conn *c)
+void conn_go_upgraded(struct conn *c)
 {
     atomic_store(&c->reason, REASON_UPGRADED);
-    move(c, CONN_FULL);
+    move(c, CONN_UPGRADED);
 }
 
 void conn_go_connecting(struct conn *c)
@@ -93,13 +93,13 @@ bool conn_decline(struct conn *c, unsigned reason)
 
 void conn_use(struct conn *c)
 {
-    if (SW_UNLIKELY(atomic_load_explicit(&c->user, memory_order_relaxed) != proc.pid))
-        atomic_store(&c->user, proc.pid);
+    if (SW_UNLIKELY(atomic_load_explicit(&c->user_pid, memory_order_relaxed) != proc.pid))
+        atomic_store(&c->user_pid, proc.pid);
 }
 
 bool conn_is_held(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user) != proc.pid;
+    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user_pid) != proc.pid;
 }
 
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
@@ -155,16 +155,16 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->memory = conn_memory(c);
     if (c->opts.transports & HELLO_TRANSPORT_VERBS)
         r->device = c->device[0] != '\0' ? c->device : reason_name(c->device_reason);
-    if (st != CONN_FULL) {
+    if (st != CONN_UPGRADED) {
         plain_totals(c, fd, r);
         return;
     }
-    r->transport = conn_on_verbs(c) ? device_ops.name(c) : endpoint_ops(&c->ep.base)->name;
+    r->transport = conn_on_device(c) ? device_ops.name(c) : endpoint_ops(&c->ep.base)->name;
     r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
     r->crc = c->neg.mpa.res.crc;
     r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
     r->rx_bytes = c->st.rx.total + c->plain_rx;
-    if (conn_on_verbs(c)) {
+    if (conn_on_device(c)) {
         device_ops.record(c, r);
         return;
     }

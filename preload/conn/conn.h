@@ -33,7 +33,7 @@
 #include "preload/sock/sock.h"
 #include "preload/sock/wait.h"
 
-enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_FULL, CONN_PLAIN, CONN_DEAD };
+enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_UPGRADED, CONN_PLAIN, CONN_DEAD };
 
 /* TCP_CORK: the kernel's affair, or known not to be in there, and maybe ours: conn_nagle.c. */
 enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
@@ -69,9 +69,9 @@ struct conn {
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
-    bool found;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
-    _Atomic pid_t user;       /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
-    _Atomic bool see_through; /* any: its client has asked and waits: the first call on it sees the startup through */
+    bool inherited;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
+    _Atomic pid_t user_pid;       /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
+    _Atomic bool finish_on_use; /* any: its client has asked and waits: the first call on it sees the startup through */
     bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
     _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
     bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
@@ -84,7 +84,7 @@ struct conn {
     uint64_t kernel_rx, kernel_tx; /* octets taken from and given to the socket: rx, tx; see conn_orphan.c */
     _Atomic bool broken;      /* any: whoever held a turn died in the middle of it; the connection was reset */
 
-    /* memory (preload/conn/arena.h): constant from conn_buffers to conn_release */
+    /* memory (preload/conn/shmem.h): constant from conn_buffers to conn_release */
     uint8_t *_Atomic mem;     /* any: once it is there the others are */
     uint8_t *in, *out, *pre;
 
@@ -128,24 +128,24 @@ struct conn {
     int32_t sender_pid;       /* one that did: its ring sends the tail, and nobody else sends, */
     uint64_t sender_end;      /* until the kernel has so many octets */
     _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
-    /* preload/conn/gather.h */
-    struct gather *gather;    /* where small writes are gathered, in process gather_pid's own memory */
-    pid_t gather_pid;
-    bool gather_posted;       /* what is queued lies there */
+    /* preload/conn/coalesce.h */
+    struct coalesce *gather;    /* where small writes are gathered, in process coalesce_pid's own memory */
+    pid_t coalesce_pid;
+    bool coalesce_posted;       /* what is queued lies there */
     uint32_t row_n, row_min;  /* small writes in a row; and how many there have to be */
-    unsigned row_waits;       /* gather_waits and the time of the last one; 0: it was not looked at */
+    unsigned row_waits;       /* coalesce_waits and the time of the last one; 0: it was not looked at */
     uint64_t row_ns;
     uint64_t coalesced;       /* writes that did not go by themselves */
 
-    /* preload/device/verbs.h: the stream over a device */
+    /* preload/device/device.h: the stream over a device */
     struct verbs_ep *vep;       /* rx and tx, of process vep_pid alone, in its own memory */
     struct mixed *mixed;        /* instead of vep: preload/device/mixed.h */
     pid_t vep_pid;
-    _Atomic bool on_verbs;      /* any: FULL, and the stream goes over vep */
-    _Atomic bool verbs_first;   /* any: the initiator has spoken */
+    _Atomic bool on_device;      /* any: FULL, and the stream goes over vep */
+    _Atomic bool device_first;   /* any: the initiator has spoken */
     _Atomic bool tx_wanted;     /* any: a sender found no room */
     _Atomic bool tcp_end;       /* any: of the TCP connection beside it; set with rx or at close */
-    _Atomic bool verbs_reset;   /* any: it has ended by a reset, or by what was sent to a peer that had closed */
+    _Atomic bool device_reset;   /* any: it has ended by a reset, or by what was sent to a peer that had closed */
     uint8_t device_reason;      /* why it is not on a device of ours, though the rule says so; any */
     uint8_t device_kind;        /* initiator: enum verbs_kind, the device that has its address */
     char device[16];            /* its name */
@@ -182,7 +182,7 @@ size_t conn_memory(const struct conn *c);
  * block's address and c's place in it. False: it cannot be mapped by another program.
  */
 struct conn_place {
-    int arena_fd;
+    int shmem_fd;
     uintptr_t block;
     unsigned slot;
     int maker; /* of the child that takes it up; 0: an exec */
@@ -201,7 +201,7 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
 
 /* Changes of state, each with both turns held, or before anybody else knows c. */
 void conn_go_negotiating(struct conn *c);
-void conn_go_full(struct conn *c);
+void conn_go_upgraded(struct conn *c);
 /* The initiator begins again, on a TCP connection that is being made. Both turns held. */
 void conn_go_connecting(struct conn *c);
 /* It stays plain for this reason. Both turns held, or nobody else can know it yet. */
@@ -233,10 +233,10 @@ static inline bool conn_unheard(const struct conn *c)
 }
 
 /* Is its stream on a device? Any thread. */
-static inline bool conn_on_verbs(const struct conn *c)
+static inline bool conn_on_device(const struct conn *c)
 {
 #if HAVE_VERBS
-    return SW_UNLIKELY(atomic_load_explicit(&c->on_verbs, memory_order_relaxed));
+    return SW_UNLIKELY(atomic_load_explicit(&c->on_device, memory_order_relaxed));
 #else
     (void)c;
     return false;
@@ -246,7 +246,7 @@ static inline bool conn_on_verbs(const struct conn *c)
 /* May the program's octets be sent? A responder's, once the initiator has spoken. Any thread. */
 static inline bool conn_can_send(const struct conn *c)
 {
-    return conn_on_verbs(c) ? atomic_load(&c->verbs_first) : iwarp_can_send(&c->ep);
+    return conn_on_device(c) ? atomic_load(&c->device_first) : iwarp_can_send(&c->ep);
 }
 
 /* The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is being used. */
@@ -271,8 +271,8 @@ static inline bool conn_tail_is_ours(const struct conn *c)
 /* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
 static inline bool conn_may_be_staged(const struct conn *c)
 {
-    return atomic_load(&c->on_verbs) || c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
-           (conn_state(c) == CONN_FULL &&
+    return atomic_load(&c->on_device) || c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
+           (conn_state(c) == CONN_UPGRADED &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
 }
 
@@ -322,7 +322,7 @@ static inline void conn_tx_whole(struct conn *c, int fd)
  */
 static inline bool conn_rx_held(const struct conn *c)
 {
-    return conn_state(c) == CONN_FULL && c->ep.rx.tail > c->ep.rx.head && iwarp_in_need(&c->ep) == 0 &&
+    return conn_state(c) == CONN_UPGRADED && c->ep.rx.tail > c->ep.rx.head && iwarp_in_need(&c->ep) == 0 &&
            c->st.rx.end == STREAM_OPEN;
 }
 

@@ -10,8 +10,8 @@
  */
 #include <poll.h>
 
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 
@@ -68,7 +68,7 @@ size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags)
     if (asked == ASKED_NO)
         return 0;
     atomic_store_explicit(&c->asked, ASKED_NO, memory_order_relaxed);
-    bool first = polls != gather_polls || asked == ASKED_WAITING;
-    polls = gather_polls;
+    bool first = polls != coalesce_polls || asked == ASKED_WAITING;
+    polls = coalesce_polls;
     return first && len >= LONG_LEN && !(flags & MSG_MORE) && conn_nodelay(c, fd) ? LEAD_LEN : 0;
 }

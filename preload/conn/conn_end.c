@@ -217,7 +217,7 @@ void conn_tx_finished(uint32_t wait_ms)
 int conn_shut_wr(struct conn *c, int fd)
 {
     c->tx_shut = true;
-    if (!conn_on_verbs(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
+    if (!conn_on_device(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
         /*
          * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the connection
          * is no more, and the kernel says so.
@@ -233,7 +233,7 @@ int conn_shut_wr(struct conn *c, int fd)
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
-    if (conn_on_verbs(c) && device_ops.over(c, fd))
+    if (conn_on_device(c) && device_ops.over(c, fd))
         return -ENOTCONN;
     int result = 0;
     bool owed = false, ended = false;
@@ -250,7 +250,7 @@ int conn_shutdown(struct sock *s, int fd, int how)
             c->fin_owed = true;
             c->tx_shut = true;
             conn_tell(c);
-            if (conn_on_verbs(c))
+            if (conn_on_device(c))
                 turn_event_signal(&c->rx_left);
             t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
         }
@@ -259,13 +259,13 @@ int conn_shutdown(struct sock *s, int fd, int how)
             owed = result == -EAGAIN;
             result = owed ? 0 : result;
             ended = result == 0;
-        } else if (!first && !c->fin_owed && !conn_on_verbs(c)) {
+        } else if (!first && !c->fin_owed && !conn_on_device(c)) {
             /* ENOTCONN and the like as the kernel says them */
             result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
         }
         if (t == 0)
             turn_give(&c->tx);
-        if (conn_on_verbs(c)) {
+        if (conn_on_device(c)) {
             owed = owed && device_ops.goes_on(s, fd);
             notify_writable(s); /* an edge, as the kernel tells of its own */
         }

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "core/base/rawsys.h"
-#include "preload/conn/arena.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_ops.h"
-#include "preload/conn/gather.h"
+#include "preload/conn/shmem.h"
 #include "preload/process/proc.h"
 
 /* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
@@ -42,14 +42,14 @@ static uint8_t *buffers_map(void)
 {
     if (spares_n > 0 && rawsys_getpid() == proc.pid)
         return spares[--spares_n];
-    return arena_map(CONN_MEM_LEN);
+    return shmem_map(CONN_MEM_LEN);
 }
 
 /* octets: so many it has carried. */
 static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
 {
     bool kept = false;
-    if (all && octets <= SPARE_OCTETS && arena_is_own(mem)) {
+    if (all && octets <= SPARE_OCTETS && shmem_is_own(mem)) {
         pthread_mutex_lock(&lock);
         if (spares_n < SPARES && rawsys_getpid() == proc.pid) {
             spares[spares_n++] = mem;
@@ -58,7 +58,7 @@ static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
         pthread_mutex_unlock(&lock);
     }
     if (!kept)
-        arena_unmap(mem, CONN_MEM_LEN, all);
+        shmem_unmap(mem, CONN_MEM_LEN, all);
 }
 
 /* Held by processes that were all killed: their buffers are not mapped here, or not any more. */
@@ -68,9 +68,9 @@ static bool reclaim(struct conn *c)
     if (atomic_load(&c->holders.n) == 0 || !holders_all_dead(&c->holders))
         return false;
     if (mem != NULL)
-        arena_discard(mem, CONN_MEM_LEN);
+        shmem_discard(mem, CONN_MEM_LEN);
     if (big != NULL)
-        arena_discard(big, CONN_PRE_BIG_LEN);
+        shmem_discard(big, CONN_PRE_BIG_LEN);
     return true;
 }
 
@@ -103,7 +103,7 @@ static struct conn *slot_claim(void)
         current = next_dead;
     if (c != NULL)
         return c;
-    struct conn *block = blocks_n < BLOCKS_MAX ? arena_map(BLOCK_LEN) : NULL;
+    struct conn *block = blocks_n < BLOCKS_MAX ? shmem_map(BLOCK_LEN) : NULL;
     if (block == NULL) {
         c = claim_in(&next, blocks_n, false);
         return c != NULL ? c : claim_in(&next_dead, blocks_n, true);
@@ -149,14 +149,14 @@ int conn_buffers(struct conn *c)
 size_t conn_memory(const struct conn *c)
 {
     return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
-           (conn_on_verbs(c) ? device_ops.memory(c) : 0);
+           (conn_on_device(c) ? device_ops.memory(c) : 0);
 }
 
 int conn_grow_pre(struct conn *c)
 {
     if (c->pre_cap == CONN_PRE_BIG_LEN)
         return -ENOSPC;
-    uint8_t *big = arena_map(CONN_PRE_BIG_LEN);
+    uint8_t *big = shmem_map(CONN_PRE_BIG_LEN);
     if (big == NULL)
         return -ENOMEM;
     memcpy(big, c->pre, c->in_len);
@@ -181,24 +181,24 @@ void conn_release(struct conn *c, struct sock *s)
         device_ops.drop(c);
     if (c->gather != NULL) {
         bool held = turn_take_brief(&c->tx) == 0; /* the flusher may be at it */
-        gather_leave(c);
+        coalesce_leave(c);
         if (held)
             turn_give(&c->tx);
     }
     uint64_t octets = c->kernel_rx + c->kernel_tx;
     bool all = conn_leave(c, s);
     if (big != NULL)
-        arena_unmap(big, CONN_PRE_BIG_LEN, all);
+        shmem_unmap(big, CONN_PRE_BIG_LEN, all);
     if (mem != NULL)
         buffers_unmap(mem, all, octets);
 }
 
 bool conn_place(const struct conn *c, struct conn_place *at)
 {
-    if (conn_on_verbs(c))
+    if (conn_on_device(c))
         return false; /* the endpoint ends with this program */
-    at->arena_fd = arena_fd(c);
-    if (at->arena_fd < 0 || arena_fd(c->mem) != at->arena_fd || arena_fd(c->pre) != at->arena_fd)
+    at->shmem_fd = shmem_fd(c);
+    if (at->shmem_fd < 0 || shmem_fd(c->mem) != at->shmem_fd || shmem_fd(c->pre) != at->shmem_fd)
         return false;
     bool found = false;
     at->maker = 0;
@@ -218,7 +218,7 @@ static struct conn *block_given(const struct conn_place *at)
     for (unsigned b = 0; b < blocks_n; b++)
         if (blocks[b].conns == block)
             return block;
-    if (blocks_n == BLOCKS_MAX || arena_attach(at->arena_fd, block, BLOCK_LEN) < 0)
+    if (blocks_n == BLOCKS_MAX || shmem_attach(at->shmem_fd, block, BLOCK_LEN) < 0)
         return NULL;
     blocks[blocks_n].given = true;
     blocks[blocks_n++].conns = block;
@@ -236,10 +236,10 @@ struct conn *conn_take_up(const struct conn_place *at)
     if (!holders_take_up(&c->holders, at->maker))
         return NULL;
     bool big = c->pre_cap == CONN_PRE_BIG_LEN;
-    if (arena_attach(at->arena_fd, c->mem, CONN_MEM_LEN) == 0) {
-        if (!big || arena_attach(at->arena_fd, c->pre, CONN_PRE_BIG_LEN) == 0)
+    if (shmem_attach(at->shmem_fd, c->mem, CONN_MEM_LEN) == 0) {
+        if (!big || shmem_attach(at->shmem_fd, c->pre, CONN_PRE_BIG_LEN) == 0)
             return c;
-        arena_unmap(c->mem, CONN_MEM_LEN, false);
+        shmem_unmap(c->mem, CONN_MEM_LEN, false);
     }
     holders_leave(&c->holders);
     return NULL;
@@ -248,17 +248,17 @@ struct conn *conn_take_up(const struct conn_place *at)
 void conn_mem_before_fork(void)
 {
     pthread_mutex_lock(&lock);
-    arena_before_fork();
+    shmem_before_fork();
 }
 
 void conn_mem_after_fork(bool child)
 {
-    arena_after_fork(child);
+    shmem_after_fork(child);
     if (!child) {
         pthread_mutex_unlock(&lock);
         return;
     }
     pthread_mutex_init(&lock, NULL);
     while (spares_n > 0)
-        arena_unmap(spares[--spares_n], CONN_MEM_LEN, false);
+        shmem_unmap(spares[--spares_n], CONN_MEM_LEN, false);
 }

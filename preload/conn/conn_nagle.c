@@ -3,7 +3,7 @@
  *
  * Web servers cork a connection, write an answer's head and its body, and pull the cork again, with TCP_NODELAY taken back for as
  * long: four calls that change nothing but when the octets leave. Here the cork is our own: small writes are gathered meanwhile
- * (gather.h), so head and body go as one message with one call, and what the kernel gets before says MSG_MORE. The kernel's limit
+ * (coalesce.h), so head and body go as one message with one call, and what the kernel gets before says MSG_MORE. The kernel's limit
  * of 200 ms is kept.
  *
  *   KERNELS --found to be out--> OUT <--put in, pulled out--> OURS
@@ -15,8 +15,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -65,10 +65,10 @@ int conn_set_nodelay(struct sock *s, int fd, bool on)
     struct conn *c = s->conn;
     int r = 1;
     if (atomic_load(&c->cork) != CORK_OURS)
-        gather_send_fd(fd); /* its deadline is another one from now on */
+        coalesce_send_fd(fd); /* its deadline is another one from now on */
     bool lent = c->nodelay_lent;
     c->nodelay_lent = false; /* now it is the program's */
-    if (lent || conn_state(c) != CONN_FULL || conn_on_verbs(c) || turn_take_brief(&c->tx) < 0) {
+    if (lent || conn_state(c) != CONN_UPGRADED || conn_on_device(c) || turn_take_brief(&c->tx) < 0) {
         atomic_store(&c->nodelay_owed, 0);
         return 1;
     }
@@ -90,13 +90,13 @@ int conn_set_cork(struct sock *s, int fd, bool on)
     struct conn *c = s->conn;
     bool ours = atomic_load(&c->cork) == CORK_OURS;
     if (!ours)
-        gather_send_fd(fd);
-    if (conn_state(c) != CONN_FULL)
+        coalesce_send_fd(fd);
+    if (conn_state(c) != CONN_UPGRADED)
         return 1;
     if (!on && ours) {
         atomic_store(&c->cork, CORK_OUT);
-        gather_send_fd(fd);
-        gather_hasten(c); /* (another thread was sending) */
+        coalesce_send_fd(fd);
+        coalesce_hasten(c); /* (another thread was sending) */
         return atomic_load(&c->more_told) ? 1 : 0; /* the kernel still waits for more: its call ends that, too */
     }
     if (on && ours)
@@ -105,7 +105,7 @@ int conn_set_cork(struct sock *s, int fd, bool on)
         atomic_store(&c->cork, CORK_KERNELS);
         return 1;
     }
-    if (on && gather_suits(c) && (atomic_load(&c->cork) == CORK_OUT || kernels(fd, TCP_CORK) == 0))
+    if (on && coalesce_suits(c) && (atomic_load(&c->cork) == CORK_OUT || kernels(fd, TCP_CORK) == 0))
         atomic_store(&c->cork, CORK_OURS);
     else
         atomic_store(&c->cork, CORK_KERNELS);

@@ -1,6 +1,6 @@
 /*
  * What carries an upgraded connection's stream, if not its own TCP connection in software: what conn_*.c asks of it. The table is
- * another room's, above this one (verbs_setup.c: RDMA devices).
+ * another room's, above this one (device_setup.c: RDMA devices).
  */
 #ifndef SW_PRELOAD_CONN_OPS_H
 #define SW_PRELOAD_CONN_OPS_H

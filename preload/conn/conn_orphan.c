@@ -62,7 +62,7 @@ void conn_rx_orphaned(struct conn *c, int fd)
     c->rx.orphan = TURN_WHOLE;
     c->rx.other_process = false;
     /* (The steps of a negotiation are taken again from where they stood.) */
-    if (conn_state(c) == CONN_FULL && !(asleep && (conn_on_verbs(c) || rx_mended(c, fd))))
+    if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_on_device(c) || rx_mended(c, fd))))
         broken(c, fd, "receiving");
 }
 
@@ -90,7 +90,7 @@ void conn_tx_orphaned(struct conn *c, int fd)
     bool asleep = c->tx.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.other_process;
     c->tx.orphan = TURN_WHOLE;
     c->tx.other_process = false;
-    if (conn_state(c) == CONN_FULL && !(asleep && (conn_on_verbs(c) || tx_mended(c, fd, other_process))))
+    if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_on_device(c) || tx_mended(c, fd, other_process))))
         broken(c, fd, "sending");
 }
 
@@ -98,7 +98,7 @@ void conn_tx_orphaned(struct conn *c, int fd)
 static bool send_on(struct conn *c, int fd)
 {
     conn_tx_whole(c, fd);
-    if (conn_state(c) != CONN_FULL || c->broken || !conn_tail_is_ours(c))
+    if (conn_state(c) != CONN_UPGRADED || c->broken || !conn_tail_is_ours(c))
         return false;
     return conn_tx_rest(c, fd) == -EAGAIN;
 }

@@ -45,7 +45,7 @@ int conn_peek_suspend(int fd)
 static bool is_ours(const struct sock *s)
 {
     enum conn_state st = conn_state(s->conn);
-    return st == CONN_FULL || (st == CONN_PLAIN && atomic_load(&s->active));
+    return st == CONN_UPGRADED || (st == CONN_PLAIN && atomic_load(&s->active));
 }
 
 void conn_peek_resume(struct sock *s, int at)

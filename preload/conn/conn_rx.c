@@ -17,11 +17,11 @@
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_ops.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/spin.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/look.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
@@ -30,7 +30,7 @@
 
 size_t conn_rx_avail(const struct conn *c)
 {
-    return (c->pre_len - c->pre_off) + (conn_state(c) == CONN_FULL ? (size_t)stream_avail(&c->st) : 0);
+    return (c->pre_len - c->pre_off) + (conn_state(c) == CONN_UPGRADED ? (size_t)stream_avail(&c->st) : 0);
 }
 
 /* What the receive side wants sent: a Terminate, a Read Response. If a sender is at work it takes them along. */
@@ -65,7 +65,7 @@ static void break_off(struct conn *c, int fd)
 /* Decodes what is staged. */
 static void decode(struct conn *c, int fd)
 {
-    if (conn_on_verbs(c)) {
+    if (conn_on_device(c)) {
         device_ops.rx(c, fd);
         return;
     }
@@ -124,7 +124,7 @@ static ssize_t received(struct conn *c, ssize_t n, size_t room)
 static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
 {
     uint8_t *p;
-    if (conn_on_verbs(c)) {
+    if (conn_on_device(c)) {
         ssize_t r = device_ops.fill(c, fd);
         c->rx_empty = r == -EAGAIN;
         return r;
@@ -155,7 +155,7 @@ static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
 /* Nothing that is there stands before what comes, and it may be put into the program's memory. */
 static bool takes_directly(const struct conn *c)
 {
-    return conn_state(c) == CONN_FULL && !conn_on_verbs(c) && !c->broken && c->pre_len == c->pre_off && c->st.rx.n == 0 &&
+    return conn_state(c) == CONN_UPGRADED && !conn_on_device(c) && !c->broken && c->pre_len == c->pre_off && c->st.rx.n == 0 &&
            c->st.rx.end == STREAM_OPEN && c->st.rx.urgent == STREAM_URGENT_NONE && !sandbox_on();
 }
 
@@ -221,7 +221,7 @@ static bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, s
 /* Is the kernel known to have nothing? (At an urgent mark, which is at a frame's last octet, it gives less than there is.) */
 static bool drained(const struct conn *c)
 {
-    return c->rx_empty && (conn_on_verbs(c) || iwarp_in_need(&c->ep) != 1);
+    return c->rx_empty && (conn_on_device(c) || iwarp_in_need(&c->ep) != 1);
 }
 
 /* A wait, or its like, has taken in what had come, and decoded it. */
@@ -237,7 +237,7 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
     conn_rx_whole(c, fd);
     if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
         return 1;
-    if (conn_state(c) != CONN_FULL)
+    if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_DEAD;
     decode(c, fd);
     /* The program's low-water mark counts its octets, the kernel's would count frames. */
@@ -266,7 +266,7 @@ void conn_rx_all(struct conn *c, int fd)
     uint64_t avail = 0;
     ssize_t n;
     conn_rx_whole(c, fd);
-    if (conn_state(c) != CONN_FULL)
+    if (conn_state(c) != CONN_UPGRADED)
         return;
     do {
         decode(c, fd);
@@ -302,7 +302,7 @@ int conn_rx_waiting(struct sock *s, int fd)
 
 void conn_rx_lowat(struct conn *c, int fd)
 {
-    if (conn_state(c) != CONN_FULL || conn_on_verbs(c))
+    if (conn_state(c) != CONN_UPGRADED || conn_on_device(c))
         return;
     /* Beyond half the receive buffer the kernel would never wake us; a frame's rest is asked for in parts then. */
     size_t need = iwarp_in_need(&c->ep);
@@ -322,7 +322,7 @@ static ssize_t end_result(struct conn *c)
         c->reset_told = true;
         return -err;
     }
-    if (conn_state(c) == CONN_FULL &&
+    if (conn_state(c) == CONN_UPGRADED &&
         (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && !c->reset_told) {
         c->reset_told = true;
         /* A peer that never sent an octet of the stream did not reset it, it never spoke it (DESIGN section 4). */
@@ -334,7 +334,7 @@ static ssize_t end_result(struct conn *c)
 static bool ended(const struct conn *c)
 {
     return atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
-           (conn_state(c) == CONN_FULL && (c->st.rx.end != STREAM_OPEN || c->broken));
+           (conn_state(c) == CONN_UPGRADED && (c->st.rx.end != STREAM_OPEN || c->broken));
 }
 
 /* Gives out what is ready. `done` octets were given before; with MSG_PEEK they are passed over. */
@@ -354,7 +354,7 @@ static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done,
     } else {
         skip -= pre < skip ? pre : skip;
     }
-    if (conn_state(c) != CONN_FULL || got == len)
+    if (conn_state(c) != CONN_UPGRADED || got == len)
         return got;
     if (flags & MSG_PEEK) {
         size_t n = stream_avail(&c->st) > skip ? (size_t)stream_avail(&c->st) - skip : 0;
@@ -390,7 +390,7 @@ void conn_begins_to_wait(struct sock *s, bool *waits)
 /* Waits in the kernel for more, as long as the program's own recv would, and stages `most` of it. 0: look again. */
 static ssize_t wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
 {
-    if (conn_on_verbs(c))
+    if (conn_on_device(c))
         return device_ops.wait_more(s, c, fd);
     if (c->lowat_now != 1) {
         int one = 1;
@@ -439,11 +439,11 @@ static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len,
     size_t want = there - (skip < there ? skip : there);
     if (want > len)
         want = len;
-    size_t good = (flags & MSG_TRUNC) ? want : probe_iter_write(it, want);
+    size_t good = (flags & MSG_TRUNC) ? want : usermem_iter_write(it, want);
     if (SW_LIKELY(good == want))
         return len;
     size_t whole = pre > 0 && pre <= good ? pre : 0;
-    for (uint32_t i = 0; i < c->st.rx.n && (pre == 0 || whole > 0) && conn_state(c) == CONN_FULL; i++) {
+    for (uint32_t i = 0; i < c->st.rx.n && (pre == 0 || whole > 0) && conn_state(c) == CONN_UPGRADED; i++) {
         size_t next = c->st.rx.slice[(c->st.rx.first + i) % STREAM_SLICES].len;
         if (whole + next > good)
             break;
@@ -470,11 +470,11 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     conn_rx_whole(c, fd);
     c->rx_empty = look_holds(c->rx_look);
     for (;;) {
-        if (conn_state(c) == CONN_FULL)
+        if (conn_state(c) == CONN_UPGRADED)
             decode(c, fd);
         bool held = conn_rx_held(c);
         size_t most = len - done;
-        if (SW_UNLIKELY(conn_state(c) == CONN_FULL && c->st.rx.urgent != STREAM_URGENT_NONE) &&
+        if (SW_UNLIKELY(conn_state(c) == CONN_UPGRADED && c->st.rx.urgent != STREAM_URGENT_NONE) &&
             !conn_rx_to_mark(c, done, &passed, &most, flags))
             return (ssize_t)done;
         size_t can = takes(c, it, most, passed, flags);
@@ -495,7 +495,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
              * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
              * not hold octets whose edge was told already.
              */
-            if (conn_state(c) != CONN_FULL || c->st.rx.end != STREAM_OPEN || drained(c))
+            if (conn_state(c) != CONN_UPGRADED || c->st.rx.end != STREAM_OPEN || drained(c))
                 return (ssize_t)done;
             size_t ahead, placed;
             ssize_t n = fill_directly(c, fd, it, len - done, &ahead, &placed, &directly);
@@ -510,7 +510,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         }
         if (ended(c))
             return done > 0 ? (ssize_t)done : end_result(c);
-        if (conn_state(c) != CONN_FULL) /* plain from here on: the caller asks the kernel, if it has what is next */
+        if (conn_state(c) != CONN_UPGRADED) /* plain from here on: the caller asks the kernel, if it has what is next */
             return done > 0 || conn_rx_avail(c) == 0 ? (ssize_t)done : -EAGAIN;
         size_t ahead, placed;
         ssize_t r = fill_directly(c, fd, it, len - done, &ahead, &placed, &directly);
@@ -561,7 +561,7 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
             return r == -EINTR ? r : -EAGAIN;
     }
     ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags, waits);
-    if (conn_on_verbs(c))
+    if (conn_on_device(c))
         device_ops.after_recv(s, c, sock_fd_now(s, fd));
     if (n > 0) {
         conn_batch_asked(c, wait);
@@ -571,7 +571,7 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
         pay_owed(c, fd);
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
-    bool full = conn_state(c) == CONN_FULL;
+    bool full = conn_state(c) == CONN_UPGRADED;
     /* A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now. */
     if (c->lowat_now > 1)
         conn_rx_lowat(c, fd);

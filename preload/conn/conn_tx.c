@@ -12,16 +12,16 @@
 #include <string.h>
 
 #include "core/base/reason.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_ops.h"
-#include "preload/conn/gather.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/transports.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/poller.h"
@@ -204,7 +204,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
     int r = out_some(c, fd, flags | MSG_DONTWAIT);
     if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
         return r;
-    gather_before_sleep();
+    coalesce_before_sleep();
     if (!poller_threads() && !conn_ring_busy())
         return out_some(c, fd, flags);
     /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
@@ -259,7 +259,7 @@ static int flush(struct sock *s, struct conn *c, int fd)
     conn_tx_whole(c, fd);
     if (c->broken)
         return -EPIPE;
-    if (conn_on_verbs(c))
+    if (conn_on_device(c))
         return device_ops.flush(c);
     if (c->job_runs) {
         conn_tx_reap(c);
@@ -271,9 +271,9 @@ static int flush(struct sock *s, struct conn *c, int fd)
     if (SW_UNLIKELY(c->sender_pid != 0) && !sender_is_done(c, fd))
         return -EAGAIN;
     for (int r;;) {
-        if (c->gather_posted) { /* nobody sleeps with the buffer: what does not go is copied, and then is a tail */
+        if (c->coalesce_posted) { /* nobody sleeps with the buffer: what does not go is copied, and then is a tail */
             r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
-            gather_posted(c, r == 0);
+            coalesce_posted(c, r == 0);
             if ((r == -EAGAIN || r == -EINPROGRESS) && s != NULL)
                 continue;
         } else {
@@ -285,7 +285,7 @@ static int flush(struct sock *s, struct conn *c, int fd)
             return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
         if (flushed(c))
             continue;
-        r = gather_post(c);
+        r = coalesce_post(c);
         if (r < 0)
             return r;
         if (r == 0)
@@ -407,7 +407,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
                 return -EAGAIN;
             sock_sleep(s);
             fd = sock_fd_now(s, fd);
-            int r = conn_on_verbs(c) ? device_ops.await(s, c, fd, deadline) : wait_for(fd, POLLIN, deadline, s);
+            int r = conn_on_device(c) ? device_ops.await(s, c, fd, deadline) : wait_for(fd, POLLIN, deadline, s);
             sock_wake(s);
             fd = sock_fd_now(s, fd);
             if (r < 0)
@@ -463,19 +463,19 @@ static void follow_emss(struct conn *c, int fd)
 static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool corked = SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS);
-    if (c->gather == NULL && c->row_waits != gather_waits && !corked) {
+    if (c->gather == NULL && c->row_waits != coalesce_waits && !corked) {
         /* The first one since the program waited: whoever asks and answers does not even need the clock. */
-        c->row_waits = gather_waits;
-        c->row_n = gather_is_small(len, flags);
+        c->row_waits = coalesce_waits;
+        c->row_n = coalesce_is_small(len, flags);
         c->row_ns = 0;
         return 0;
     }
-    bool small = (corked ? gather_is_piece(len, flags) : gather_is_small(len, flags)) && proc.set.coalesce_us > 0 &&
-                 probe_iter_read(it, len) == len;
+    bool small = (corked ? coalesce_is_piece(len, flags) : coalesce_is_small(len, flags)) && proc.set.coalesce_us > 0 &&
+                 usermem_iter_read(it, len) == len;
     uint64_t now = small ? proc_now_ns() : 0;
-    if (small && gather_add(c, it, len, now))
+    if (small && coalesce_add(c, it, len, now))
         return 1;
-    if (gather_holds(c)) {
+    if (coalesce_holds(c)) {
         int r = flush(NULL, c, fd);
         c->tx_rest = r != 0;
         if (r < 0 && r != -EAGAIN)
@@ -487,7 +487,7 @@ static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, s
     }
     if (c->tx_rest || c->job_runs)
         return 0;
-    return corked ? gather_hold(s, c, it, len, now) : gather_begin(s, c, it, len, now);
+    return corked ? coalesce_hold(s, c, it, len, now) : coalesce_begin(s, c, it, len, now);
 }
 
 /*
@@ -546,7 +546,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             break;
         }
         /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
-        size_t good = probe_iter_read(it, part);
+        size_t good = usermem_iter_read(it, part);
         if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
             r = -EFAULT;
             break;
@@ -636,7 +636,7 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     }
     if (wait)
         sock_sleep(s);
-    ssize_t n = conn_on_verbs(c) ? send_by_device(s, c, sock_fd_now(s, fd), it, len, flags, wait)
+    ssize_t n = conn_on_device(c) ? send_by_device(s, c, sock_fd_now(s, fd), it, len, flags, wait)
                                  : send_full(s, c, sock_fd_now(s, fd), it, len, flags);
     /* It was shut down meanwhile, and nobody else sees to its end. */
     if (SW_UNLIKELY(c->fin_owed) && !(c->job_runs && c->job.then == TRANSPORT_THEN_SHUT_WR)) {

@@ -11,20 +11,20 @@
 #include <sys/socket.h>
 
 #include "preload/conn/conn.h"
-#include "preload/process/probe.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/wait.h"
 
 bool conn_rx_at_mark(const struct conn *c)
 {
-    return conn_state(c) == CONN_FULL && c->pre_len == c->pre_off && stream_mark(&c->st) == 0;
+    return conn_state(c) == CONN_UPGRADED && c->pre_len == c->pre_off && stream_mark(&c->st) == 0;
 }
 
 size_t conn_rx_count(const struct conn *c)
 {
-    uint64_t mark = conn_state(c) == CONN_FULL && !c->st.rx.urgent_inline ? stream_mark(&c->st) : UINT64_MAX;
+    uint64_t mark = conn_state(c) == CONN_UPGRADED && !c->st.rx.urgent_inline ? stream_mark(&c->st) : UINT64_MAX;
     size_t all = conn_rx_avail(c), pre = c->pre_len - c->pre_off;
     return SW_UNLIKELY(mark < all - pre) ? pre + (size_t)mark : all;
 }
@@ -148,7 +148,7 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
         notify_readable(s); /* the kernel will not report them again */
     if (!there)
         return -EINVAL; /* "Yes this is right!", says Linux */
-    if (len > 0 && !(flags & MSG_TRUNC) && (probe_iter_write(it, 1) < 1 || iov_iter_scatter(it, &octet, 1) < 1))
+    if (len > 0 && !(flags & MSG_TRUNC) && (usermem_iter_write(it, 1) < 1 || iov_iter_scatter(it, &octet, 1) < 1))
         return -EFAULT;
     return len > 0;
 }

@@ -62,7 +62,7 @@ void conn_zerocopy_told(int fd, struct msghdr *msg)
     struct sock *s = sock_get_active(fd);
     if (s == NULL)
         return;
-    bool full = conn_state(s->conn) == CONN_FULL;
+    bool full = conn_state(s->conn) == CONN_UPGRADED;
     sock_put(s);
     for (struct cmsghdr *h = full ? CMSG_FIRSTHDR(msg) : NULL; h != NULL; h = CMSG_NXTHDR(msg, h)) {
         struct sock_extended_err e;

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "core/base/rawsys.h"
+#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/gather.h"
 #include "preload/process/proc.h"
 
 #define STACK_LEN 65536u
@@ -87,8 +87,8 @@ static bool send_on(struct conn *c, int fd)
         return false;
     do {
         r = out(c, fd);
-        gather_posted(c, r == 0);
-    } while (r == 0 && (r = gather_post(c)) > 0);
+        coalesce_posted(c, r == 0);
+    } while (r == 0 && (r = coalesce_post(c)) > 0);
     c->tx_rest = r != 0;
     if (r < 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
         atomic_store(&c->so_error, -r); /* the kernel tells it but once */
@@ -96,7 +96,7 @@ static bool send_on(struct conn *c, int fd)
 }
 
 /* What is gathered in it is due. */
-static void look_at(struct gather *g, uint32_t me, uint64_t now)
+static void look_at(struct coalesce *g, uint32_t me, uint64_t now)
 {
     bool leaves = false;
     atomic_store(&g->busy, true);
@@ -109,10 +109,10 @@ static void look_at(struct gather *g, uint32_t me, uint64_t now)
         atomic_store(&g->by_itself, 0);
         c->row_ns = now;
         /* The program has stopped writing, or is slow. */
-        leaves = !rest && before > 0 && g->writes_last < 4 && !gather_holds(c);
+        leaves = !rest && before > 0 && g->writes_last < 4 && !coalesce_holds(c);
         if (leaves) {
             c->row_n = 0;
-            gather_leave_busy(g);
+            coalesce_leave_busy(g);
         }
         turn_give_bare(&c->tx);
     }
@@ -163,22 +163,22 @@ static uint64_t look(uint32_t me)
 {
     uint64_t next = 0, now = proc_now_ns();
     bool rest = finish(me);
-    unsigned n = atomic_load(&gather_slots_n);
+    unsigned n = atomic_load(&coalesce_slots_n);
     fl.idle_ns = IDLE_NS;
     for (unsigned i = 0; i < n; i++) {
-        struct gather *g = &gather_slots[i];
+        struct coalesce *g = &coalesce_slots[i];
         bool holds = (uint32_t)atomic_load(&g->word) != 0;
         if (!atomic_load(&g->used))
             continue;
-        uint64_t patience = gather_patience(g);
+        uint64_t patience = coalesce_patience(g);
         fl.idle_ns = patience < fl.idle_ns ? patience : fl.idle_ns;
         if (!holds && !atomic_load(&g->rest))
             continue;
-        uint64_t due = atomic_load(&g->rest) ? now : gather_due(g);
+        uint64_t due = atomic_load(&g->rest) ? now : coalesce_due(g);
         if (due <= now) {
             /* Who is adding to it may just not be running, because this thread is. */
             uint32_t who = (uint32_t)(atomic_load(&g->word) >> 32);
-            if (who == 0 || who == GATHER_CLOSED || now - due > ADDING_NS)
+            if (who == 0 || who == COALESCE_CLOSED || now - due > ADDING_NS)
                 look_at(g, me, now);
             due = now + REST_NS / 10; /* (somebody has the turn) */
             holds = (uint32_t)atomic_load(&g->word) != 0;
@@ -196,18 +196,18 @@ static uint64_t look(uint32_t me)
 /* Buffers in which nothing is gathered any more are free for others. */
 static void let_go(uint32_t me)
 {
-    unsigned n = atomic_load(&gather_slots_n);
+    unsigned n = atomic_load(&coalesce_slots_n);
     for (unsigned i = 0; i < n; i++) {
-        struct gather *g = &gather_slots[i];
+        struct coalesce *g = &coalesce_slots[i];
         bool leaves = false;
         if (!atomic_load(&g->used) || (uint32_t)atomic_load(&g->word) != 0)
             continue;
         atomic_store(&g->busy, true);
         if (atomic_load(&g->sock) != NULL && turn_try_bare(&g->conn->tx, me)) {
             struct conn *c = g->conn;
-            leaves = !gather_holds(c) && !atomic_load(&g->rest);
+            leaves = !coalesce_holds(c) && !atomic_load(&g->rest);
             if (leaves)
-                gather_leave_busy(g);
+                coalesce_leave_busy(g);
             turn_give_bare(&c->tx);
         }
         atomic_store(&g->busy, false);
@@ -220,9 +220,9 @@ static bool anything(void)
 {
     if (flusher_has_jobs())
         return true;
-    unsigned n = atomic_load(&gather_slots_n);
+    unsigned n = atomic_load(&coalesce_slots_n);
     for (unsigned i = 0; i < n; i++)
-        if (atomic_load(&gather_slots[i].used) && (uint32_t)atomic_load(&gather_slots[i].word) != 0)
+        if (atomic_load(&coalesce_slots[i].used) && (uint32_t)atomic_load(&coalesce_slots[i].word) != 0)
             return true;
     return false;
 }

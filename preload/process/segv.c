@@ -1,5 +1,5 @@
 /*
- * SIGSEGV and SIGBUS: a fault while we look at the program's memory (preload/process/probe.c) is ours,
+ * SIGSEGV and SIGBUS: a fault while we look at the program's memory (preload/process/usermem.c) is ours,
  * every other signal is the program's, as if our handler was not there.
  *
  * The kernel has our handler with the program's mask and flags; what the program set, and sees, is
@@ -26,10 +26,10 @@
 #include <unistd.h>
 
 #include "core/base/rawsys.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/usermem.h"
 
 typedef void handler_fn(int number, siginfo_t *info, void *context);
 
@@ -76,7 +76,7 @@ static void end_by(int number, const siginfo_t *info)
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {
-    uintptr_t *pc = context_pc(context), next = info->si_code > 0 ? probe_fault(*pc) : 0;
+    uintptr_t *pc = context_pc(context), next = info->si_code > 0 ? usermem_fault(*pc) : 0;
     if (next != 0) {
         *pc = next;
         return;

@@ -1,5 +1,5 @@
 /*
- * The handler of SIGSEGV and SIGBUS that makes faults of probe.c harmless, unseen by the program.
+ * The handler of SIGSEGV and SIGBUS that makes faults of usermem.c harmless, unseen by the program.
  */
 #ifndef SW_PRELOAD_SEGV_H
 #define SW_PRELOAD_SEGV_H

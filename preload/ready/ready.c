@@ -8,10 +8,10 @@
 #include <signal.h>
 
 #include "preload/conn/conn.h"
-#include "preload/device/verbs.h"
-#include "preload/process/probe.h"
+#include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
 #include "preload/sock/poller.h"
 #include "preload/startup/startup.h"
@@ -65,7 +65,7 @@ static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
     }
     int fd = atomic_load(&s->fd); /* with the turn: see sock_drop */
     bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
-    if (yes && conn_state(c) == CONN_FULL && c->st.rx.end == STREAM_OPEN && !c->rx_shut &&
+    if (yes && conn_state(c) == CONN_UPGRADED && c->st.rx.end == STREAM_OPEN && !c->rx_shut &&
         atomic_load(&c->so_error) == 0)
         yes = conn_rx_avail(c) >= conn_rx_target(c) || staging_full(c);
     if (!yes) {
@@ -135,7 +135,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     }
     *ask = 0;
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        startup_see_through(s);
+        startup_finish_on_use(s);
         short r = negotiating(s, c, want, kernel, ask);
         if (r >= 0)
             return r;
@@ -165,8 +165,8 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     default:
         break;
     }
-    if (conn_on_verbs(c))
-        return verbs_ready(s, fd, want, kernel, ask);
+    if (conn_on_device(c))
+        return device_ready(s, fd, want, kernel, ask);
     *ask = want & POLLRDHUP;
     short got = kernel & (short)((want & POLLRDHUP) | ALWAYS);
     if ((want & POLLPRI) && urgent(s, c, kernel, ask))
@@ -194,7 +194,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 
 bool ready_mask(const sigset_t *mask)
 {
-    return mask == NULL || probe_can_read(mask, sizeof(uint64_t)); /* the kernel's is so long */
+    return mask == NULL || usermem_readable(mask, sizeof(uint64_t)); /* the kernel's is so long */
 }
 
 bool ready_timeout(const struct timespec *ts, int64_t *ns)

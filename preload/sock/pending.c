@@ -11,7 +11,7 @@
 #include "preload/sock/wait.h"
 
 /*
- * Protects: the lists below and every sock's neg_next, neg_pprev, neg_silent, neg_over. Innermost but for wait.c's, and watch_lock in what the hooks do.
+ * Protects: the lists below and every sock's pending_next, pending_pprev, pending_silent, pending_over. Innermost but for wait.c's, and watch_lock in what the hooks do.
  *
  * A connection that was accepted, and on which nothing has come, has no deadline and may stay so for ever. It stands on a list of its
  * own while it is young, unless an epoll set of the program's watches it: its wait sees what comes. So no wait walks past silent ones.
@@ -29,18 +29,18 @@ static struct sock *first_listed(void)
 
 static struct sock *next_listed(const struct sock *s)
 {
-    return s->neg_next != NULL || s->neg_silent ? s->neg_next : silent;
+    return s->pending_next != NULL || s->pending_silent ? s->pending_next : silent;
 }
 
 /* The lock is held, s is on a list. */
 static void unlist(struct sock *s)
 {
-    *s->neg_pprev = s->neg_next;
-    if (s->neg_next != NULL)
-        s->neg_next->neg_pprev = s->neg_pprev;
-    s->neg_pprev = NULL;
+    *s->pending_pprev = s->pending_next;
+    if (s->pending_next != NULL)
+        s->pending_next->pending_pprev = s->pending_pprev;
+    s->pending_pprev = NULL;
     atomic_fetch_sub(&count, 1);
-    if (s->neg_silent)
+    if (s->pending_silent)
         atomic_fetch_sub(&silent_n, 1);
 }
 
@@ -48,15 +48,15 @@ void pending_add(struct sock *s)
 {
     bool mute = sock_hooks.silent(s);
     pthread_mutex_lock(&lock);
-    if (s->neg_pprev != NULL && s->neg_silent != mute)
+    if (s->pending_pprev != NULL && s->pending_silent != mute)
         unlist(s);
-    if (s->neg_pprev == NULL && !s->neg_over) {
+    if (s->pending_pprev == NULL && !s->pending_over) {
         struct sock **first = mute ? &silent : &list;
-        s->neg_silent = mute;
-        s->neg_next = *first;
-        s->neg_pprev = first;
+        s->pending_silent = mute;
+        s->pending_next = *first;
+        s->pending_pprev = first;
         if (*first != NULL)
-            (*first)->neg_pprev = &s->neg_next;
+            (*first)->pending_pprev = &s->pending_next;
         *first = s;
         atomic_fetch_add(&count, 1);
         atomic_fetch_add(&silent_n, mute);
@@ -84,7 +84,7 @@ uint64_t pending_looked(void)
 void pending_remove(struct sock *s)
 {
     pthread_mutex_lock(&lock);
-    if (s->neg_pprev != NULL)
+    if (s->pending_pprev != NULL)
         unlist(s);
     pthread_mutex_unlock(&lock);
 }
@@ -92,12 +92,12 @@ void pending_remove(struct sock *s)
 void pending_leave(struct sock *s)
 {
     pthread_mutex_lock(&lock);
-    if (s->neg_pprev != NULL)
+    if (s->pending_pprev != NULL)
         unlist(s);
     /* The kernel ends a connection when the last wait for it has ended, not before. */
-    if (s->neg_held > 0)
+    if (s->pending_held > 0)
         wait_kick_holders();
-    s->neg_over = true;
+    s->pending_over = true;
     pthread_mutex_unlock(&lock);
 }
 
@@ -109,7 +109,7 @@ bool pending_any(void)
 bool pending_others(const struct sock *self)
 {
     unsigned n = atomic_load_explicit(&count, memory_order_relaxed);
-    return !foreign_call() && n > (self != NULL && self->neg_pprev != NULL ? 1u : 0u);
+    return !foreign_call() && n > (self != NULL && self->pending_pprev != NULL ? 1u : 0u);
 }
 
 unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
@@ -120,7 +120,7 @@ unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, con
     struct sock *next;
     for (struct sock *s = first_listed(); s != NULL && n < max && mute_n < max; s = next) {
         next = next_listed(s);
-        mute_n += s->neg_silent;
+        mute_n += s->pending_silent;
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         fds[n] = (struct pollfd){ .fd = atomic_load(&s->fd) };
         enum pending_look look = s == self || fds[n].fd < 0 ? PENDING_SKIP : sock_hooks.look(s, now, &fds[n]);
@@ -129,7 +129,7 @@ unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, con
         if (look != PENDING_WAIT)
             continue;
         atomic_fetch_add(&s->refs, 1);
-        s->neg_held++;
+        s->pending_held++;
         socks[n++] = s;
     }
     if (n > 0)
@@ -142,7 +142,7 @@ void pending_let_go(struct sock **socks, unsigned n)
 {
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < n; i++)
-        socks[i]->neg_held--;
+        socks[i]->pending_held--;
     wait_holds(false);
     pthread_mutex_unlock(&lock);
 }
@@ -153,7 +153,7 @@ void pending_step_due(void)
     unsigned n = 0;
     uint64_t now = proc_now_ns();
     pthread_mutex_lock(&lock);
-    for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->neg_next) {
+    for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->pending_next) {
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         uint64_t at = sock_hooks.due(s);
         if (at != 0 && at <= now) {
@@ -174,7 +174,7 @@ uint64_t pending_deadline(void)
         return 0;
     uint64_t min = 0;
     pthread_mutex_lock(&lock);
-    for (struct sock *s = list; s != NULL; s = s->neg_next) {
+    for (struct sock *s = list; s != NULL; s = s->pending_next) {
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         uint64_t due = sock_hooks.due(s);
         if (due != 0 && (min == 0 || due < min))
@@ -193,7 +193,7 @@ void pending_after_fork(bool child)
 {
     pthread_mutex_unlock(&lock);
     for (struct sock *s = child ? first_listed() : NULL; s != NULL; s = next_listed(s)) {
-        s->neg_held = 0;
-        s->neg_inherited = true;
+        s->pending_held = 0;
+        s->pending_inherited = true;
     }
 }

@@ -28,14 +28,14 @@
 
 typedef _Atomic(struct sock *) fd_slot; /* an atomic pointer type needs a name to make arrays of */
 
-/* Beside the pointer, between sock_leave and sock_left. The slot has no reference then, the thread has one. */
+/* Beside the pointer, between sock_close_begin and sock_close_end. The slot has no reference then, the thread has one. */
 #define LEAVING ((uintptr_t)1)
 #define REPLACED ((uintptr_t)2)
 #define MARKS (LEAVING | REPLACED)
 
 #define KEPT_UNDECIDED (-2) /* sock.kept: a close is about to look whether there are calls that go on */
 
-_Atomic unsigned sock_leaving_n;
+_Atomic unsigned sock_closing_n;
 static __thread int my_leaving = -1; /* the number that this thread is about to replace */
 
 static inline bool is_marked(const struct sock *s)
@@ -113,11 +113,11 @@ uint64_t sock_ino(int fd)
 /* Is it one that nobody may use any more, and not the next that has the number? */
 static bool is_still(int fd, const struct sock *s)
 {
-    return (s->kind == SOCK_LISTENER || (s->conn != NULL && atomic_load(&s->active))) && s->leaving_ino != 0 &&
-           sock_ino(fd) == s->leaving_ino;
+    return (s->kind == SOCK_LISTENER || (s->conn != NULL && atomic_load(&s->active))) && s->closing_ino != 0 &&
+           sock_ino(fd) == s->closing_ino;
 }
 
-bool sock_look_leaving(int fd)
+bool sock_look_closing(int fd)
 {
     fd_slot *slot = slot_of(fd);
     for (unsigned turns = 0; slot != NULL; turns++) {
@@ -160,7 +160,7 @@ static void last_put(struct sock *s)
 {
     /* A call that ended after the close may have left it there. (Whoever finds it first holds it: then it is not free.) */
     pending_remove(s);
-    int kept = atomic_load(&s->kept) >= 0 ? atomic_exchange(&s->kept, -1) : -1;
+    int kept = atomic_load(&s->inflight_fd) >= 0 ? atomic_exchange(&s->inflight_fd, -1) : -1;
     if (kept >= 0) {
         /* The last of the calls that went on after the close has ended. */
         atomic_fetch_add(&s->refs, 1);
@@ -243,9 +243,9 @@ struct sock *sock_new(int fd, int domain)
         s->names = 1;
         for (int i = 0; i < SOCK_SLEEPERS; i++)
             s->sleepers[i] = 0;
-        s->kept = -1;
+        s->inflight_fd = -1;
         s->domain = domain;
-        s->unseen = false;
+        s->closed_unseen = false;
         s->stay_plain = false;
         s->plain_reason = 0;
         s->port_known = false;
@@ -257,12 +257,12 @@ struct sock *sock_new(int fd, int domain)
         s->watches = NULL;
         s->pollers = NULL;
         s->waiters = 0;
-        s->neg_pprev = NULL;
-        s->neg_held = 0;
+        s->pending_pprev = NULL;
+        s->pending_held = 0;
         s->forked = false;
         s->child_counted = false;
-        s->neg_inherited = false;
-        s->neg_over = false;
+        s->pending_inherited = false;
+        s->pending_over = false;
         for (int i = 0; i < SOCK_NAMES; i++)
             s->name_fd[i] = -1;
         /* Late readers may have counted themselves in: add, and take the mark away. */
@@ -335,11 +335,11 @@ static bool others_sleep(struct sock *s)
 int sock_fd_now(struct sock *s, int fd)
 {
     fd_slot *slot = slot_of(fd);
-    if ((slot != NULL && atomic_load(slot) == s) || atomic_load(&s->unseen))
+    if ((slot != NULL && atomic_load(slot) == s) || atomic_load(&s->closed_unseen))
         return fd;
     /* (A close that has seen no sleeper keeps nothing: whoever is about to sleep sees that it came.) */
     int kept;
-    while ((kept = atomic_load(&s->kept)) == KEPT_UNDECIDED)
+    while ((kept = atomic_load(&s->inflight_fd)) == KEPT_UNDECIDED)
         sched_yield();
     return kept >= 0 ? kept : atomic_load(&s->names) > 0 ? atomic_load(&s->fd) : -1;
 }
@@ -350,7 +350,7 @@ static bool keep(struct sock *s, int fd)
     int own = others_sleep(s) ? hidden_dup(fd) : -1;
     if (own >= 0)
         atomic_store(&s->fd, own);
-    atomic_store(&s->kept, own >= 0 ? own : -1);
+    atomic_store(&s->inflight_fd, own >= 0 ? own : -1);
     return own >= 0;
 }
 
@@ -372,7 +372,7 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
     if (s != NULL) {
         *last = --s->names == 0;
         if (*last && mark != 0)
-            atomic_store(&s->kept, KEPT_UNDECIDED); /* until keep() has seen who waits */
+            atomic_store(&s->inflight_fd, KEPT_UNDECIDED); /* until keep() has seen who waits */
         atomic_store(slot, mark != 0 ? marked(s, mark) : NULL);
         /* (The last one stays known until its close has been seen to: to those who have a turn, and are waited for.) */
         if (atomic_load(&s->fd) == fd && !(*last && mark != 0))
@@ -386,22 +386,22 @@ static struct sock *leave(int fd, uintptr_t mark)
 {
     bool last = false;
     if (mark != 0)
-        atomic_fetch_add(&sock_leaving_n, 1);
+        atomic_fetch_add(&sock_closing_n, 1);
     int before = my_leaving;
     if (mark == REPLACED)
         my_leaving = fd;
     struct sock *s = mark != 0 ? sock_get(fd) : NULL;
     if (s != NULL) {
-        s->leaving_ino = s->conn != NULL ? sock_hooks.ino(s) : 0;
-        if (s->leaving_ino == 0 && (s->kind == SOCK_LISTENER || atomic_load(&s->active)))
-            s->leaving_ino = sock_ino(fd);
+        s->closing_ino = s->conn != NULL ? sock_hooks.ino(s) : 0;
+        if (s->closing_ino == 0 && (s->kind == SOCK_LISTENER || atomic_load(&s->active)))
+            s->closing_ino = sock_ino(fd);
         sock_put(s);
     }
     s = take_out(fd, mark, &last);
     if (s == NULL) { /* another thread was quicker */
         my_leaving = before;
         if (mark != 0)
-            atomic_fetch_sub(&sock_leaving_n, 1);
+            atomic_fetch_sub(&sock_closing_n, 1);
         return NULL;
     }
     bool kept = last && mark != 0 && keep(s, fd);
@@ -430,12 +430,12 @@ void sock_drop(int fd)
         sock_put(s);
 }
 
-struct sock *sock_leave(int fd, bool replaced)
+struct sock *sock_close_begin(int fd, bool replaced)
 {
     return leave(fd, replaced ? REPLACED : LEAVING);
 }
 
-void sock_left(int fd, struct sock *s)
+void sock_close_end(int fd, struct sock *s)
 {
     fd_slot *slot = slot_of(fd);
     struct sock *there = atomic_load(slot);
@@ -443,7 +443,7 @@ void sock_left(int fd, struct sock *s)
     if (is_marked(there) && unmarked(there) == s)
         atomic_compare_exchange_strong(slot, &there, NULL);
     my_leaving = -1;
-    atomic_fetch_sub(&sock_leaving_n, 1);
+    atomic_fetch_sub(&sock_closing_n, 1);
     sock_put(s);
 }
 
@@ -493,7 +493,7 @@ void sock_before_fork(void)
 void sock_after_fork(bool child)
 {
     if (child)
-        atomic_store(&sock_leaving_n, 0);
+        atomic_store(&sock_closing_n, 0);
     pthread_mutex_unlock(&lock);
     int limit = child ? atomic_load(&fd_limit) : 0;
     for (int fd = 0; fd < limit; fd++) {
@@ -552,7 +552,7 @@ void sock_count_end(void)
                 continue;
             pending_remove(s);
             atomic_store(&s->active, false);
-            atomic_store(&s->kept, -1);
+            atomic_store(&s->inflight_fd, -1);
             s->conn = NULL;
             atomic_store(&s->refs, FREE_BIT);
             s->next_free = free_list;

@@ -16,7 +16,7 @@
 #include "core/policy/policy.h"
 
 struct conn;
-struct gather;
+struct coalesce;
 struct watch;
 struct poller;
 
@@ -38,14 +38,14 @@ struct sock {
     int domain;
     _Atomic int names;      /* descriptors in the table; changed with sock.c's lock */
     _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
-    _Atomic int kept;       /* what they go on with after a close of the last descriptor, -1: none */
-    _Atomic bool unseen;    /* closed behind our back: whoever still uses it means the number */
-    uint64_t leaving_ino;   /* the kernel's name of the file, while it is closed by a number */
+    _Atomic int inflight_fd;  /* what they go on with after a close of the last descriptor, -1: none */
+    _Atomic bool closed_unseen; /* closed behind our back: whoever still uses it means the number */
+    uint64_t closing_ino;   /* the kernel's name of the file, while it is closed by a number */
     bool stay_plain;        /* some earlier call ruled acceleration out: plain_reason */
     uint8_t plain_reason;
     bool port_known;        /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;      /* SOCK_CONN */
-    _Atomic(struct gather *) gather; /* its small writes are gathered there: preload/conn/gather.h */
+    _Atomic(struct coalesce *) gather; /* its small writes are gathered there: preload/conn/coalesce.h */
     _Atomic int sent_from;  /* 1 + the number of a file that sendfile has read as it is; a hint: preload/calls/file.c */
 
     /* SOCK_LISTENER */
@@ -62,11 +62,11 @@ struct sock {
     struct sock *next_block;    /* of a block's first: the block made before; sock.c's lock */
     _Atomic bool forked;        /* a fork has seen it: another process may have it */
     bool child_counted;         /* fork.c: its conn counts the child of the last fork */
-    bool neg_inherited;         /* it was negotiating, or on a list of pending.c, when this process was forked */
-    uint32_t neg_held;          /* pending.c: threads whose wait has its descriptor among others' */
-    struct sock *neg_next, **neg_pprev; /* pending.c: the list it is on */
-    bool neg_silent;                    /* pending.c: on the list of those that have said nothing */
-    bool neg_over;                      /* pending.c: its last descriptor goes: nobody puts it on the list again */
+    bool pending_inherited;         /* it was negotiating, or on a list of pending.c, when this process was forked */
+    uint32_t pending_held;          /* pending.c: threads whose wait has its descriptor among others' */
+    struct sock *pending_next, **pending_pprev; /* pending.c: the list it is on */
+    bool pending_silent;                    /* pending.c: on the list of those that have said nothing */
+    bool pending_over;                      /* pending.c: its last descriptor goes: nobody puts it on the list again */
 };
 
 /*
@@ -87,29 +87,29 @@ bool sock_dup(struct sock *s, int fd2);
 void sock_drop(int fd);
 
 /*
- * A close takes two steps. sock_leave, before the real call: as sock_drop, and the connection's unsent rest is seen to if this
- * was the last descriptor of this process. From then on the number is marked until sock_left, after the real call: another
+ * A close takes two steps. sock_close_begin, before the real call: as sock_drop, and the connection's unsent rest is seen to if this
+ * was the last descriptor of this process. From then on the number is marked until sock_close_end, after the real call: another
  * thread that uses it in between would reach the kernel's socket, and get frames. `replaced`: by dup2, so that the number
- * never is free. What sock_leave gives, if anything, is to be handed to sock_left.
+ * never is free. What sock_close_begin gives, if anything, is to be handed to sock_close_end.
  */
-struct sock *sock_leave(int fd, bool replaced);
-void sock_left(int fd, struct sock *s);
+struct sock *sock_close_begin(int fd, bool replaced);
+void sock_close_end(int fd, struct sock *s);
 
 /* The kernel's name of the socket behind fd, 0: fd is none. Numbers are used again, this is not while the socket is open. */
 uint64_t sock_ino(int fd);
 
 /* So many closes are between the two. */
-extern _Atomic unsigned sock_leaving_n;
-bool sock_look_leaving(int fd);
+extern _Atomic unsigned sock_closing_n;
+bool sock_look_closing(int fd);
 
 /*
  * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: the number is no good,
  * and the kernel's socket, which is open still, not for the program. True: errno is EBADF, the call's answer. Waits for one that
  * is being replaced.
  */
-static inline bool sock_is_leaving(int fd)
+static inline bool sock_is_closing(int fd)
 {
-    if (SW_LIKELY(atomic_load_explicit(&sock_leaving_n, memory_order_acquire) == 0) || !sock_look_leaving(fd))
+    if (SW_LIKELY(atomic_load_explicit(&sock_closing_n, memory_order_acquire) == 0) || !sock_look_closing(fd))
         return false;
     errno = EBADF;
     return true;

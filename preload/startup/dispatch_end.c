@@ -9,7 +9,7 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -92,7 +92,7 @@ void dispatch_shut_now(struct sock *s, int fd)
     struct conn *c = s->conn;
     uint8_t ways = atomic_exchange(&c->shut_later, 0);
     bool rd = ways & 1 << SHUT_RD, wr = ways & 1 << SHUT_WR;
-    if (conn_state(c) != CONN_FULL) {
+    if (conn_state(c) != CONN_UPGRADED) {
         int how = rd && wr ? SHUT_RDWR : rd ? SHUT_RD : SHUT_WR;
         if (ways != 0)
             REAL(shutdown)(fd, how);
@@ -124,7 +124,7 @@ int dispatch_shutdown(struct sock *s, int fd, int how)
             return r;
         st = conn_state(c);
     }
-    if (st != CONN_FULL || how < SHUT_RD || how > SHUT_RDWR)
+    if (st != CONN_UPGRADED || how < SHUT_RD || how > SHUT_RDWR)
         return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
     return conn_shutdown(s, fd, how);
 }
@@ -228,7 +228,7 @@ static void last_words(struct sock *s, struct conn *c, int fd)
  */
 static void leave_startup(struct sock *s, struct conn *c, int fd)
 {
-    if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->found && conn_undecided(c)))
+    if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->inherited && conn_undecided(c)))
         return;
     c->no_device = true;
     if (conn_undecided(c))
@@ -249,9 +249,9 @@ void dispatch_last_close(struct sock *s, int fd)
     conn_tx_finished(0);
     if (fd >= 0 && holders_alone(&c->holders))
         leave_startup(s, c, fd);
-    if (conn_state(c) == CONN_FULL && fd >= 0 && conn_on_verbs(c))
-        verbs_close(s, c, fd, proc.set.linger_ms);
-    else if (conn_state(c) == CONN_FULL && fd >= 0)
+    if (conn_state(c) == CONN_UPGRADED && fd >= 0 && conn_on_device(c))
+        device_close(s, c, fd, proc.set.linger_ms);
+    else if (conn_state(c) == CONN_UPGRADED && fd >= 0)
         settle_close(s, c, fd);
     /* Whoever holds it last writes the record. */
     if (holders_alone(&c->holders))
@@ -265,17 +265,17 @@ static void settle_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
-    if (conn_state(c) == CONN_FULL && conn_on_verbs(c)) {
-        verbs_close(s, c, fd, proc.set.linger_ms);
+    if (conn_state(c) == CONN_UPGRADED && conn_on_device(c)) {
+        device_close(s, c, fd, proc.set.linger_ms);
         return;
     }
     bool alone = holders_alone(&c->holders);
     if (alone)
         leave_startup(s, c, fd);
-    if (conn_state(c) == CONN_FULL && alone) {
+    if (conn_state(c) == CONN_UPGRADED && alone) {
         reset_if_unread(c, fd);
         send_last(s, c, fd);
-    } else if (conn_state(c) == CONN_FULL) {
+    } else if (conn_state(c) == CONN_UPGRADED) {
         settle_shared(s, c, fd);
     }
     /* Whoever holds it last writes the record. */

@@ -6,7 +6,7 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -80,16 +80,16 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
-    int gone = conn_on_verbs(c) ? verbs_usable(c, fd) : 0;
+    int gone = conn_on_device(c) ? device_usable(c, fd) : 0;
     if (SW_UNLIKELY(gone < 0))
         return gone;
     if (flags & MSG_OOB) {
-        if (st != CONN_FULL && st != CONN_DEAD)
+        if (st != CONN_UPGRADED && st != CONN_DEAD)
             return CONN_ASK_KERNEL;
         return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        startup_see_through(s);
+        startup_finish_on_use(s);
         const struct conn *before = wait_watch(c);
         ssize_t r = recv_negotiating(s, c, fd, flags, waits);
         wait_unwatch(before);

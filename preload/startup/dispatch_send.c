@@ -47,7 +47,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
                     flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
                 n = conn_send_some(fd, it, part, flags | MSG_DONTWAIT);
                 if (n > 0) {
-                    c->found = false;
+                    c->inherited = false;
                     c->neg.streamed += (uint64_t)n;
                     c->kernel_tx += (uint64_t)n;
                     atomic_fetch_add(&c->plain_tx, (uint64_t)n);
@@ -98,7 +98,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (flags & MSG_OOB)
         (void)conn_decline(c, REASON_URGENT);
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        startup_see_through(s);
+        startup_finish_on_use(s);
         const struct conn *before = wait_watch(c);
         ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
         wait_unwatch(before);
@@ -124,7 +124,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
         return -EOPNOTSUPP;
     if (len == 0)
-        return c->tx_shut || c->verbs_reset ? conn_broken_pipe(flags) : 0;
+        return c->tx_shut || c->device_reset ? conn_broken_pipe(flags) : 0;
     ssize_t n = conn_send_upgraded(s, c, fd, it, len - done, flags);
     return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }

@@ -13,7 +13,7 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
@@ -149,7 +149,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         return true;
     }
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
-    if (used == 0 && verbs_offer(s, c))
+    if (used == 0 && device_offer(s, c))
         used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used == 0 && conn_is_held(c)) {
         lowat_back(c, fd, 1);
@@ -313,7 +313,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
 {
     lowat_back(c, fd, (int)atomic_load(&c->user_lowat));
     if (c->neg.state != NEGOTIATE_DONE || !negotiate_by_device(&c->neg))
-        verbs_drop(c);
+        device_drop(c);
     switch (c->neg.state) {
     case NEGOTIATE_DONE:
         if (startup_upgrade(s, c) < 0)
@@ -406,7 +406,7 @@ static void step(struct sock *s, struct conn *c, int fd)
     uint32_t wanted = c->kernel_wants;
     uint8_t first = c->neg.state;
     for (;;) {
-        while (verbs_step(s, c))
+        while (device_step(s, c))
             ;
         bool blocked = !step_out(c, fd);
         if (!blocked && negotiate_over(&c->neg)) {

@@ -64,7 +64,7 @@ bool startup_is_hasty(void);
  * The program makes a call on a connection that accept() has left unused. What accept() would have seen through is seen
  * through now, by the process that uses it. No turn held.
  */
-void startup_see_through(struct sock *s);
+void startup_finish_on_use(struct sock *s);
 
 /* ---- startup_pending.c: the hooks of what is pending ---- */
 

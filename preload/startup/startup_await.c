@@ -6,7 +6,7 @@
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/spin.h"
@@ -58,16 +58,16 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
                 ;
         }
         if (conn_is_held(c)) {
-            atomic_store(&c->see_through, true);
+            atomic_store(&c->finish_on_use, true);
             return;
         }
-        if (st == CONN_FULL && turn_take_brief(&c->rx) == 0) {
+        if (st == CONN_UPGRADED && turn_take_brief(&c->rx) == 0) {
             r = conn_rx_progress(c, fd, true); /* the RTR */
             turn_give(&c->rx);
             if (r != 0 || conn_can_send(c))
                 return;
         }
-        if ((st != CONN_NEGOTIATING && st != CONN_FULL) || c->neg.state == NEGOTIATE_NAKED)
+        if ((st != CONN_NEGOTIATING && st != CONN_UPGRADED) || c->neg.state == NEGOTIATE_NAKED)
             return;
         uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
         if (proc_now_ns() >= end) {
@@ -77,9 +77,9 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
             return;
         }
         struct spin_look k = { 0 };
-        short events = st == CONN_FULL ? POLLIN : (short)c->kernel_wants;
-        if (st == CONN_FULL && conn_on_verbs(c))
-            r = verbs_await(s, c, fd, end);
+        short events = st == CONN_UPGRADED ? POLLIN : (short)c->kernel_wants;
+        if (st == CONN_UPGRADED && conn_on_device(c))
+            r = device_await(s, c, fd, end);
         else
             r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : wait_for(fd, events, end, s);
         spin_end(&k, &startup_spin);
@@ -88,11 +88,11 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
     }
 }
 
-void startup_see_through(struct sock *s)
+void startup_finish_on_use(struct sock *s)
 {
     struct conn *c = s->conn;
     conn_use(c);
-    if (!atomic_load_explicit(&c->see_through, memory_order_relaxed) || !atomic_exchange(&c->see_through, false))
+    if (!atomic_load_explicit(&c->finish_on_use, memory_order_relaxed) || !atomic_exchange(&c->finish_on_use, false))
         return;
     struct cancel hold = cancel_never();
     startup_await(NULL, s, c, atomic_load(&s->fd));

@@ -5,7 +5,7 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/startup/startup.h"
@@ -25,7 +25,7 @@ int startup_begin(struct conn *c)
         .responder = c->responder,
         .shim_known = c->known_shim && !c->require,
         .immediate = c->opts.immediate,
-        .transports = (uint8_t)(HELLO_TRANSPORT_IWARP | verbs_transport(c)),
+        .transports = (uint8_t)(HELLO_TRANSPORT_IWARP | device_transport(c)),
         .mpa = {
             .dialect = c->opts.rtr_frame ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
             .rev = c->opts.rtr_frame || c->rev_1 ? 1 : 2,

@@ -2,7 +2,7 @@
  * Startups and tails that are pending, as pending.h's hooks see them.
  */
 #include "preload/conn/conn.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
@@ -24,7 +24,7 @@ bool startup_is_silent(const struct sock *s)
  */
 bool startup_is_parents(const struct sock *s)
 {
-    return s->neg_inherited && atomic_load(&s->conn->holders.n) > 1;
+    return s->pending_inherited && atomic_load(&s->conn->holders.n) > 1;
 }
 
 /*
@@ -37,7 +37,7 @@ bool startup_is_parents(const struct sock *s)
 static bool is_anothers(const struct sock *s)
 {
     const struct conn *c = s->conn;
-    return startup_is_parents(s) || ((verbs_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
+    return startup_is_parents(s) || ((device_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
 }
 
 /* When it is to be stepped, whatever comes; 0: no such time. */
@@ -49,9 +49,9 @@ static uint64_t due_at(const struct sock *s)
 /* A silent one that is found no more so is left where it is: who has found that is about to move it. */
 static bool needs_nobody(struct sock *s, uint64_t now)
 {
-    if (conn_state(s->conn) == CONN_FULL)
+    if (conn_state(s->conn) == CONN_UPGRADED)
         return !conn_tail_is_ours(s->conn);
-    return s->neg_silent && startup_is_silent(s) && (now - s->conn->born_ns > YOUNG_NS || sock_hooks.watched(s));
+    return s->pending_silent && startup_is_silent(s) && (now - s->conn->born_ns > YOUNG_NS || sock_hooks.watched(s));
 }
 
 enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
@@ -62,11 +62,11 @@ enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
     bool held = conn_is_held(c); /* whoever waits for it has not looked yet */
     if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s))))
         return PENDING_SKIP;
-    p->events = conn_state(c) == CONN_FULL ? POLLOUT : (short)c->kernel_wants;
+    p->events = conn_state(c) == CONN_UPGRADED ? POLLOUT : (short)c->kernel_wants;
     if (held) /* what comes is not waited for, only its time */
         p->fd = -1;
-    if (conn_on_verbs(c)) {
-        p->fd = verbs_chan(c);
+    if (conn_on_device(c)) {
+        p->fd = device_chan(c);
         p->events = POLLIN;
     }
     return PENDING_WAIT;
@@ -88,8 +88,8 @@ uint64_t startup_deadline(const struct sock *s)
 static void step_tail(struct sock *s)
 {
     struct conn *c = s->conn;
-    if (conn_on_verbs(c))
-        verbs_tail(s, atomic_load(&s->fd));
+    if (conn_on_device(c))
+        device_tail(s, atomic_load(&s->fd));
     if (turn_try(&c->tx) < 0)
         return;
     if (conn_tail_is_ours(c)) {
@@ -137,7 +137,7 @@ static void in_turns(struct sock *s, void (*step)(struct sock *s))
 
 void startup_step_pending(struct sock *s)
 {
-    if (conn_state(s->conn) == CONN_FULL)
+    if (conn_state(s->conn) == CONN_UPGRADED)
         step_tail(s);
     else
         in_turns(s, step_unwaited);
@@ -158,5 +158,5 @@ void startup_released(struct sock *s)
 
 void startup_step_devices(void)
 {
-    verbs_setup_dispatch(startup_go_on);
+    device_setup_dispatch(startup_go_on);
 }

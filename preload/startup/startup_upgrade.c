@@ -10,7 +10,7 @@
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/explain.h"
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -100,7 +100,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     const struct mpa_startup_result *res = &c->neg.mpa.res;
     int fd = atomic_load(&s->fd);
     bool device = negotiate_by_device(&c->neg);
-    int r = device ? verbs_begin(c) : begin_fpdus(c, fd);
+    int r = device ? device_begin(c) : begin_fpdus(c, fd);
     if (r < 0)
         return r;
     /* A low-water mark that the program set before counts its octets, the kernel's from now on frames. */
@@ -129,13 +129,13 @@ int startup_upgrade(struct sock *s, struct conn *c)
         REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
     c->ino = sock_ino(fd);
     segv_guard();
-    conn_go_full(c);
+    conn_go_upgraded(c);
     if (device) {
         struct sockaddr_storage to = c->peer;
         r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
         if (r == 0)
-            r = verbs_tx_flush(c);
-        explain_decision(s, c->responder ? "accept" : "connect", &to, verbs_name(c), REASON_UPGRADED);
+            r = device_tx_flush(c);
+        explain_decision(s, c->responder ? "accept" : "connect", &to, device_name(c), REASON_UPGRADED);
         return r == -EAGAIN ? 0 : r;
     }
     /*

@@ -157,6 +157,10 @@ static void select_high(int s)
     must("setrlimit", setrlimit(RLIMIT_NOFILE, &lim));
     static const int number[] = { 64, 300, 1023, 1024, 1500, NUMBERS - 1 };
     for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++) {
+        if ((rlim_t)number[i] >= lim.rlim_cur) {
+            say(" limit=%d", (int)lim.rlim_cur);
+            break;
+        }
         int fd = (int)must("dup2", dup2(s, number[i]));
         sel("fresh", fd, -1);
         far_do(FAR_SEND, 10);

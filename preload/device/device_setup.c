@@ -1,7 +1,7 @@
 /*
  * From the Hello to a stream on a device: what the negotiation asks of its owner (core/negotiate/negotiate.h).
  */
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -114,7 +114,7 @@ static uint8_t transport_now(struct conn *c)
                                               : HELLO_TRANSPORT_MIXED;
 }
 
-uint8_t verbs_transport(struct conn *c)
+uint8_t device_transport(struct conn *c)
 {
     return (c->opts.transports & HELLO_TRANSPORT_VERBS) ? transport_now(c) : 0;
 }
@@ -137,7 +137,7 @@ static bool make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN], 
 static void not_by_device(struct conn *c, unsigned reason)
 {
     c->device_reason = (uint8_t)reason;
-    verbs_drop(c);
+    device_drop(c);
 }
 
 /* The initiator is to come to our device. Why not, or REASON_NONE with *at and *kind. */
@@ -195,7 +195,7 @@ static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *
     return true;
 }
 
-bool verbs_offer(struct sock *s, struct conn *c)
+bool device_offer(struct sock *s, struct conn *c)
 {
     struct negotiate_offer offer = { 0 };
     if (!negotiate_wants_offer(&c->neg) || (conn_is_held(c) && !c->no_device))
@@ -261,7 +261,7 @@ static bool connect_offered(struct sock *s, struct conn *c)
     return r == 0;
 }
 
-bool verbs_step(struct sock *s, struct conn *c)
+bool device_step(struct sock *s, struct conn *c)
 {
     if (!rnic_there(c) && !negotiate_wants_device(&c->neg))
         return false;
@@ -290,7 +290,7 @@ bool verbs_step(struct sock *s, struct conn *c)
     return true;
 }
 
-void verbs_drop(struct conn *c)
+void device_drop(struct conn *c)
 {
     if (!rnic_there(c) || c->vep_pid != proc.pid)
         return;
@@ -312,7 +312,7 @@ static struct stream_params params_of(struct verbs_side side)
     };
 }
 
-int verbs_begin(struct conn *c)
+int device_begin(struct conn *c)
 {
     struct stream_cfg sc = {
         .ep = rnic_endpoint(c),
@@ -331,18 +331,18 @@ int verbs_begin(struct conn *c)
         strncpy(c->device, verbs_device(c->vep), sizeof(c->device) - 1);
         c->device_reason = REASON_NONE;
     }
-    atomic_store(&c->verbs_first, !c->responder);
-    atomic_store(&c->on_verbs, true);
+    atomic_store(&c->device_first, !c->responder);
+    atomic_store(&c->on_device, true);
     return 0;
 }
 
-int verbs_setup_fd(void)
+int device_setup_fd(void)
 {
     return atomic_load_explicit(&setups_n, memory_order_relaxed) > 0 ? mixed_setup_fd() : -1;
 }
 
 /* Steps all: which of them an event was for only their endpoints know. */
-void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief))
+void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
 {
     struct sock *now[SETUPS_MAX];
     unsigned n = 0;
@@ -364,13 +364,13 @@ void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief))
     }
 }
 
-bool verbs_is_anothers(const struct conn *c)
+bool device_is_anothers(const struct conn *c)
 {
     return rnic_there(c) && c->vep_pid != proc.pid;
 }
 
 /* In the child of a fork: what was being set up is the parent's. */
-void verbs_forked(void)
+void device_forked(void)
 {
     pthread_mutex_init(&lock, NULL);
     setups_n = 0; /* (with the references that a parent's thread had) */
@@ -378,14 +378,14 @@ void verbs_forked(void)
     mixed_after_fork();
 }
 
-const char *verbs_name(const struct conn *c)
+const char *device_name(const struct conn *c)
 {
     return c->mixed != NULL ? "mixed" : "verbs";
 }
 
-void verbs_record(const struct conn *c, struct stats_record *r)
+void device_record(const struct conn *c, struct stats_record *r)
 {
-    if (!verbs_is_ours(c))
+    if (!device_is_ours(c))
         return;
     if (c->mixed != NULL) {
         const struct iwarp_stats *is = mixed_stats(c->mixed);
@@ -405,23 +405,23 @@ void verbs_record(const struct conn *c, struct stats_record *r)
     r->errors = vs->errors;
 }
 
-size_t verbs_conn_memory(const struct conn *c)
+size_t device_conn_memory(const struct conn *c)
 {
-    return verbs_is_ours(c) ? rnic_memory(c) : 0;
+    return device_is_ours(c) ? rnic_memory(c) : 0;
 }
 
 const struct conn_ops device_ops = {
-    .name = verbs_name,
-    .memory = verbs_conn_memory,
-    .record = verbs_record,
-    .drop = verbs_drop,
-    .rx = verbs_rx,
-    .fill = verbs_fill,
-    .wait_more = verbs_wait_more,
-    .await = verbs_await,
-    .after_recv = verbs_after_recv,
-    .send = verbs_send,
-    .flush = verbs_tx_flush,
-    .over = verbs_over,
-    .goes_on = verbs_goes_on,
+    .name = device_name,
+    .memory = device_conn_memory,
+    .record = device_record,
+    .drop = device_drop,
+    .rx = device_rx,
+    .fill = device_fill,
+    .wait_more = device_wait_more,
+    .await = device_await,
+    .after_recv = device_after_recv,
+    .send = device_send,
+    .flush = device_tx_flush,
+    .over = device_over,
+    .goes_on = device_goes_on,
 };

@@ -19,24 +19,24 @@
 #include "core/base/must.h"
 
 /* How many of the len octets at p can be read, or written, from the first on. Nothing is changed. */
-size_t probe_read(const void *p, size_t len);
-size_t probe_write(void *p, size_t len);
+size_t usermem_read(const void *p, size_t len);
+size_t usermem_write(void *p, size_t len);
 
-static inline bool probe_can_read(const void *p, size_t len)
+static inline bool usermem_readable(const void *p, size_t len)
 {
-    return probe_read(p, len) == len;
+    return usermem_read(p, len) == len;
 }
 
-static inline bool probe_can_write(void *p, size_t len)
+static inline bool usermem_writable(void *p, size_t len)
 {
-    return probe_write(p, len) == len;
+    return usermem_write(p, len) == len;
 }
 
 /* The same for the next len octets of an iterator. */
-size_t probe_iter_read(const struct iov_iter *it, size_t len);
-size_t probe_iter_write(const struct iov_iter *it, size_t len);
+size_t usermem_iter_read(const struct iov_iter *it, size_t len);
+size_t usermem_iter_write(const struct iov_iter *it, size_t len);
 
 /* In the handler: the program counter after the fault at pc, or 0: none of ours. */
-uintptr_t probe_fault(uintptr_t pc);
+uintptr_t usermem_fault(uintptr_t pc);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Looking at the program's memory.
  */
-#include "preload/process/probe.h"
+#include "preload/process/usermem.h"
 
 #include <stdint.h>
 
@@ -13,65 +13,65 @@
  * Both return 0, or 1 if the access has faulted. Writing writes what is there: it comes before
  * octets that are to be written there anyway.
  */
-int probe_touch_read(const void *p);
-int probe_touch_write(void *p);
-extern const char probe_touch_end[], probe_touch_bad[];
+int usermem_touch_read(const void *p);
+int usermem_touch_write(void *p);
+extern const char usermem_touch_end[], usermem_touch_bad[];
 
 #if defined(__x86_64__)
 __asm__(".pushsection .text\n"
-        ".hidden probe_touch_read, probe_touch_write, probe_touch_end, probe_touch_bad\n"
-        ".globl probe_touch_read, probe_touch_write, probe_touch_end, probe_touch_bad\n"
-        ".type probe_touch_read, @function\n"
-        ".type probe_touch_write, @function\n"
-        "probe_touch_read:\n"
+        ".hidden usermem_touch_read, usermem_touch_write, usermem_touch_end, usermem_touch_bad\n"
+        ".globl usermem_touch_read, usermem_touch_write, usermem_touch_end, usermem_touch_bad\n"
+        ".type usermem_touch_read, @function\n"
+        ".type usermem_touch_write, @function\n"
+        "usermem_touch_read:\n"
         "    .cfi_startproc\n"
         "    movzbl (%rdi), %eax\n"
         "    xorl %eax, %eax\n"
         "    ret\n"
         "    .cfi_endproc\n"
-        "probe_touch_write:\n"
+        "usermem_touch_write:\n"
         "    .cfi_startproc\n"
         "    orb $0, (%rdi)\n"
         "    xorl %eax, %eax\n"
         "    ret\n"
-        "probe_touch_end:\n"
-        "probe_touch_bad:\n"
+        "usermem_touch_end:\n"
+        "usermem_touch_bad:\n"
         "    movl $1, %eax\n"
         "    ret\n"
         "    .cfi_endproc\n"
         ".popsection\n");
 #elif defined(__aarch64__)
 __asm__(".pushsection .text\n"
-        ".hidden probe_touch_read, probe_touch_write, probe_touch_end, probe_touch_bad\n"
-        ".globl probe_touch_read, probe_touch_write, probe_touch_end, probe_touch_bad\n"
-        ".type probe_touch_read, %function\n"
-        ".type probe_touch_write, %function\n"
+        ".hidden usermem_touch_read, usermem_touch_write, usermem_touch_end, usermem_touch_bad\n"
+        ".globl usermem_touch_read, usermem_touch_write, usermem_touch_end, usermem_touch_bad\n"
+        ".type usermem_touch_read, %function\n"
+        ".type usermem_touch_write, %function\n"
         ".balign 4\n"
-        "probe_touch_read:\n"
+        "usermem_touch_read:\n"
         "    .cfi_startproc\n"
         "    ldrb w1, [x0]\n"
         "    mov w0, #0\n"
         "    ret\n"
         "    .cfi_endproc\n"
-        "probe_touch_write:\n"
+        "usermem_touch_write:\n"
         "    .cfi_startproc\n"
         "    ldrb w1, [x0]\n"
         "    strb w1, [x0]\n"
         "    mov w0, #0\n"
         "    ret\n"
-        "probe_touch_end:\n"
-        "probe_touch_bad:\n"
+        "usermem_touch_end:\n"
+        "usermem_touch_bad:\n"
         "    mov w0, #1\n"
         "    ret\n"
         "    .cfi_endproc\n"
         ".popsection\n");
 #else
-#error "preload/process/probe.c: only x86-64 and aarch64 are supported"
+#error "preload/process/usermem.c: only x86-64 and aarch64 are supported"
 #endif
 
-uintptr_t probe_fault(uintptr_t pc)
+uintptr_t usermem_fault(uintptr_t pc)
 {
-    return pc >= (uintptr_t)probe_touch_read && pc < (uintptr_t)probe_touch_end ? (uintptr_t)probe_touch_bad : 0;
+    return pc >= (uintptr_t)usermem_touch_read && pc < (uintptr_t)usermem_touch_end ? (uintptr_t)usermem_touch_bad : 0;
 }
 
 struct piece {
@@ -92,37 +92,37 @@ static inline struct piece piece_of(uintptr_t at, size_t len)
     return p;
 }
 
-size_t probe_read(const void *p, size_t len)
+size_t usermem_read(const void *p, size_t len)
 {
     segv_guard();
     for (size_t done = 0; done < len;) {
         struct piece next = piece_of((uintptr_t)p + done, len - done);
-        if (SW_UNLIKELY(probe_touch_read((const uint8_t *)p + done + next.touch)))
+        if (SW_UNLIKELY(usermem_touch_read((const uint8_t *)p + done + next.touch)))
             return done;
         done += next.len;
     }
     return len;
 }
 
-size_t probe_write(void *p, size_t len)
+size_t usermem_write(void *p, size_t len)
 {
     segv_guard();
     for (size_t done = 0; done < len;) {
         struct piece next = piece_of((uintptr_t)p + done, len - done);
-        if (SW_UNLIKELY(probe_touch_write((uint8_t *)p + done + next.touch)))
+        if (SW_UNLIKELY(usermem_touch_write((uint8_t *)p + done + next.touch)))
             return done;
         done += next.len;
     }
     return len;
 }
 
-static size_t probe_iter(const struct iov_iter *from, size_t len, bool write)
+static size_t usermem_iter(const struct iov_iter *from, size_t len, bool write)
 {
     struct iov_iter it = *from;
     size_t done = 0;
     void *p;
     for (size_t n; done < len && (n = iov_iter_next(&it, len - done, &p)) > 0;) {
-        size_t good = write ? probe_write(p, n) : probe_read(p, n);
+        size_t good = write ? usermem_write(p, n) : usermem_read(p, n);
         done += good;
         if (good < n)
             break;
@@ -130,12 +130,12 @@ static size_t probe_iter(const struct iov_iter *from, size_t len, bool write)
     return done;
 }
 
-size_t probe_iter_read(const struct iov_iter *it, size_t len)
+size_t usermem_iter_read(const struct iov_iter *it, size_t len)
 {
-    return probe_iter(it, len, false);
+    return usermem_iter(it, len, false);
 }
 
-size_t probe_iter_write(const struct iov_iter *it, size_t len)
+size_t usermem_iter_write(const struct iov_iter *it, size_t len)
 {
-    return probe_iter(it, len, true);
+    return usermem_iter(it, len, true);
 }

@@ -9,7 +9,7 @@
  * the exit, and a connection that several processes have gets none. With the octets in the buffer nothing else of the connection is
  * queued; what the kernel does not take of them when they are sent becomes its tail, like that of any frame.
  *
- * Locks: a connection's gather belongs to its tx turn, but for one thing: gather_put adds octets without it. `word` tells how many
+ * Locks: a connection's gather belongs to its tx turn, but for one thing: coalesce_put adds octets without it. `word` tells how many
  * there are, and who is just adding some. Whoever has the turn closes the word, so nobody can add; if somebody is just at it
  * (interrupted by a signal handler, or another thread), his are void, he finds that out at his end and does it the long way.
  */
@@ -28,15 +28,15 @@
 struct conn;
 struct sock;
 
-#define GATHER_LEN 65536u  /* memory of a buffer, of which is used what one Send may carry */
-#define GATHER_SMALL 4096u /* longer writes are not gathered, */
-#define GATHER_PIECE 32768u /* with TCP_CORK longer ones than this: copying them costs less than a call of their own */
-#define GATHER_SLOTS 256u  /* connections that may have a buffer at a time */
+#define COALESCE_LEN 65536u  /* memory of a buffer, of which is used what one Send may carry */
+#define COALESCE_SMALL 4096u /* longer writes are not gathered, */
+#define COALESCE_PIECE 32768u /* with TCP_CORK longer ones than this: copying them costs less than a call of their own */
+#define COALESCE_SLOTS 256u  /* connections that may have a buffer at a time */
 
-#define GATHER_CLOSED 0xffffffffu
+#define COALESCE_CLOSED 0xffffffffu
 
-struct gather {
-    _Atomic uint64_t word;         /* low half: octets gathered; high: who is adding, 0 nobody, GATHER_CLOSED nobody may */
+struct coalesce {
+    _Atomic uint64_t word;         /* low half: octets gathered; high: who is adding, 0 nobody, COALESCE_CLOSED nobody may */
     _Atomic(struct sock *) sock;   /* whose it is, NULL: nobody's */
     struct conn *conn;             /* the same; tx */
     uint8_t *buf;
@@ -59,96 +59,96 @@ struct gather {
  * 20. A stream that has gone on for a while sends in time by itself: there the flusher looks only as often as without
  * TCP_NODELAY.
  */
-#define GATHER_STEADY 16u
+#define COALESCE_STEADY 16u
 
-extern struct gather *gather_slots; /* GATHER_SLOTS, once there are any */
-extern _Atomic unsigned gather_slots_n; /* none behind these was ever used */
+extern struct coalesce *coalesce_slots; /* COALESCE_SLOTS, once there are any */
+extern _Atomic unsigned coalesce_slots_n; /* none behind these was ever used */
 
 /* Calls of this thread that may have waited, and those of poll and its like; has it gathered anything since the last one? */
-extern __thread unsigned gather_waits;
-extern __thread unsigned gather_polls;
-extern __thread bool gather_mine;
+extern __thread unsigned coalesce_waits;
+extern __thread unsigned coalesce_polls;
+extern __thread bool coalesce_mine;
 
 /*
  * write(2) and send(2) come here first: adds the octets to those that are gathered for fd. Returns len, or 0: the call has to go the
  * long way. errno stays. Async-signal-safe, and no point of cancellation, as it never waits.
  */
-size_t gather_put(int fd, const void *buf, size_t len, int flags);
+size_t coalesce_put(int fd, const void *buf, size_t len, int flags);
 
-void gather_send_mine(bool nested);
+void coalesce_send_mine(bool nested);
 
 /* The program reads from a descriptor, which may let it wait: what this thread has gathered goes out first. */
-static inline void gather_before_read(void)
+static inline void coalesce_before_read(void)
 {
-    gather_waits++;
-    if (SW_UNLIKELY(gather_mine))
-        gather_send_mine(false);
+    coalesce_waits++;
+    if (SW_UNLIKELY(coalesce_mine))
+        coalesce_send_mine(false);
 }
 
 /* The same before any other call that may wait. */
-static inline void gather_before_wait(void)
+static inline void coalesce_before_wait(void)
 {
     look_over();
-    gather_before_read();
+    coalesce_before_read();
 }
 
 /* Likewise, one that waits for several descriptors, maybe. */
-static inline void gather_before_poll(void)
+static inline void coalesce_before_poll(void)
 {
-    gather_polls++;
-    gather_before_wait();
+    coalesce_polls++;
+    coalesce_before_wait();
 }
 
 /* The same inside a call of ours, which may hold a turn. */
-static inline void gather_before_sleep(void)
+static inline void coalesce_before_sleep(void)
 {
     look_over();
-    if (SW_UNLIKELY(gather_mine))
-        gather_send_mine(true);
+    if (SW_UNLIKELY(coalesce_mine))
+        coalesce_send_mine(true);
 }
 
 /* A call that asks about fd's octets, or changes how they are sent: what is gathered for it goes out first. */
-void gather_send_fd(int fd);
+void coalesce_send_fd(int fd);
 /*
- * What is gathered for any connection goes out, and nothing more is gathered until gather_go_on: before a fork, an exec, a seccomp
+ * What is gathered for any connection goes out, and nothing more is gathered until coalesce_go_on: before a fork, an exec, a seccomp
  * filter.
  */
-void gather_stop(void);
-void gather_go_on(void);
-void gather_after_fork(void);
+void coalesce_stop(void);
+void coalesce_go_on(void);
+void coalesce_after_fork(void);
 
 /* ---- with the connection's tx turn ---- */
 
 /* Is anything gathered? */
-bool gather_holds(const struct conn *c);
+bool coalesce_holds(const struct conn *c);
 /*
  * A small write that goes the long way. The caller has looked that it can be read. True: it was added to what is there; false: if
  * anything is there, it has to be sent before.
  */
-bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
+bool coalesce_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* Likewise, when nothing is gathered or queued: true: the write is the first to be gathered. */
-bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
+bool coalesce_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* Likewise where the program has said that more follows (TCP_CORK): it is no matter of rows, and the deadline is the kernel's. */
-bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
+bool coalesce_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* May anything be gathered for c? */
-bool gather_suits(const struct conn *c);
+bool coalesce_suits(const struct conn *c);
 /* The cork is out: what is gathered, or will be, has the shortest deadline there is. Without the turn. */
-void gather_hasten(struct conn *c);
-/* Posts what is gathered as a Send, from the buffer: 1, and conn.gather_posted is set; 0: nothing was there; -EAGAIN. */
-int gather_post(struct conn *c) SW_MUST;
+void coalesce_hasten(struct conn *c);
+/* Posts what is gathered as a Send, from the buffer: 1, and conn.coalesce_posted is set; 0: nothing was there; -EAGAIN. */
+int coalesce_post(struct conn *c) SW_MUST;
 /* The same, for what is left of it in the queue: the buffer is free. */
-void gather_posted(struct conn *c, bool all);
+void coalesce_posted(struct conn *c, bool all);
 /* The connection has a buffer no more. Nothing may be gathered in it (or it is lost). Also without the turn, by its last owner. */
-void gather_leave(struct conn *c);
+void coalesce_leave(struct conn *c);
 /* For the flusher, whose `busy` keeps it: the same. */
-void gather_leave_busy(struct gather *g);
+void coalesce_leave_busy(struct coalesce *g);
 
 /* How long the flusher lets it stay; when what is gathered has to go out. Any thread. */
-uint64_t gather_patience(const struct gather *g);
-uint64_t gather_due(const struct gather *g);
+uint64_t coalesce_patience(const struct coalesce *g);
+uint64_t coalesce_due(const struct coalesce *g);
 
 /* Are writes of this kind gathered at all? And with TCP_CORK? */
-bool gather_is_small(size_t len, int flags);
-bool gather_is_piece(size_t len, int flags);
+bool coalesce_is_small(size_t len, int flags);
+bool coalesce_is_piece(size_t len, int flags);
 
 #endif

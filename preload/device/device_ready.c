@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "preload/device/device.h"
 #include "preload/device/rnic.h"
-#include "preload/device/verbs.h"
 #include "preload/sock/notify.h"
 
 #define IN_BITS (POLLIN | POLLRDNORM)
@@ -51,11 +51,11 @@ static bool writable(struct conn *c)
     return has_room(c);
 }
 
-short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
+short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     struct conn *c = s->conn;
     *ask = 0;
-    if (!verbs_is_ours(c))
+    if (!device_is_ours(c))
         return (short)((want & (IN_BITS | OUT_BITS)) | POLLERR);
     int err = errno; /* (asking is not the program's) */
     short got = kernel & ALWAYS;
@@ -66,9 +66,9 @@ short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         turn_give(&c->rx);
     }
     if (kernel & POLLERR)
-        verbs_was_reset(c, fd);
+        device_was_reset(c, fd);
     /* As the kernel: its side and ours (tcp_poll). */
-    bool reset = c->verbs_reset, ended = c->st.rx.end == STREAM_EOF || c->rx_shut || reset;
+    bool reset = c->device_reset, ended = c->st.rx.end == STREAM_EOF || c->rx_shut || reset;
     if (ended)
         got |= want & POLLRDHUP;
     if (ended && (c->tx_shut || reset))
@@ -85,7 +85,7 @@ short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         turn_give(&c->tx);
     }
     if (conn_tail_is_mine(c) && turn_take_brief(&c->tx) == 0) {
-        c->tx_rest = verbs_tx_flush(c) != 0;
+        c->tx_rest = device_tx_flush(c) != 0;
         turn_give(&c->tx);
     }
     /* It says nothing more, but would be readable for ever. */

@@ -1,7 +1,7 @@
 /*
  * Gathering of small writes.
  */
-#include "preload/conn/gather.h"
+#include "preload/conn/coalesce.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -13,9 +13,9 @@
 #include "preload/conn/conn.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/cancel.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 
@@ -27,14 +27,14 @@
 #define NODELAY_US 20u      /* with TCP_NODELAY nothing waits longer */
 #define CORK_US UINT64_C(200000) /* and with TCP_CORK nothing longer than in the kernel */
 #define LOOK_EVERY 8u       /* writes between two looks at the clock */
-#define HEAD_LEN ((GATHER_SLOTS * sizeof(struct gather) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
+#define HEAD_LEN ((COALESCE_SLOTS * sizeof(struct coalesce) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
 #define ADDING_SPINS 200u   /* another thread is adding: that takes some 20 ns, unless it is not running */
 
-struct gather *gather_slots;
-_Atomic unsigned gather_slots_n;
-__thread unsigned gather_waits;
-__thread unsigned gather_polls;
-__thread bool gather_mine;
+struct coalesce *coalesce_slots;
+_Atomic unsigned coalesce_slots_n;
+__thread unsigned coalesce_waits;
+__thread unsigned coalesce_polls;
+__thread bool coalesce_mine;
 
 static _Atomic unsigned stopped;
 
@@ -53,48 +53,48 @@ static inline bool is_at_most(size_t most, size_t len, int flags)
     return len > 0 && len <= most && (flags & ~(MSG_NOSIGNAL | MSG_DONTWAIT)) == 0;
 }
 
-bool gather_is_small(size_t len, int flags)
+bool coalesce_is_small(size_t len, int flags)
 {
-    return is_at_most(GATHER_SMALL, len, flags);
+    return is_at_most(COALESCE_SMALL, len, flags);
 }
 
-bool gather_is_piece(size_t len, int flags)
+bool coalesce_is_piece(size_t len, int flags)
 {
-    return is_at_most(GATHER_PIECE, len, flags);
+    return is_at_most(COALESCE_PIECE, len, flags);
 }
 
 /* This process' buffer of c. */
-static struct gather *gather_of(const struct conn *c)
+static struct coalesce *coalesce_of(const struct conn *c)
 {
     /* (The child of a fork that we did not see finds the buffers empty.) */
-    return c->gather != NULL && c->gather_pid == proc.pid && c->gather->conn == c ? c->gather : NULL;
+    return c->gather != NULL && c->coalesce_pid == proc.pid && c->gather->conn == c ? c->gather : NULL;
 }
 
-bool gather_holds(const struct conn *c)
+bool coalesce_holds(const struct conn *c)
 {
-    const struct gather *g = gather_of(c);
+    const struct coalesce *g = coalesce_of(c);
     return g != NULL && (uint32_t)atomic_load(&g->word) != 0;
 }
 
 /* Does the flusher look only after SOCKWARP_COALESCE_US, and that is longer? */
-static inline bool is_steady(const struct gather *g)
+static inline bool is_steady(const struct coalesce *g)
 {
-    return atomic_load_explicit(&g->by_itself, memory_order_relaxed) >= GATHER_STEADY &&
+    return atomic_load_explicit(&g->by_itself, memory_order_relaxed) >= COALESCE_STEADY &&
            atomic_load_explicit(&g->deadline_ns, memory_order_relaxed) < proc.set.coalesce_us * UINT64_C(1000);
 }
 
-uint64_t gather_patience(const struct gather *g)
+uint64_t coalesce_patience(const struct coalesce *g)
 {
     return is_steady(g) ? proc.set.coalesce_us * UINT64_C(1000) : atomic_load(&g->deadline_ns);
 }
 
-uint64_t gather_due(const struct gather *g)
+uint64_t coalesce_due(const struct coalesce *g)
 {
-    return atomic_load(&g->since_ns) + gather_patience(g);
+    return atomic_load(&g->since_ns) + coalesce_patience(g);
 }
 
 /* A call of the program's comes before the flusher. */
-static bool is_late(const struct gather *g, uint64_t now)
+static bool is_late(const struct coalesce *g, uint64_t now)
 {
     uint64_t limit = atomic_load_explicit(&g->deadline_ns, memory_order_relaxed);
     if (!is_steady(g))
@@ -109,11 +109,11 @@ static bool slots_make(void)
 {
     static _Atomic bool making;
     bool no = false;
-    if (SW_LIKELY(gather_slots != NULL))
+    if (SW_LIKELY(coalesce_slots != NULL))
         return true;
     if (!atomic_compare_exchange_strong(&making, &no, true))
         return false; /* another thread is at it, or it did not work */
-    const size_t len = HEAD_LEN + GATHER_SLOTS * (size_t)GATHER_LEN;
+    const size_t len = HEAD_LEN + COALESCE_SLOTS * (size_t)COALESCE_LEN;
     uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return false;
@@ -121,14 +121,14 @@ static bool slots_make(void)
         munmap(p, len);
         return false;
     }
-    __atomic_store_n(&gather_slots, (struct gather *)(void *)p, __ATOMIC_RELEASE);
+    __atomic_store_n(&coalesce_slots, (struct coalesce *)(void *)p, __ATOMIC_RELEASE);
     return true;
 }
 
-static struct gather *slot_claim(void)
+static struct coalesce *slot_claim(void)
 {
-    for (unsigned i = 0; i < GATHER_SLOTS; i++) {
-        struct gather *g = &gather_slots[i];
+    for (unsigned i = 0; i < COALESCE_SLOTS; i++) {
+        struct coalesce *g = &coalesce_slots[i];
         bool no = false;
         if (atomic_load_explicit(&g->used, memory_order_relaxed) ||
             !atomic_compare_exchange_strong(&g->used, &no, true))
@@ -139,13 +139,13 @@ static struct gather *slot_claim(void)
         }
         g->taken_over = false;
         atomic_store(&g->noticed, false);
-        atomic_store(&g->word, word_of(GATHER_CLOSED, 0));
+        atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
         atomic_store(&g->rest, false);
         g->writes = g->writes_last = 0;
         atomic_store(&g->by_itself, 0);
-        g->buf = (uint8_t *)gather_slots + HEAD_LEN + i * (size_t)GATHER_LEN;
-        for (unsigned n = atomic_load(&gather_slots_n); n <= i;)
-            if (atomic_compare_exchange_strong(&gather_slots_n, &n, i + 1))
+        g->buf = (uint8_t *)coalesce_slots + HEAD_LEN + i * (size_t)COALESCE_LEN;
+        for (unsigned n = atomic_load(&coalesce_slots_n); n <= i;)
+            if (atomic_compare_exchange_strong(&coalesce_slots_n, &n, i + 1))
                 break;
         return g;
     }
@@ -153,10 +153,10 @@ static struct gather *slot_claim(void)
 }
 
 /* What would make several Sends of it, or needs more care than is worth it, is left out. */
-bool gather_suits(const struct conn *c)
+bool coalesce_suits(const struct conn *c)
 {
     return proc.set.coalesce_us > 0 && atomic_load(&stopped) == 0 && !sandbox_on() && atomic_load(&c->holders.n) == 1 &&
-           conn_state(c) == CONN_FULL && c->st.llp && !conn_on_verbs(c) && c->segment == 0 && !c->ep.cfg.tx.markers &&
+           conn_state(c) == CONN_UPGRADED && c->st.llp && !conn_on_device(c) && c->segment == 0 && !c->ep.cfg.tx.markers &&
            !c->nodelay_lent && !c->tx_urgent;
 }
 
@@ -166,57 +166,57 @@ static uint64_t deadline_us(bool nodelay)
     return nodelay && proc.set.coalesce_us > NODELAY_US ? NODELAY_US : proc.set.coalesce_us;
 }
 
-static struct gather *attach(struct sock *s, struct conn *c, bool corked)
+static struct coalesce *attach(struct sock *s, struct conn *c, bool corked)
 {
-    struct gather *g = gather_of(c);
-    if (!gather_suits(c))
+    struct coalesce *g = coalesce_of(c);
+    if (!coalesce_suits(c))
         return NULL;
     if (g != NULL && !g->taken_over)
         return g;
     if (g != NULL)
-        gather_leave(c); /* and another one for it */
+        coalesce_leave(c); /* and another one for it */
     if (rawsys_getpid() != proc.pid || !slots_make() || !flusher_ready() || (g = slot_claim()) == NULL)
         return NULL;
     atomic_store(&g->deadline_ns, (corked ? CORK_US : deadline_us(conn_nodelay(c, atomic_load(&s->fd)))) * 1000u);
     size_t most = stream_send_max(&c->st);
-    g->cap = most < GATHER_LEN ? (uint32_t)most : GATHER_LEN;
+    g->cap = most < COALESCE_LEN ? (uint32_t)most : COALESCE_LEN;
     g->conn = c;
     c->gather = g;
-    c->gather_pid = proc.pid;
+    c->coalesce_pid = proc.pid;
     atomic_store(&g->sock, s);
     atomic_store(&s->gather, g);
     return g;
 }
 
 /* Nobody adds to it any more, nor will. Returns how many octets there are. */
-static uint32_t shut(struct gather *g)
+static uint32_t shut(struct coalesce *g)
 {
     uint64_t w = atomic_load(&g->word);
     for (unsigned spins = 0;;) {
         uint32_t who = (uint32_t)(w >> 32);
-        if (who == GATHER_CLOSED)
+        if (who == COALESCE_CLOSED)
             return (uint32_t)w;
         if (who != 0 && who != tid() && spins++ < ADDING_SPINS) {
             w = atomic_load(&g->word);
             continue;
         }
-        if (!atomic_compare_exchange_strong(&g->word, &w, word_of(GATHER_CLOSED, (uint32_t)w)))
+        if (!atomic_compare_exchange_strong(&g->word, &w, word_of(COALESCE_CLOSED, (uint32_t)w)))
             continue;
         g->taken_over = g->taken_over || who != 0;
         return (uint32_t)w;
     }
 }
 
-static void reopen(struct gather *g, uint32_t len)
+static void reopen(struct coalesce *g, uint32_t len)
 {
-    atomic_store(&g->word, word_of(g->taken_over ? GATHER_CLOSED : 0, len));
+    atomic_store(&g->word, word_of(g->taken_over ? COALESCE_CLOSED : 0, len));
 }
 
-void gather_leave_busy(struct gather *g)
+void coalesce_leave_busy(struct coalesce *g)
 {
     struct sock *s = atomic_load(&g->sock);
-    struct gather *is = g;
-    atomic_store(&g->word, word_of(GATHER_CLOSED, 0));
+    struct coalesce *is = g;
+    atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
     if (s != NULL)
         atomic_compare_exchange_strong(&s->gather, &is, NULL);
     g->conn->gather = NULL;
@@ -224,13 +224,13 @@ void gather_leave_busy(struct gather *g)
     atomic_store(&g->sock, NULL);
 }
 
-void gather_leave(struct conn *c)
+void coalesce_leave(struct conn *c)
 {
-    struct gather *g = gather_of(c);
+    struct coalesce *g = coalesce_of(c);
     if (g == NULL)
         return;
     shut(g);
-    gather_leave_busy(g);
+    coalesce_leave_busy(g);
     while (atomic_load(&g->busy))
         sched_yield(); /* (it finds the turn taken, or is done in a moment) */
     atomic_store(&g->used, false);
@@ -238,19 +238,19 @@ void gather_leave(struct conn *c)
 
 /* ---- adding ---- */
 
-static void send_held(struct sock *s, struct gather *g, bool goes_on);
+static void send_held(struct sock *s, struct coalesce *g, bool goes_on);
 
-size_t gather_put(int fd, const void *buf, size_t len, int flags)
+size_t coalesce_put(int fd, const void *buf, size_t len, int flags)
 {
     struct sock *s = sock_peek(fd);
     if (s == NULL)
         return 0;
-    struct gather *g = atomic_load_explicit(&s->gather, memory_order_acquire);
-    if (SW_LIKELY(g == NULL) || !gather_is_small(len, flags))
+    struct coalesce *g = atomic_load_explicit(&s->gather, memory_order_acquire);
+    if (SW_LIKELY(g == NULL) || !coalesce_is_small(len, flags))
         return 0;
     uint64_t w = atomic_load_explicit(&g->word, memory_order_acquire);
     uint32_t at = (uint32_t)w, me = tid();
-    if ((w >> 32) != 0 || at == 0 || at + len > g->cap || !probe_can_read(buf, len))
+    if ((w >> 32) != 0 || at == 0 || at + len > g->cap || !usermem_readable(buf, len))
         return 0;
     uint64_t mine = word_of(me, at);
     if (!atomic_compare_exchange_strong(&g->word, &w, mine))
@@ -263,7 +263,7 @@ size_t gather_put(int fd, const void *buf, size_t len, int flags)
     memcpy(g->buf + at, buf, len);
     g->writes++;
     atomic_store_explicit(&g->tid, me, memory_order_relaxed);
-    gather_mine = true;
+    coalesce_mine = true;
     /* (The next one of this length would not fit: it is full.) */
     bool late = at + 2 * len > g->cap || (g->writes % LOOK_EVERY == 0 && is_late(g, proc_now_ns()));
     if (!atomic_compare_exchange_strong(&g->word, &mine, word_of(0, at + (uint32_t)len))) {
@@ -275,18 +275,18 @@ size_t gather_put(int fd, const void *buf, size_t len, int flags)
     return len;
 }
 
-static void add(struct gather *g, struct iov_iter *it, size_t len, uint32_t at)
+static void add(struct coalesce *g, struct iov_iter *it, size_t len, uint32_t at)
 {
     iov_iter_gather(it, g->buf + at, len);
     g->writes++;
     atomic_store_explicit(&g->tid, tid(), memory_order_relaxed);
-    gather_mine = true;
+    coalesce_mine = true;
     reopen(g, at + (uint32_t)len);
 }
 
-bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
+bool coalesce_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
-    struct gather *g = gather_of(c);
+    struct coalesce *g = coalesce_of(c);
     uint32_t at = g != NULL ? shut(g) : 0;
     if (at == 0)
         return false;
@@ -299,24 +299,24 @@ bool gather_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 /* False: there is no buffer, or none where it has room (short frames: a Send carries little). */
 static bool begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now, bool corked)
 {
-    struct gather *g = attach(s, c, corked);
+    struct coalesce *g = attach(s, c, corked);
     if (g == NULL || len > g->cap)
         return false;
     if (corked)
         atomic_store(&g->by_itself, 0); /* never steady: its deadline is the cork's, however long the other one is */
     atomic_store(&g->since_ns, now);
     add(g, it, len, 0);
-    flusher_note(gather_due(g));
+    flusher_note(coalesce_due(g));
     return true;
 }
 
-bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
+bool coalesce_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
-    bool in_row = c->row_n > 0 && c->row_waits == gather_waits && (c->row_ns == 0 || now - c->row_ns < ROW_NS);
+    bool in_row = c->row_n > 0 && c->row_waits == coalesce_waits && (c->row_ns == 0 || now - c->row_ns < ROW_NS);
     uint32_t min = c->row_min < ROW_MIN ? ROW_MIN : c->row_min;
     c->row_n = in_row ? c->row_n + 1 : 1;
     c->row_ns = now;
-    c->row_waits = gather_waits;
+    c->row_waits = coalesce_waits;
     if (SW_LIKELY(c->row_n <= min))
         return false;
     c->row_n = min + 1;
@@ -326,25 +326,25 @@ bool gather_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
     return false;
 }
 
-bool gather_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
+bool coalesce_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
     return begin(s, c, it, len, now, true);
 }
 
-void gather_hasten(struct conn *c)
+void coalesce_hasten(struct conn *c)
 {
-    struct gather *g = gather_of(c);
+    struct coalesce *g = coalesce_of(c);
     if (g == NULL)
         return;
     atomic_store(&g->deadline_ns, deadline_us(true) * 1000u);
-    flusher_note(gather_due(g));
+    flusher_note(coalesce_due(g));
 }
 
 /* ---- sending ---- */
 
-int gather_post(struct conn *c)
+int coalesce_post(struct conn *c)
 {
-    struct gather *g = gather_of(c);
+    struct coalesce *g = coalesce_of(c);
     uint32_t len = g != NULL ? shut(g) : 0;
     if (len == 0)
         return 0;
@@ -364,16 +364,16 @@ int gather_post(struct conn *c)
         c->row_min = c->row_min < ROW_MIN ? 2 * ROW_MIN : c->row_min < ROW_MAX ? 2 * c->row_min : ROW_MAX;
     g->writes_last = g->writes;
     g->writes = 0;
-    atomic_store(&g->word, word_of(GATHER_CLOSED, 0));
-    c->gather_posted = r == 0;
+    atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
+    c->coalesce_posted = r == 0;
     return r == 0;
 }
 
-void gather_posted(struct conn *c, bool all)
+void coalesce_posted(struct conn *c, bool all)
 {
-    if (!c->gather_posted)
+    if (!c->coalesce_posted)
         return;
-    c->gather_posted = false;
+    c->coalesce_posted = false;
     bool kept = all || iwarp_out_keep(&c->ep);
     SW_CHECK(kept, "a Send of gathered octets does not fit the tail's memory");
 }
@@ -388,22 +388,22 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
     int err = errno;
     if ((nested ? turn_try(&c->tx) : turn_take_brief(&c->tx)) == 0) {
         int fd = atomic_load(&s->fd), r = 0;
-        struct gather *g = gather_of(c);
+        struct coalesce *g = coalesce_of(c);
         bool owed = false;
         if (fd >= 0 && goes_on) {
             /* Its next call sees to what is left; and if there is none, the flusher does. */
-            r = gather_holds(c) ? conn_tx_rest(c, fd) : 0;
+            r = coalesce_holds(c) ? conn_tx_rest(c, fd) : 0;
             if (g != NULL)
                 atomic_fetch_add(&g->by_itself, 1);
             if (g != NULL && r == -EAGAIN)
                 atomic_store(&g->rest, true);
             c->row_ns = proc_now_ns();
         } else if (fd >= 0) {
-            if (gather_holds(c) || (g != NULL && atomic_load(&g->rest)))
+            if (coalesce_holds(c) || (g != NULL && atomic_load(&g->rest)))
                 r = conn_tx_push(c, fd);
             c->row_n = 0;
-            if (!gather_holds(c))
-                gather_leave(c);
+            if (!coalesce_holds(c))
+                coalesce_leave(c);
             owed = r == -EAGAIN && conn_tail_is_ours(c);
         }
         turn_give(&c->tx);
@@ -417,7 +417,7 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
 }
 
 /* With a reference, or NULL: it is nobody's any more. */
-static struct sock *hold_sock(struct gather *g)
+static struct sock *hold_sock(struct coalesce *g)
 {
     struct sock *s = atomic_load(&g->sock);
     if (s == NULL)
@@ -430,7 +430,7 @@ static struct sock *hold_sock(struct gather *g)
 }
 
 /* s may have left g meanwhile, and be another connection's. */
-static void send_held(struct sock *s, struct gather *g, bool goes_on)
+static void send_held(struct sock *s, struct coalesce *g, bool goes_on)
 {
     struct sock *now = hold_sock(g);
     if (now == NULL)
@@ -442,9 +442,9 @@ static void send_held(struct sock *s, struct gather *g, bool goes_on)
 
 static void send_those(uint32_t of, bool nested)
 {
-    unsigned n = atomic_load(&gather_slots_n);
+    unsigned n = atomic_load(&coalesce_slots_n);
     for (unsigned i = 0; i < n; i++) {
-        struct gather *g = &gather_slots[i];
+        struct coalesce *g = &coalesce_slots[i];
         if (!atomic_load_explicit(&g->used, memory_order_relaxed) || (of != 0 && atomic_load(&g->tid) != of))
             continue;
         struct sock *s = hold_sock(g);
@@ -455,35 +455,35 @@ static void send_those(uint32_t of, bool nested)
     }
 }
 
-void gather_send_mine(bool nested)
+void coalesce_send_mine(bool nested)
 {
-    gather_mine = false;
+    coalesce_mine = false;
     send_those(tid(), nested);
 }
 
-void gather_send_fd(int fd)
+void coalesce_send_fd(int fd)
 {
     struct sock *s = sock_peek(fd);
-    struct gather *g = s != NULL ? atomic_load(&s->gather) : NULL;
+    struct coalesce *g = s != NULL ? atomic_load(&s->gather) : NULL;
     if (SW_UNLIKELY(g != NULL))
         send_held(s, g, false);
 }
 
-void gather_stop(void)
+void coalesce_stop(void)
 {
     atomic_fetch_add(&stopped, 1);
     send_those(0, false);
 }
 
-void gather_go_on(void)
+void coalesce_go_on(void)
 {
     atomic_fetch_sub(&stopped, 1);
 }
 
-void gather_after_fork(void)
+void coalesce_after_fork(void)
 {
-    gather_mine = false;
+    coalesce_mine = false;
     atomic_store(&stopped, 0);
-    atomic_store(&gather_slots_n, 0);
+    atomic_store(&coalesce_slots_n, 0);
     flusher_after_fork();
 }

@@ -18,27 +18,27 @@
 #include "core/base/must.h"
 
 /* len octets of zeroes on page boundaries, shared with children made from now on. NULL: none to be had. */
-void *arena_map(size_t len) SW_MUST;
+void *shmem_map(size_t len) SW_MUST;
 /* This process is done with them; `all`: everybody is, and what they held is given back. */
-void arena_unmap(void *p, size_t len, bool all);
+void shmem_unmap(void *p, size_t len, bool all);
 
 /* Gives back what another process's pieces hold: nobody uses them any more. */
-void arena_discard(void *p, size_t len);
+void shmem_discard(void *p, size_t len);
 
 /* Is it from where this process takes its new pieces? */
-bool arena_is_own(const void *p);
+bool shmem_is_own(const void *p);
 /* The descriptor by which p's memory can be mapped by another program, or -1. It stays the arena's. */
-int arena_fd(const void *p);
+int shmem_fd(const void *p);
 /*
  * Maps [p, p + len) of another program's arena at the same place. fd becomes the arena's (it may be one that was given
  * before). -EINVAL: fd is no arena of a library like this one; -EEXIST: the place is taken; -ENOMEM.
  */
-int arena_attach(int fd, void *p, size_t len) SW_MUST;
+int shmem_attach(int fd, void *p, size_t len) SW_MUST;
 /* Another program's arena, from which something will be mapped: our own, if there is none yet, keeps out of its range. */
-void arena_learn(int fd);
+void shmem_learn(int fd);
 
 /* The arenas stand still while the process is copied; in the parent, and in the child, afterwards. */
-void arena_before_fork(void);
-void arena_after_fork(bool child);
+void shmem_before_fork(void);
+void shmem_after_fork(bool child);
 
 #endif

@@ -5,7 +5,7 @@
  * at offset `off` is mapped at base + off. Processes that share the file take offsets from the same counter, so that
  * a piece made by one never lies where another one has something.
  */
-#include "preload/conn/arena.h"
+#include "preload/conn/shmem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -109,7 +109,7 @@ static void put(unsigned at, int fd, ino_t ino, struct head *head)
 }
 
 /* Makes our own. The lock is held. */
-static bool arena_make(void)
+static bool shmem_make(void)
 {
     if (impossible || arenas_n == ARENAS_MAX)
         return false;
@@ -138,14 +138,14 @@ static bool arena_make(void)
     return true;
 }
 
-void *arena_map(size_t len)
+void *shmem_map(size_t len)
 {
     len = whole_pages(len);
     void *p = MAP_FAILED;
     pthread_mutex_lock(&lock);
     if (own && !still_there(&arenas[0]))
         own = false; /* the program closed it: what is mapped stays */
-    if (own || arena_make()) {
+    if (own || shmem_make()) {
         uint64_t off = atomic_fetch_add(&arenas[0].head->next, len);
         if (off + len <= ARENA_LEN) {
             void *at = (void *)(uintptr_t)(arenas[0].head->base + off);
@@ -162,7 +162,7 @@ void *arena_map(size_t len)
     return p == MAP_FAILED ? NULL : p;
 }
 
-void arena_unmap(void *p, size_t len, bool all)
+void shmem_unmap(void *p, size_t len, bool all)
 {
     len = whole_pages(len);
     if (all)
@@ -171,7 +171,7 @@ void arena_unmap(void *p, size_t len, bool all)
 }
 
 /* The lock is held. */
-static struct arena *arena_of(const void *p)
+static struct arena *shmem_of(const void *p)
 {
     for (unsigned i = 0; i < arenas_n; i++)
         if ((uintptr_t)p - arenas[i].head->base < ARENA_LEN)
@@ -179,10 +179,10 @@ static struct arena *arena_of(const void *p)
     return NULL;
 }
 
-void arena_discard(void *p, size_t len)
+void shmem_discard(void *p, size_t len)
 {
     pthread_mutex_lock(&lock);
-    const struct arena *a = arena_of(p);
+    const struct arena *a = shmem_of(p);
     if (a != NULL && still_there(a) &&
         fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)((uintptr_t)p - a->head->base),
                   (off_t)whole_pages(len)) < 0)
@@ -190,25 +190,25 @@ void arena_discard(void *p, size_t len)
     pthread_mutex_unlock(&lock);
 }
 
-bool arena_is_own(const void *p)
+bool shmem_is_own(const void *p)
 {
     pthread_mutex_lock(&lock);
-    bool yes = own && arena_of(p) == &arenas[0];
+    bool yes = own && shmem_of(p) == &arenas[0];
     pthread_mutex_unlock(&lock);
     return yes;
 }
 
-int arena_fd(const void *p)
+int shmem_fd(const void *p)
 {
     pthread_mutex_lock(&lock);
-    const struct arena *a = arena_of(p);
+    const struct arena *a = shmem_of(p);
     int fd = a != NULL && still_there(a) ? a->fd : -1;
     pthread_mutex_unlock(&lock);
     return fd;
 }
 
 /* The arena of a descriptor that was handed to us; the lock is held. */
-static struct arena *arena_given(int fd)
+static struct arena *shmem_given(int fd)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
@@ -233,20 +233,20 @@ static struct arena *arena_given(int fd)
     return &arenas[arenas_n++];
 }
 
-void arena_learn(int fd)
+void shmem_learn(int fd)
 {
     pthread_mutex_lock(&lock);
-    if (arena_given(fd) == NULL)
+    if (shmem_given(fd) == NULL)
         trace_error("fd %d: not an arena of a library like this one", fd);
     pthread_mutex_unlock(&lock);
 }
 
-int arena_attach(int fd, void *p, size_t len)
+int shmem_attach(int fd, void *p, size_t len)
 {
     len = whole_pages(len);
     int r = -EINVAL;
     pthread_mutex_lock(&lock);
-    const struct arena *a = arena_given(fd);
+    const struct arena *a = shmem_given(fd);
     if (a != NULL && (uintptr_t)p - a->head->base < ARENA_LEN - len) {
         void *at = mmap(p, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, a->fd,
                         (off_t)((uintptr_t)p - a->head->base));
@@ -258,12 +258,12 @@ int arena_attach(int fd, void *p, size_t len)
     return r;
 }
 
-void arena_before_fork(void)
+void shmem_before_fork(void)
 {
     pthread_mutex_lock(&lock);
 }
 
-void arena_after_fork(bool child)
+void shmem_after_fork(bool child)
 {
     if (child)
         pthread_mutex_init(&lock, NULL);

@@ -6,7 +6,7 @@
  * Whoever has rx takes in what has arrived, and with it the peer's credits, which a sender may wait for: he is told. So is a
  * reader, if a sender that waits for credits takes in octets.
  */
-#include "preload/device/verbs.h"
+#include "preload/device/device.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,41 +15,41 @@
 
 #include "core/base/trace.h"
 #include "preload/device/rnic.h"
-#include "preload/process/probe.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/spin.h"
 #include "preload/process/tcpinfo.h"
+#include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/wait.h"
 
 /* The peer's TCP end has come, or its device's: so long the other one is waited for. */
 #define OTHER_END_NS 200000000u
 
-bool verbs_is_ours(const struct conn *c)
+bool device_is_ours(const struct conn *c)
 {
     return rnic_there(c) && c->vep_pid == proc.pid;
 }
 
-int verbs_usable(const struct conn *c, int fd)
+int device_usable(const struct conn *c, int fd)
 {
-    return !verbs_is_ours(c) ? -EOPNOTSUPP : sock_ino(fd) != c->ino ? -ENOTSOCK : 0;
+    return !device_is_ours(c) ? -EOPNOTSUPP : sock_ino(fd) != c->ino ? -ENOTSOCK : 0;
 }
 
-bool verbs_over(struct conn *c, int fd)
+bool device_over(struct conn *c, int fd)
 {
-    if (!c->tx_shut || !verbs_is_ours(c) || turn_take_brief(&c->rx) < 0)
-        return c->verbs_reset;
-    ssize_t r = c->st.rx.end == STREAM_OPEN ? verbs_fill(c, fd) : 0;
+    if (!c->tx_shut || !device_is_ours(c) || turn_take_brief(&c->rx) < 0)
+        return c->device_reset;
+    ssize_t r = c->st.rx.end == STREAM_OPEN ? device_fill(c, fd) : 0;
     bool over = r >= 0 && c->st.rx.end != STREAM_OPEN;
     turn_give(&c->rx);
-    return over || c->verbs_reset;
+    return over || c->device_reset;
 }
 
-int verbs_chan(const struct conn *c)
+int device_chan(const struct conn *c)
 {
-    return verbs_is_ours(c) ? rnic_fd(c) : -1;
+    return device_is_ours(c) ? rnic_fd(c) : -1;
 }
 
 /* ---- the other direction ---- */
@@ -89,7 +89,7 @@ static void answer(struct conn *c, int fd)
 
 static void after_read(struct conn *c, int fd)
 {
-    if (!verbs_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)))
+    if (!device_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)))
         return;
     /* A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits for us. */
     if (turn_try(&c->tx) < 0) {
@@ -106,7 +106,7 @@ static void after_read(struct conn *c, int fd)
 /* rx held; tx: and that by the same thread. */
 static int take_in(struct conn *c, int fd, bool tx)
 {
-    if (!verbs_is_ours(c) || c->st.rx.end == STREAM_BROKEN || c->broken)
+    if (!device_is_ours(c) || c->st.rx.end == STREAM_BROKEN || c->broken)
         return 0;
     uint64_t before = stream_avail(&c->st);
     uint8_t end = c->st.rx.end;
@@ -122,8 +122,8 @@ static int take_in(struct conn *c, int fd, bool tx)
         after_read(c, fd);
     if (r == 0)
         return 0;
-    if (!atomic_load(&c->verbs_first)) {
-        atomic_store(&c->verbs_first, true);
+    if (!atomic_load(&c->device_first)) {
+        atomic_store(&c->device_first, true);
         atomic_store(&c->tx_wanted, true);
     }
     if (stream_avail(&c->st) != before || c->st.rx.end != end)
@@ -132,18 +132,18 @@ static int take_in(struct conn *c, int fd, bool tx)
     return 1;
 }
 
-int verbs_rx(struct conn *c, int fd)
+int device_rx(struct conn *c, int fd)
 {
     return take_in(c, fd, false);
 }
 
-void verbs_after_recv(struct sock *s, struct conn *c, int fd)
+void device_after_recv(struct sock *s, struct conn *c, int fd)
 {
     after_read(c, fd);
     /* Edges are told by the channel. What has come before it was armed is told by the ready list. */
-    if (s->watches != NULL && verbs_is_ours(c)) {
+    if (s->watches != NULL && device_is_ours(c)) {
         rnic_arm(c, true);
-        verbs_rx(c, fd);
+        device_rx(c, fd);
     }
 }
 
@@ -161,12 +161,12 @@ static int tcp_end(struct conn *c, int fd)
     return err != 0 ? -err : 1;
 }
 
-void verbs_was_reset(struct conn *c, int fd)
+void device_was_reset(struct conn *c, int fd)
 {
-    int r = c->verbs_reset || !verbs_is_ours(c) ? 0 : tcp_end(c, fd);
+    int r = c->device_reset || !device_is_ours(c) ? 0 : tcp_end(c, fd);
     if (r < 0) {
         atomic_store(&c->so_error, -r);
-        c->verbs_reset = true;
+        c->device_reset = true;
     }
 }
 
@@ -191,7 +191,7 @@ static void await_other_end(struct conn *c, int fd, bool tx)
 
 static ssize_t fill(struct conn *c, int fd, bool tx)
 {
-    if (!verbs_is_ours(c))
+    if (!device_is_ours(c))
         return -EOPNOTSUPP;
     if (take_in(c, fd, tx) > 0)
         return 1;
@@ -215,7 +215,7 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
     }
     if (r < 0) {
         atomic_store(&c->so_error, -r);
-        c->verbs_reset = true;
+        c->device_reset = true;
     }
     stream_eof(&c->st, r < 0 || (r == 1 && !rnic_cut_off(c))); /* (a reset is told by so_error, once) */
     atomic_store(&c->rx_arrived, true);
@@ -223,7 +223,7 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
     return 0;
 }
 
-ssize_t verbs_fill(struct conn *c, int fd)
+ssize_t device_fill(struct conn *c, int fd)
 {
     return fill(c, fd, false);
 }
@@ -246,38 +246,38 @@ static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, b
     return r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
 }
 
-int verbs_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
+int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
 {
-    if (!verbs_is_ours(c))
+    if (!device_is_ours(c))
         return -EOPNOTSUPP;
     if (turn_try(&c->rx) < 0)
         return sleep_on(s, c, fd, deadline_ns, false); /* (who has it tells) */
     rnic_arm(c, true);
-    ssize_t r = verbs_fill(c, fd);
+    ssize_t r = device_fill(c, fd);
     turn_give(&c->rx);
     return r >= 0 ? 0 : sleep_on(s, c, fd, deadline_ns, false);
 }
 
-ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
+ssize_t device_wait_more(struct sock *s, struct conn *c, int fd)
 {
-    if (!verbs_is_ours(c))
+    if (!device_is_ours(c))
         return -EOPNOTSUPP;
     if (conn_tail_is_mine(c) && turn_try(&c->tx) == 0) {
-        c->tx_rest = verbs_tx_flush(c) != 0;
+        c->tx_rest = device_tx_flush(c) != 0;
         turn_give(&c->tx);
     }
     struct spin_look k;
     if (spin_begin(&k, &c->rx_spin)) {
         bool come;
         do
-            come = verbs_rx(c, fd) > 0;
+            come = device_rx(c, fd) > 0;
         while (!come && spin_go_on(&k));
         spin_found(&k, &c->rx_spin, come);
         if (come)
             return 0;
     }
     rnic_arm(c, true);
-    ssize_t r = verbs_fill(c, fd);
+    ssize_t r = device_fill(c, fd);
     if (r != -EAGAIN)
         return r < 0 ? r : 0;
     uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
@@ -307,9 +307,9 @@ static bool take_credits(struct sock *s, struct conn *c, int fd)
     return some;
 }
 
-int verbs_tx_flush(struct conn *c)
+int device_tx_flush(struct conn *c)
 {
-    if (!verbs_is_ours(c))
+    if (!device_is_ours(c))
         return -EPIPE;
     int r = put_out(c);
     if (r == 0 && c->fin_owed && !c->st.tx.fin && conn_can_send(c)) {
@@ -324,26 +324,26 @@ int verbs_tx_flush(struct conn *c)
     return r == 0 && (c->st.tx.notify_owed || rnic_unsent(c) > 0) ? -EAGAIN : r;
 }
 
-void verbs_tail(struct sock *s, int fd)
+void device_tail(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    if (!verbs_is_ours(c) || turn_try(&c->rx) < 0)
+    if (!device_is_ours(c) || turn_try(&c->rx) < 0)
         return;
     rnic_drain(c);
     rnic_arm(c, true);
-    ssize_t r = verbs_fill(c, fd);
+    ssize_t r = device_fill(c, fd);
     turn_give(&c->rx);
     if (r >= 0)
         notify_readable(s);
 }
 
-bool verbs_goes_on(struct sock *s, int fd)
+bool device_goes_on(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    verbs_tail(s, fd); /* a responder may send once it has taken in the initiator's first message */
+    device_tail(s, fd); /* a responder may send once it has taken in the initiator's first message */
     if (turn_take_brief(&c->tx) < 0)
         return true;
-    bool owed = verbs_tx_flush(c) == -EAGAIN;
+    bool owed = device_tx_flush(c) == -EAGAIN;
     turn_give(&c->tx);
     return owed;
 }
@@ -390,7 +390,7 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
     return r;
 }
 
-#define PART_LEN (1024u * 1024u) /* looked at before it is sent: see probe.h */
+#define PART_LEN (1024u * 1024u) /* looked at before it is sent: see usermem.h */
 #define COPY_LEN 32768u          /* as conn_tx.c */
 
 /*
@@ -399,13 +399,13 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
  */
 static bool lost(struct sock *s, struct conn *c, int fd)
 {
-    if (c->verbs_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+    if (c->device_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
         return false;
     /* (rdma_rxe does not say that the peer's queue pair is gone. TCP's end is the last close's.) */
     if (!rnic_ended(c) && !(c->st.rx.end == STREAM_EOF && tcpinfo_peer_closed(fd)))
         return false;
     atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
-    c->verbs_reset = true;
+    c->device_reset = true;
     atomic_store(&c->tcp_end, true);
     conn_tell(c);
     notify_writable(s);
@@ -413,14 +413,14 @@ static bool lost(struct sock *s, struct conn *c, int fd)
     return true;
 }
 
-ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
+ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
 {
-    int r = verbs_usable(c, fd);
+    int r = device_usable(c, fd);
     size_t done = 0;
     if (SW_UNLIKELY(r < 0))
         return r;
     if (SW_UNLIKELY(lost(s, c, fd)))
-        return (ssize_t)probe_iter_read(it, len);
+        return (ssize_t)usermem_iter_read(it, len);
     uint64_t deadline = 0;
     while (done < len) {
         if (c->tx_shut || c->broken || atomic_load(&c->tcp_end)) {
@@ -428,7 +428,7 @@ ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, 
             break;
         }
         size_t part = len - done < PART_LEN ? len - done : PART_LEN;
-        size_t good = probe_iter_read(it, part);
+        size_t good = usermem_iter_read(it, part);
         if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
             r = -EFAULT;
             break;
@@ -489,7 +489,7 @@ static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
     bool asked = false;
     c->fin_owed = !c->st.tx.fin;
     while ((now = proc_now_ns()) < end && tcp_end(c, fd) == 0) {
-        int r = verbs_tx_flush(c);
+        int r = device_tx_flush(c);
         if (r < 0 && r != -EAGAIN)
             return;
         /* (Without credit for the FIN: TCP's end, which comes last, says the same.) */
@@ -512,9 +512,9 @@ static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
     }
 }
 
-void verbs_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
+void device_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
 {
-    if (!verbs_is_ours(c))
+    if (!device_is_ours(c))
         return;
     bool unread = false;
     if (turn_take_brief(&c->rx) == 0) {

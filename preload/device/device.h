@@ -19,211 +19,211 @@
 
 #if HAVE_VERBS
 
-/* ---- verbs_setup.c ---- */
+/* ---- device_setup.c ---- */
 
 /*
  * What c can do beside software on its own TCP connection: HELLO_TRANSPORT_VERBS if this process has a device, for all that is
  * known; HELLO_TRANSPORT_MIXED if it can face an end of the other kind. An initiator's address is in c->local.
  */
-uint8_t verbs_transport(struct conn *c);
+uint8_t device_transport(struct conn *c);
 /*
  * The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it does not, or
  * that is left to the process that uses the connection (conn_is_held).
  */
-bool verbs_offer(struct sock *s, struct conn *c);
+bool device_offer(struct sock *s, struct conn *c);
 /* A step of the negotiation by the device, both turns held. True: it went on. */
-bool verbs_step(struct sock *s, struct conn *c);
+bool device_step(struct sock *s, struct conn *c);
 /* The negotiation is over, and the device is not used, or the connection is. Both turns held, or nobody has it any more. */
-void verbs_drop(struct conn *c);
+void device_drop(struct conn *c);
 /* Its endpoint, be it still set up, is another process' than this one's. */
-bool verbs_is_anothers(const struct conn *c);
+bool device_is_anothers(const struct conn *c);
 /* The negotiation has agreed on the device: the stream begins. 0 or -errno. Both turns held. */
-int verbs_begin(struct conn *c) SW_MUST;
-/* What has to be waited for while endpoints are set up: readable, then verbs_setup_dispatch. -1: none are. */
-int verbs_setup_fd(void);
+int device_begin(struct conn *c) SW_MUST;
+/* What has to be waited for while endpoints are set up: readable, then device_setup_dispatch. -1: none are. */
+int device_setup_fd(void);
 /* step: of each startup that has one; as startup_go_on. */
-void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief));
-void verbs_forked(void);
+void device_setup_dispatch(int (*step)(struct sock *s, bool brief));
+void device_forked(void);
 /* The transport in statistics: "verbs", or "mixed" if this end is software. */
-const char *verbs_name(const struct conn *c);
+const char *device_name(const struct conn *c);
 /* Octets its endpoint has mapped. */
-size_t verbs_conn_memory(const struct conn *c);
+size_t device_conn_memory(const struct conn *c);
 
 struct stats_record;
 /* What its endpoint counted. */
-void verbs_record(const struct conn *c, struct stats_record *r);
+void device_record(const struct conn *c, struct stats_record *r);
 
-/* ---- verbs_io.c ---- */
+/* ---- device_io.c ---- */
 
 /* The endpoint is this process'. */
-bool verbs_is_ours(const struct conn *c);
+bool device_is_ours(const struct conn *c);
 /*
  * 0; -EOPNOTSUPP: the endpoint is another process'; -ENOTSOCK: the number is another file's by now, which no call to the kernel
  * would tell, since there is none.
  */
-int verbs_usable(const struct conn *c, int fd);
+int device_usable(const struct conn *c, int fd);
 /* Both ends have ended: shutdown(2) says ENOTCONN. No turn held. */
-bool verbs_over(struct conn *c, int fd);
+bool device_over(struct conn *c, int fd);
 /* Its channel, or -1. */
-int verbs_chan(const struct conn *c);
+int device_chan(const struct conn *c);
 /* Takes in what has arrived, rx held. 1: something, 0. */
-int verbs_rx(struct conn *c, int fd);
+int device_rx(struct conn *c, int fd);
 /* The same as a receive on the socket: > 0 something; 0 the end; -EAGAIN; -ESHUTDOWN after SHUT_RD. rx held. */
-ssize_t verbs_fill(struct conn *c, int fd);
+ssize_t device_fill(struct conn *c, int fd);
 /* Waits for more, as long as the program's recv would. 0: look again; -errno. rx held. */
-ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd);
+ssize_t device_wait_more(struct sock *s, struct conn *c, int fd);
 /* Waits for something to arrive, no turn held. 0: look again; -errno. */
-int verbs_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns);
+int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns);
 /* A recv is over: the peer is told what it may send, and what comes next shows in epoll sets. rx held. */
-void verbs_after_recv(struct sock *s, struct conn *c, int fd);
+void device_after_recv(struct sock *s, struct conn *c, int fd);
 /* send(2) on it, tx held. */
-ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait);
+ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait);
 /* As conn_tx_flush. tx held. */
-int verbs_tx_flush(struct conn *c);
+int device_tx_flush(struct conn *c);
 /* Takes in credits that a tail waits for. No turn held. */
-void verbs_tail(struct sock *s, int fd);
+void device_tail(struct sock *s, int fd);
 /* The same for an end that is owed. True: it is still. */
-bool verbs_goes_on(struct sock *s, int fd);
+bool device_goes_on(struct sock *s, int fd);
 /* The kernel tells of an error: the connection was reset. */
-void verbs_was_reset(struct conn *c, int fd);
+void device_was_reset(struct conn *c, int fd);
 /* The program has closed its last descriptor, or exits: what it sent gets to the peer, within linger_ms. */
-void verbs_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms);
+void device_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms);
 
-/* ---- verbs_ready.c ---- */
+/* ---- device_ready.c ---- */
 
 /* As ready_now. */
-short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask);
+short device_ready(struct sock *s, int fd, short want, short kernel, short *ask);
 
 #else
 
-static inline uint8_t verbs_transport(struct conn *c)
+static inline uint8_t device_transport(struct conn *c)
 {
     (void)c;
     return 0;
 }
-static inline bool verbs_offer(struct sock *s, struct conn *c)
+static inline bool device_offer(struct sock *s, struct conn *c)
 {
     (void)s, (void)c;
     return false;
 }
-static inline bool verbs_step(struct sock *s, struct conn *c)
+static inline bool device_step(struct sock *s, struct conn *c)
 {
     (void)s, (void)c;
     return false;
 }
-static inline void verbs_drop(struct conn *c)
+static inline void device_drop(struct conn *c)
 {
     (void)c;
 }
-static inline bool verbs_is_anothers(const struct conn *c)
+static inline bool device_is_anothers(const struct conn *c)
 {
     (void)c;
     return false;
 }
-static inline int verbs_setup_fd(void)
+static inline int device_setup_fd(void)
 {
     return -1;
 }
-static inline void verbs_setup_dispatch(int (*step)(struct sock *s, bool brief))
+static inline void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
 {
     (void)step;
 }
-static inline void verbs_forked(void)
+static inline void device_forked(void)
 {
 }
 struct stats_record;
-/* Behind conn_on_verbs: calls that are never made. */
-static inline void verbs_record(const struct conn *c, struct stats_record *r)
+/* Behind conn_on_device: calls that are never made. */
+static inline void device_record(const struct conn *c, struct stats_record *r)
 {
     (void)c, (void)r;
 }
-static inline int verbs_begin(struct conn *c)
+static inline int device_begin(struct conn *c)
 {
     (void)c;
     return -EOPNOTSUPP;
 }
-static inline const char *verbs_name(const struct conn *c)
+static inline const char *device_name(const struct conn *c)
 {
     (void)c;
     return "verbs";
 }
-static inline size_t verbs_conn_memory(const struct conn *c)
+static inline size_t device_conn_memory(const struct conn *c)
 {
     (void)c;
     return 0;
 }
-static inline bool verbs_is_ours(const struct conn *c)
+static inline bool device_is_ours(const struct conn *c)
 {
     (void)c;
     return false;
 }
-static inline int verbs_usable(const struct conn *c, int fd)
+static inline int device_usable(const struct conn *c, int fd)
 {
     (void)c, (void)fd;
     return -EOPNOTSUPP;
 }
-static inline bool verbs_over(struct conn *c, int fd)
+static inline bool device_over(struct conn *c, int fd)
 {
     (void)c, (void)fd;
     return false;
 }
-static inline int verbs_chan(const struct conn *c)
+static inline int device_chan(const struct conn *c)
 {
     (void)c;
     return -1;
 }
-static inline int verbs_rx(struct conn *c, int fd)
+static inline int device_rx(struct conn *c, int fd)
 {
     (void)c, (void)fd;
     return -EOPNOTSUPP;
 }
-static inline ssize_t verbs_fill(struct conn *c, int fd)
+static inline ssize_t device_fill(struct conn *c, int fd)
 {
     (void)c, (void)fd;
     return -EOPNOTSUPP;
 }
-static inline ssize_t verbs_wait_more(struct sock *s, struct conn *c, int fd)
+static inline ssize_t device_wait_more(struct sock *s, struct conn *c, int fd)
 {
     (void)s, (void)c, (void)fd;
     return -EOPNOTSUPP;
 }
-static inline int verbs_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
+static inline int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
 {
     (void)s, (void)c, (void)fd, (void)deadline_ns;
     return -EOPNOTSUPP;
 }
-static inline void verbs_after_recv(struct sock *s, struct conn *c, int fd)
+static inline void device_after_recv(struct sock *s, struct conn *c, int fd)
 {
     (void)s, (void)c, (void)fd;
 }
-static inline ssize_t verbs_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
+static inline ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
 {
     (void)s, (void)c, (void)fd, (void)it, (void)len, (void)wait;
     return -EOPNOTSUPP;
 }
-static inline int verbs_tx_flush(struct conn *c)
+static inline int device_tx_flush(struct conn *c)
 {
     (void)c;
     return -EOPNOTSUPP;
 }
-static inline void verbs_tail(struct sock *s, int fd)
+static inline void device_tail(struct sock *s, int fd)
 {
     (void)s, (void)fd;
 }
-static inline bool verbs_goes_on(struct sock *s, int fd)
+static inline bool device_goes_on(struct sock *s, int fd)
 {
     (void)s, (void)fd;
     return false;
 }
-static inline void verbs_was_reset(struct conn *c, int fd)
+static inline void device_was_reset(struct conn *c, int fd)
 {
     (void)c, (void)fd;
 }
-static inline void verbs_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
+static inline void device_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
 {
     (void)s, (void)c, (void)fd, (void)linger_ms;
 }
-static inline short verbs_ready(struct sock *s, int fd, short want, short kernel, short *ask)
+static inline short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     (void)s, (void)fd, (void)want, (void)kernel, (void)ask;
     return 0;
