@@ -93,10 +93,15 @@ preload_sources = \
     preload/ready/ready.c \
     preload/ready/ready.h \
     preload/calls/alias.c \
+    preload/calls/bridge.c \
+    preload/calls/bridge.h \
+    preload/calls/bridge_carry.c \
+    preload/calls/bridge_carry.h \
     preload/calls/clone.c \
     preload/calls/connect.c \
     preload/calls/connect.h \
     preload/calls/epoll.c \
+    preload/calls/epoll_move.c \
     preload/calls/epoll_wait.c \
     preload/calls/exec.c \
     preload/calls/exec.h \
@@ -117,6 +122,7 @@ preload_sources = \
     preload/calls/ring.c \
     preload/calls/ring.h \
     preload/calls/ring_look.c \
+    preload/calls/ring_names.c \
     preload/calls/ring_state.c \
     preload/calls/seccomp.c \
     preload/calls/seccomp.h \

@@ -18,6 +18,7 @@
 #include "core/base/rawsys.h"
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
+#include "preload/calls/bridge.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
 #include "preload/calls/stdio.h"
@@ -47,6 +48,7 @@
 const struct sock_hooks sock_hooks = {
     .ino = conn_ino,
     .last_close = dispatch_last_close,
+    .last_bridged = bridge_closed,
     .release = startup_released,
     .unname = local_names_close,
     .let_out = conn_let_out,
@@ -73,6 +75,7 @@ static __thread bool one_of_many; /* other threads run while this one forks */
 void start_before_fork(void)
 {
     one_of_many = !__libc_single_threaded;
+    bridge_before_fork();
     coalesce_stop();
     fork_before();
     epoll_before_fork();
@@ -91,6 +94,7 @@ void start_after_fork_parent(void)
     conn_mem_after_fork(false);
     epoll_after_fork(false);
     coalesce_go_on();
+    bridge_after_fork(false);
 }
 
 /* A signal handler that has interrupted one of our calls may fork: the references of that call are its own. */
@@ -119,11 +123,12 @@ void start_after_fork_child(void)
     ring_after_fork_child();
     device_forked();
     transports_after_fork();
-    if (!one_of_many || in_our_call())
-        return;
-    sock_count_begin();
-    epoll_count();
-    sock_count_end();
+    if (one_of_many && !in_our_call()) {
+        sock_count_begin();
+        epoll_count();
+        sock_count_end();
+    }
+    bridge_after_fork(true);
 }
 
 static void log_to_file(void *arg, const char *line, size_t len)
@@ -210,6 +215,7 @@ void start_finish(void)
 {
     static _Atomic bool finished;
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
+        bridge_settle(true);
         coalesce_stop(); /* what is written from here on nobody would send later */
         dispatch_settle_all();
         trace_debug("waits have looked at %lu negotiations", (unsigned long)pending_looked());

@@ -209,6 +209,8 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_raw.c \
     tests/preload/sem_ready.c \
     tests/preload/sem_ring.c \
+    tests/preload/sem_ring_data.c \
+    tests/preload/sem_ring_lib.c \
     tests/preload/sem_recv.c \
     tests/preload/sem_select.c \
     tests/preload/sem_send.c \
@@ -217,6 +219,8 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_stdio.c \
     tests/preload/sem_thread.c \
     tests/preload/sem_urgent.c \
+    tests/preload/sem_uring.c \
+    tests/preload/sem_uring.h \
     tests/preload/sem_vector.c \
     tests/preload/sem_wait.c \
     tests/preload/sem_waiting.c \
@@ -225,7 +229,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_wait.h
 tests_preload_sem_CFLAGS = $(preload_program_cflags)
 tests_preload_sem_LDFLAGS = $(program_ldflags)
-tests_preload_sem_LDADD =
+tests_preload_sem_LDADD = $(URING_LIBS)
 preload_tests += tests/preload/bench.test
 preload_tests += tests/bench/run.test
 

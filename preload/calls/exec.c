@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "include/sockwarp.h"
+#include "preload/calls/bridge.h"
 #include "preload/conn/coalesce.h"
 #include "preload/process/proc.h"
 #include "preload/process/program.h"
@@ -196,6 +197,8 @@ static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, 
     enum loads loads = program_loads(dirfd, path);
     l->in.spawn = spawn || vforked;
     l->stopped = !vforked;
+    if (!l->in.spawn)
+        bridge_settle(false);
     if (l->stopped)
         coalesce_stop();
     bool give = preload == NULL && loads == LOADS_US && needs_ours(envp);
@@ -216,6 +219,8 @@ static void leave_failed(struct leaving *l)
         names_stayed(&l->names);
         if (l->stopped)
             coalesce_go_on();
+        if (!l->in.spawn)
+            bridge_go_on();
         give_back(l);
         borrowed.ours = false;
     }

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "preload/calls/bridge.h"
 #include "preload/calls/fdops.h"
 #include "preload/calls/ring.h"
 #include "preload/calls/stdio.h"
@@ -278,7 +279,11 @@ int ioctl(int fd, unsigned long request, ...)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(ioctl)(fd, request, arg);
-    int r, err = errno;
+    int r, err = errno, tcp = request == SIOCOUTQ ? bridge_hold(fd) : -1, under_way = 0;
+    if (SW_UNLIKELY(tcp >= 0)) {
+        REAL(ioctl)(tcp, SIOCOUTQ, &under_way);
+        bridge_release();
+    }
     coalesce_send_fd(fd); /* SIOCOUTQ counts it */
     if (request == FIONREAD && atomic_load(&s->active) && usermem_writable(arg, sizeof(int)) &&
         conn_state(s->conn) != CONN_CONNECTING) {
@@ -307,6 +312,8 @@ int ioctl(int fd, unsigned long request, ...)
         r = REAL(ioctl)(fd, request, arg);
         if (r == 0 && request == FIONBIO)
             atomic_store(&s->nonblock, *(int *)arg != 0);
+        if (r == 0 && under_way > 0)
+            *(int *)arg += under_way;
     }
     sock_put(s);
     return r;

@@ -9,6 +9,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/calls/bridge.h"
 #include "preload/calls/connect.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
@@ -61,6 +62,12 @@ int bind(int fd, const struct sockaddr *addr, socklen_t len)
 
 int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 {
+    int tcp = proc_on() ? bridge_hold(fd) : -1;
+    if (SW_UNLIKELY(tcp >= 0)) {
+        int named = REAL(getsockname)(tcp, addr, len);
+        bridge_release();
+        return named;
+    }
     int r = REAL(getsockname)(fd, addr, len);
     struct sock *s = r == 0 && proc_on() ? sock_get(fd) : NULL;
     if (s != NULL) {
@@ -74,6 +81,12 @@ int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 
 int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 {
+    int tcp = proc_on() ? bridge_hold(fd) : -1;
+    if (SW_UNLIKELY(tcp >= 0)) {
+        int named = REAL(getpeername)(tcp, addr, len);
+        bridge_release();
+        return named;
+    }
     struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
     if (s != NULL) {
         /* Programs ask this to learn whether a non-blocking connect has succeeded. */

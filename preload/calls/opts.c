@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/reason.h"
+#include "preload/calls/bridge.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/process/proc.h"
@@ -137,8 +138,20 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     return r;
 }
 
+/* fd's connection, for an option of the socket's, where that is behind a bridge; -1: as it is. As bridge_hold. */
+static int behind_bridge(int fd, int level, int name)
+{
+    return proc_on() && !bridge_is_pairs(level, name) ? bridge_hold(fd) : -1;
+}
+
 int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
 {
+    int tcp = behind_bridge(fd, level, name);
+    if (SW_UNLIKELY(tcp >= 0)) {
+        int done = setsockopt(tcp, level, name, val, len);
+        bridge_release();
+        return done;
+    }
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1, err = errno;
     if (!is_nagle(level, name)) /* (which see to it themselves) */
@@ -179,6 +192,12 @@ static int pending_error(struct sock *s)
 
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
+    int tcp = behind_bridge(fd, level, name);
+    if (SW_UNLIKELY(tcp >= 0)) {
+        int done = getsockopt(tcp, level, name, val, len);
+        bridge_release();
+        return done;
+    }
     bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
                 is_nagle(level, name);
     coalesce_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */

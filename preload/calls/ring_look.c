@@ -11,6 +11,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/calls/bridge.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
 #include "preload/conn/conn.h"
@@ -27,50 +28,8 @@
 #define OP_FTRUNCATE 55
 #define OP_BIND 56
 #define OP_EPOLL_WAIT 59
-
-/* ---- listeners' names ---- */
-
-static void names_go(int fd, struct sock *s, void *arg)
-{
-    const bool *later = arg;
-    (void)fd;
-    if (s->kind != SOCK_LISTENER)
-        return;
-    if (s->name_fd[0] >= 0) {
-        local_names_end(s); /* for those who share them */
-        local_names_close(s);
-        atomic_store(&s->names_later, true);
-    }
-    if (!*later)
-        atomic_store(&s->names_later, false);
-}
-
-void ring_look_made(void)
-{
-    bool later = true;
-    if (local_names() > 0)
-        sock_each(names_go, &later);
-}
-
-void ring_look_sockets(const char *how)
-{
-    atomic_store(&ring_ever, true);
-    if (atomic_exchange(&ring_sockets, true))
-        return;
-    bool later = false;
-    trace_info("the program drives sockets through its own io_uring: %s", how);
-    sock_each(names_go, &later);
-}
-
-void ring_awaits(int fd)
-{
-    struct sock *s = ring_drives_sockets() ? NULL : sock_get(fd);
-    if (s == NULL)
-        return;
-    if (s->kind == SOCK_LISTENER && atomic_load(&s->names_later) && atomic_exchange(&s->names_later, false) && names_may_be())
-        local_names_open(s, fd);
-    sock_put(s);
-}
+#define CMD_GETSOCKOPT 2 /* SOCKET_URING_OP_ */
+#define CMD_SETSOCKOPT 3
 
 /* ---- one request ---- */
 
@@ -93,21 +52,18 @@ static void make_nop(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
 static bool left_plain(struct sock *s)
 {
     struct conn *c = s->conn;
-    if (conn_decline(c, REASON_OWN_URING)) {
-        int r = startup_go_on(s, false);
-        (void)r; /* nothing more can be done */
-    }
+    startup_decline(s);
     return !atomic_load(&s->active) || (conn_state(c) == CONN_PLAIN && !conn_may_be_staged(c));
 }
 
-/* Is fd the kernel's alone, once it is left to it? */
+/* Is fd for the kernel, plain or by a bridge, once it is left to it? */
 static bool leave_to_kernel(int fd)
 {
     struct sock *s = sock_get_active(fd);
-    bool plain = s == NULL || left_plain(s);
+    bool good = s == NULL || left_plain(s) || bridge_build(s, fd) == 0;
     if (s != NULL)
         sock_put(s);
-    return plain;
+    return good;
 }
 
 bool ring_look_register(const int *fds, size_t n)
@@ -122,6 +78,36 @@ bool ring_look_register(const int *fds, size_t n)
         good = leave_to_kernel(fds[i]) && good;
     }
     return good;
+}
+
+/* Sends without a copy, which a local socket does not know: with one, and there is no notification (nor is any announced). */
+static void copy_it(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
+{
+    sqe->opcode = q->opcode == IORING_OP_SEND_ZC ? IORING_OP_SEND : IORING_OP_SENDMSG;
+    sqe->ioprio = q->ioprio & IORING_RECVSEND_POLL_FIRST;
+    sqe->buf_index = 0;
+    if (q->opcode == IORING_OP_SEND_ZC)
+        sqe->addr2 = sqe->addr_len = 0;
+}
+
+static bool is_zerocopy(const struct io_uring_sqe *q)
+{
+    return q->opcode == IORING_OP_SEND_ZC || q->opcode == OP_SENDMSG_ZC;
+}
+
+/* fd may be behind a bridge. */
+static void look_bridged(struct io_uring_sqe *sqe, const struct io_uring_sqe *q, int fd)
+{
+    bool option = q->opcode == IORING_OP_URING_CMD && (q->cmd_op == CMD_GETSOCKOPT || q->cmd_op == CMD_SETSOCKOPT) &&
+                  !bridge_is_pairs((int)(uint32_t)q->addr, (int)(q->addr >> 32));
+    int tcp = option || is_zerocopy(q) ? bridge_hold(fd) : -1;
+    if (tcp < 0)
+        return;
+    if (option)
+        sqe->fd = tcp;
+    else
+        copy_it(sqe, q);
+    bridge_release();
 }
 
 /* A request on a file, which tells what the program has its rings for. */
@@ -141,12 +127,16 @@ static void look_fd(struct io_uring_sqe *sqe, const struct io_uring_sqe *q, int 
         return;
     }
     ring_look_sockets("a request on a socket");
-    if (leave_to_kernel(fd))
-        return;
-    if (q->opcode == IORING_OP_SHUTDOWN && !chained && shutdown(fd, (int)q->len) == 0)
+    struct sock *s = sock_get_active(fd);
+    bool upgraded = s != NULL && !left_plain(s);
+    if (upgraded && q->opcode == IORING_OP_SHUTDOWN && !chained && shutdown(fd, (int)q->len) == 0)
         make_nop(sqe, q);
-    else
+    else if (upgraded && bridge_build(s, fd) < 0)
         spoil(sqe);
+    else if (bridge_any())
+        look_bridged(sqe, q, fd);
+    if (s != NULL)
+        sock_put(s);
 }
 
 static void look_two(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
@@ -250,8 +240,11 @@ void ring_look(struct io_uring_sqe *sqe, bool *behind)
     case OP_BIND:
     case OP_BIND + 1: /* LISTEN */
         ring_look_sockets("a request for a socket");
-        if (q.opcode == IORING_OP_SOCKET || (q.flags & IOSQE_FIXED_FILE))
+        if (q.opcode == IORING_OP_SOCKET || (q.flags & IOSQE_FIXED_FILE)) {
+            if (is_zerocopy(&q) && bridge_any()) /* its place may be a bridge's end */
+                copy_it(sqe, &q);
             break;
+        }
         look_fd(sqe, &q, q.fd, chained);
         break;
     default:

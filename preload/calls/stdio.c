@@ -460,7 +460,7 @@ static bool needs_us(int fd)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     if (s == NULL)
         return false;
-    bool needs = s->kind != SOCK_LISTENER &&
+    bool needs = s->kind != SOCK_LISTENER && s->kind != SOCK_BRIDGED &&
                  (s->kind != SOCK_CONN || atomic_load(&s->active) || conn_state(s->conn) != CONN_PLAIN);
     sock_put(s);
     return needs;

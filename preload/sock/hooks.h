@@ -20,6 +20,8 @@ struct sock_hooks {
     uint64_t (*ino)(const struct sock *s);
     /* The last descriptor of this process goes (fd is it, or -1 if it is already gone). */
     void (*last_close)(struct sock *s, int fd);
+    /* The same of an end of a bridge (calls/bridge.h). */
+    void (*last_bridged)(void);
     /* Nothing here has s any more: its connection, its names on this host. */
     void (*release)(struct sock *s);
     void (*unname)(struct sock *s);

@@ -253,6 +253,7 @@ struct sock *sock_new(int fd, int domain)
         s->gather = NULL;
         s->names_later = false;
         s->asked = 0;
+        s->bridge_fd = -1;
         s->sent_from = 0;
         s->watches = NULL;
         s->pollers = NULL;
@@ -417,6 +418,8 @@ static struct sock *leave(int fd, uintptr_t mark)
             sock_hooks.last_close(s, mark != 0 ? fd : -1);
         else
             atomic_store(&s->fd, -1);
+        if (SW_UNLIKELY(s->kind == SOCK_BRIDGED))
+            sock_hooks.last_bridged();
     }
     if (s->conn != NULL && atomic_load(&s->active))
         sock_hooks.let_out(s, fd);

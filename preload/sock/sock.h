@@ -20,7 +20,7 @@ struct coalesce;
 struct watch;
 struct poller;
 
-enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN };
+enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
 
 /* The names a listener is found by on this host (preload/startup/local.h): its address, IPv4's for a dual-stack wildcard, its inode. */
 #define SOCK_NAMES 3
@@ -52,6 +52,10 @@ struct sock {
     _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
     _Atomic bool names_later; /* they are opened when a call of ours waits for it: preload/calls/ring.h */
     _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
+
+    /* SOCK_BRIDGED: preload/calls/bridge.h */
+    _Atomic int bridge_fd;  /* its connection's descriptor, -1: there is none any more */
+    uint64_t bridge_ino;    /* the kernel's name of this end */
 
     pthread_mutex_t watch_lock; /* protects watches, pollers */
     struct watch *watches;      /* epoll registrations, preload/calls/epoll.c */

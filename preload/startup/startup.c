@@ -383,6 +383,17 @@ void startup_step_last(struct sock *s)
     changed(s);
 }
 
+/* (Nothing has been said to the peer yet.) */
+void startup_step_unmade(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (conn_state(c) != CONN_CONNECTING || c->require || c->rev_1)
+        return;
+    conn_go_plain(s, c, REASON_OWN_URING);
+    pending_remove(s);
+    changed(s);
+}
+
 void startup_step_called(struct sock *s)
 {
     struct conn *c = s->conn;

@@ -21,6 +21,7 @@ void startup_step(struct sock *s);
 /* The same, for a call of the program's on s. */
 void startup_step_called(struct sock *s);
 void startup_step_last(struct sock *s); /* for startup_hand_on */
+void startup_step_unmade(struct sock *s); /* for startup_decline */
 /*
  * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of another
  * thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
@@ -33,6 +34,8 @@ int startup_go_on_unused(struct sock *s);
  * other's, if it runs sockwarp.
  */
 int startup_hand_on(struct sock *s);
+/* A ring of the program's uses s: what is undecided is declined, what is not connected yet stays plain. */
+void startup_decline(struct sock *s);
 /*
  * startup_go_on, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
  * accepted it yet, TCP would take its octets; so the Hello is withdrawn.

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 
+#include "core/base/reason.h"
 #include "preload/conn/conn.h"
 #include "preload/startup/startup.h"
 
@@ -40,6 +41,16 @@ int startup_hurry(struct sock *s)
 int startup_hand_on(struct sock *s)
 {
     return conn_undecided(s->conn) ? startup_in_turns(s, false, startup_step_last) : 0;
+}
+
+void startup_decline(struct sock *s)
+{
+    int r = 0;
+    if (conn_decline(s->conn, REASON_OWN_URING))
+        r = startup_go_on(s, false);
+    else if (conn_state(s->conn) == CONN_CONNECTING)
+        r = startup_in_turns(s, false, startup_step_unmade);
+    (void)r; /* nothing more can be done */
 }
 
 int startup_go_on(struct sock *s, bool brief)

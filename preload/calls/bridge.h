@@ -1,0 +1,52 @@
+/*
+ * Bridges: connections that a ring of the program's own is to work on, though their octets go through this library.
+ *
+ * The kernel does what is submitted to a ring by itself, at any time, and it cannot call us. So the program's descriptors of such a
+ * connection become one end of a local pair of stream sockets (AF_UNIX), and a thread carries octets, ends and resets between the
+ * other end and the connection. From then on requests of every kind (linked, multishot, with provided buffers, cancelled …) and all
+ * calls that move octets or wait are the kernel's; only the socket's options and names are the connection's still.
+ *
+ * Only what was upgraded, or may be, before the program used its ring for sockets comes to this: later connections stay plain.
+ */
+#ifndef SW_PRELOAD_BRIDGE_H
+#define SW_PRELOAD_BRIDGE_H
+
+#include <stdbool.h>
+
+#include "core/base/must.h"
+
+struct sock;
+
+/* fd names s, which is active: builds one. 0, or -errno: there is none, and all is as it was. */
+int bridge_build(struct sock *s, int fd) SW_MUST;
+/*
+ * fd is a program's end of a bridge: the connection's own descriptor, which stays what it is until bridge_release. -1: fd is none, and
+ * there is nothing to release.
+ */
+int bridge_hold(int fd);
+void bridge_release(void);
+/* The program's options of the socket: which of them are the pair's? (level, name as setsockopt has them) */
+bool bridge_is_pairs(int level, int name);
+/* The last of the program's descriptors of an end goes, or has gone. */
+void bridge_closed(void);
+/* Has there been one? */
+bool bridge_any(void);
+/* The process exits (ends), or becomes another program: what it has sent goes on. bridge_go_on: it does not. */
+void bridge_settle(bool ends);
+void bridge_go_on(void);
+/* A child's ends are its own, the connections and the thread stay its parent's. */
+void bridge_before_fork(void);
+void bridge_after_fork(bool child);
+
+
+/* ---- epoll_move.c ---- */
+
+/*
+ * fd's registrations of s are taken out of their sets, and made again for what fd is then; epoll_give takes what epoll_take gave. No
+ * lock is held.
+ */
+struct epoll_moved;
+struct epoll_moved *epoll_take(struct sock *s, int fd);
+void epoll_give(struct epoll_moved *moved, int fd);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * The names of listeners (startup/local.h) in a program that has rings of its own, and may accept by them.
+ */
+#include <stdatomic.h>
+
+#include "core/base/trace.h"
+#include "preload/calls/exec.h"
+#include "preload/calls/ring.h"
+#include "preload/sock/sock.h"
+#include "preload/startup/local.h"
+
+static void names_go(int fd, struct sock *s, void *arg)
+{
+    const bool *later = arg;
+    (void)fd;
+    if (s->kind != SOCK_LISTENER)
+        return;
+    if (s->name_fd[0] >= 0) {
+        local_names_end(s); /* for those who share them */
+        local_names_close(s);
+        atomic_store(&s->names_later, true);
+    }
+    if (!*later)
+        atomic_store(&s->names_later, false);
+}
+
+void ring_look_made(void)
+{
+    bool later = true;
+    if (local_names() > 0)
+        sock_each(names_go, &later);
+}
+
+void ring_look_sockets(const char *how)
+{
+    atomic_store(&ring_ever, true);
+    if (atomic_exchange(&ring_sockets, true))
+        return;
+    bool later = false;
+    trace_info("the program drives sockets through its own io_uring: %s", how);
+    sock_each(names_go, &later);
+}
+
+void ring_awaits(int fd)
+{
+    struct sock *s = ring_drives_sockets() ? NULL : sock_get(fd);
+    if (s == NULL)
+        return;
+    if (s->kind == SOCK_LISTENER && atomic_load(&s->names_later) && atomic_exchange(&s->names_later, false) && names_may_be())
+        local_names_open(s, fd);
+    sock_put(s);
+}
