@@ -181,49 +181,25 @@ static void leave_to_kernel(struct io *io)
     io->s = other ? io->s : NULL;
 }
 
-bool io_in_went(struct io *io, ssize_t r)
+bool io_in_is_kernels(struct io *io)
 {
-    io->r = io_result(r);
-    if (SW_LIKELY(io->r != CONN_ASK_KERNEL))
-        return false;
     leave_to_kernel(io);
     io->r = -1;
     return io_drive_before(io->fd, io->flags) == 0;
 }
 
-bool io_out_went(struct io *io, ssize_t r)
+bool io_out_is_kernels(struct io *io)
 {
-    io->r = io_result(r);
-    if (SW_LIKELY(io->r != CONN_ASK_KERNEL))
-        return false;
     leave_to_kernel(io);
     return true;
 }
 
-bool io_in(struct io *io, const struct iovec *iov, size_t n)
+bool io_out_pieces(struct io *io, const struct iovec *iov, size_t n)
 {
-    return io_in_went(io, io_in_iov(io->s, io->fd, iov, n, io->flags));
-}
-
-bool io_out(struct io *io, const struct iovec *iov, size_t n)
-{
-    if (!io_out_went(io, io_out_iov(io->s, io->fd, iov, n, io->flags)))
-        return false;
-    if (SW_LIKELY(!io_ring_would_cut(io->fd, io->flags)))
-        return true;
-    io->r = io_out_in_pieces(io->fd, iov, n, io->flags);
-    return false;
-}
-
-ssize_t io_end(struct io *io)
-{
-    if (io->keeps)
-        cancel_kept(io->kept);
-    if (io->s != NULL)
-        sock_put(io->s);
-    if (io->r >= 0)
-        errno = io->err;
-    return io->r;
+    bool cut = io_ring_would_cut(io->fd, io->flags);
+    if (cut)
+        io->r = io_out_in_pieces(io->fd, iov, n, io->flags);
+    return cut;
 }
 
 bool io_ring_would_cut(int fd, int flags)

@@ -67,7 +67,10 @@ enum io_who io_out_other(struct io *io) SW_MUST;
 
 SW_MUST static inline enum io_who io_begin(struct io *io, int fd, int flags)
 {
-    *io = (struct io){ .fd = fd, .flags = flags, .err = errno };
+    io->fd = fd;
+    io->flags = flags;
+    io->err = errno;
+    io->keeps = false;
     io->s = sock_get_active(fd);
     return SW_LIKELY(io->s == NULL) ? IO_KERNEL : IO_OURS;
 }
@@ -85,20 +88,55 @@ SW_MUST static inline enum io_who io_out_begin(struct io *io, int fd, int flags)
     return SW_LIKELY(io_begin(io, fd, flags) == IO_KERNEL) ? io_out_other(io) : IO_OURS;
 }
 
-/*
- * The call on an active descriptor. True: it turned out plain, and io.r is for the kernel's call on io.fd to say; false: io.r is there.
- * io_in_went, io_out_went: r is what in_iov and the like have returned.
- */
-bool io_in(struct io *io, const struct iovec *iov, size_t n) SW_MUST;
-bool io_in_went(struct io *io, ssize_t r) SW_MUST;
-bool io_out(struct io *io, const struct iovec *iov, size_t n) SW_MUST;
-bool io_out_went(struct io *io, ssize_t r) SW_MUST;
-/* Its end: returns io.r. */
-ssize_t io_end(struct io *io);
-
 /* As dispatch_recv and dispatch_send, for a vector of the program's. errno stays. */
 ssize_t io_in_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags) SW_MUST;
 ssize_t io_out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, int flags) SW_MUST;
+
+/* It turned out plain. As io_in_went, io_out_went. */
+bool io_in_is_kernels(struct io *io) SW_MUST;
+bool io_out_is_kernels(struct io *io) SW_MUST;
+
+/*
+ * The call on an active descriptor. True: it turned out plain, and io.r is for the kernel's call on io.fd to say; false: io.r is there.
+ * io_in_went, io_out_went: r is what io_in_iov and the like have returned.
+ */
+SW_MUST static inline bool io_in_went(struct io *io, ssize_t r)
+{
+    io->r = io_result(r);
+    return SW_UNLIKELY(io->r == CONN_ASK_KERNEL) && io_in_is_kernels(io);
+}
+
+SW_MUST static inline bool io_out_went(struct io *io, ssize_t r)
+{
+    io->r = io_result(r);
+    return SW_UNLIKELY(io->r == CONN_ASK_KERNEL) && io_out_is_kernels(io);
+}
+
+SW_MUST static inline bool io_in(struct io *io, const struct iovec *iov, size_t n)
+{
+    return io_in_went(io, io_in_iov(io->s, io->fd, iov, n, io->flags));
+}
+
+/* It was plain all the time, or is now: what the kernel would cut is sent in pieces. */
+bool io_out_pieces(struct io *io, const struct iovec *iov, size_t n) SW_MUST;
+
+SW_MUST static inline bool io_out(struct io *io, const struct iovec *iov, size_t n)
+{
+    return SW_UNLIKELY(io_out_went(io, io_out_iov(io->s, io->fd, iov, n, io->flags))) && !io_out_pieces(io, iov, n);
+}
+
+/* Its end: returns io.r. */
+static inline ssize_t io_end(struct io *io)
+{
+    if (SW_UNLIKELY(io->keeps))
+        cancel_kept(io->kept);
+    if (io->s != NULL)
+        sock_put(io->s);
+    if (io->r >= 0)
+        errno = io->err;
+    return io->r;
+}
+
 /* The length of a vector as the kernel takes it: cut to what one call moves. -EINVAL, -EFAULT. */
 ssize_t io_vector_len(const struct iovec *iov, size_t n) SW_MUST;
 /* Does the kernel refuse to look at the message? Of one with more vector elements than it takes nothing is looked at. */

@@ -17,7 +17,7 @@
 static enum io_who out_begin(struct io *io, int fd, const struct iovec *iov, size_t n, int flags)
 {
     enum io_who who = io_out_begin(io, fd, flags);
-    return SW_UNLIKELY(who == IO_KERNEL && io_ring_would_cut(fd, flags)) ? io_done(io, io_out_in_pieces(fd, iov, n, flags)) : who;
+    return who == IO_KERNEL && io_out_pieces(io, iov, n) ? IO_DONE : who;
 }
 
 ssize_t write(int fd, const void *buf, size_t len)
