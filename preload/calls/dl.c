@@ -19,7 +19,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 
-#define SW_CALL(ret, name, params, args) extern ret name params;
+#define SW_CALL(ret, name, params, args) extern ret(name) params; /* (clang's fortified dprintf is a macro) */
 #include "preload/process/calls.h"
 #undef SW_CALL
 

@@ -33,15 +33,15 @@
 
 /* One that was made by syscall() has our mapping of what the program submits; in one of liburing's it stands where that is. */
 struct ring {
-    _Atomic bool taken;     /* changed under table_lock, but for the last reference's end */
-    _Atomic unsigned users; /* calls at work, and one while it stands in the table; 0: goes away */
-    _Atomic int fd;         /* -1: not in the table */
     pthread_mutex_t lock;   /* an entry is looked at by one thread; recursive, for handlers */
     const unsigned *head, *tail, *array; /* array NULL: entry by entry */
-    unsigned mask;
     char *sqes; /* NULL: liburing's */
     size_t stride, sqes_len, sq_len;
     void *sq;
+    unsigned mask;
+    _Atomic unsigned users; /* calls at work, and one while it stands in the table; 0: goes away */
+    _Atomic int fd;         /* -1: not in the table */
+    _Atomic bool taken;     /* changed under table_lock, but for the last reference's end */
 };
 
 #define NO_RING { .fd = -1, .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP }

@@ -304,7 +304,7 @@ int vdprintf(int fd, const char *format, va_list ap)
     return active(fd) ? print_to(fd, 0, format, ap) : REAL(vdprintf)(fd, format, ap);
 }
 
-int dprintf(int fd, const char *format, ...)
+int(dprintf)(int fd, const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
