@@ -46,18 +46,23 @@ static _Atomic bool stop;
 
 /* ---- the thread ---- */
 
-static void ring_bell(void)
-{
-    uint64_t one = 1;
-    if (bell >= 0 && REAL(write)(bell, &one, sizeof(one)) < 0)
-        return; /* full: it is awake anyway */
-}
-
 /* The program has no descriptor of its end any more. (Or it has closed it behind our back.) */
 static bool is_left(const struct bridge *b)
 {
     return atomic_load(&b->near->bridge_fd) != b->tcp || atomic_load(&b->near->names) == 0 ||
            sock_ino(atomic_load(&b->near->fd)) != b->near_ino;
+}
+
+/* Nobody finds it any more. What it has of the two sides (-1: nothing) is closed. */
+static void dispose(struct bridge *b)
+{
+    if (b->tcp >= 0) {
+        hidden_reveal(b->tcp);
+        close(b->tcp);
+    }
+    if (b->far >= 0)
+        hidden_close(b->far);
+    bridge_free(b);
 }
 
 /* It was over, and the program has closed its end: the connection is closed. */
@@ -71,9 +76,7 @@ static void tear_down(struct bridge *b)
     int tcp = b->tcp;
     atomic_compare_exchange_strong(&b->near->bridge_fd, &tcp, -1);
     pthread_mutex_unlock(&lock);
-    hidden_reveal(b->tcp);
-    close(b->tcp);
-    bridge_free(b);
+    dispose(b);
 }
 
 /* Carries what can be carried, for those that the kernel has told of; returns how many there are. */
@@ -269,7 +272,7 @@ static void enter(struct bridge *b, struct sock *s, int near_fd)
     b->again = true; /* until it was looked at it is not known what to wait for */
     b->next = bridges;
     bridges = b;
-    ring_bell();
+    poller_kick(bell);
     ready_told(s); /* threads that wait for it look up what it is now */
 }
 
@@ -293,13 +296,8 @@ static int build(struct sock *s, int fd)
     b->near = b->tcp >= 0 ? sock_new(pair[0], s->domain) : NULL;
     if (b->near == NULL) {
         r = b->tcp < 0 ? b->tcp : -ENOMEM;
-        if (b->tcp >= 0) {
-            hidden_reveal(b->tcp);
-            close(b->tcp);
-        }
-        hidden_close(b->far);
         REAL(close)(pair[0]);
-        bridge_free(b);
+        dispose(b);
         return r;
     }
     struct sock *near = b->near;
@@ -349,7 +347,7 @@ void bridge_release(void)
 
 void bridge_closed(void)
 {
-    ring_bell();
+    poller_kick(bell);
 }
 
 bool bridge_any(void)
@@ -369,7 +367,7 @@ bool bridge_is_pairs(int level, int name)
 static bool stopped(uint64_t end)
 {
     atomic_store(&stop, true);
-    ring_bell();
+    poller_kick(bell);
     for (uint32_t n; (n = atomic_load(&at_work)) != 0;) {
         uint64_t now = proc_now_ns();
         if (now >= end)
@@ -426,11 +424,7 @@ void bridge_after_fork(bool child)
         next = b->next;
         int tcp = b->tcp;
         atomic_compare_exchange_strong(&b->near->bridge_fd, &tcp, -1);
-        hidden_reveal(b->tcp);
-        close(b->tcp);
-        if (b->far >= 0)
-            hidden_close(b->far);
-        bridge_free(b);
+        dispose(b);
     }
     bridges = NULL;
     if (bell >= 0)

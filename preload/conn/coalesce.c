@@ -67,7 +67,7 @@ bool coalesce_is_piece(size_t len, int flags)
 static struct coalesce *coalesce_of(const struct conn *c)
 {
     /* (The child of a fork that we did not see finds the buffers empty.) */
-    return c->gather != NULL && c->coalesce_pid == proc.pid && c->gather->conn == c ? c->gather : NULL;
+    return c->coalesce != NULL && c->coalesce_pid == proc.pid && c->coalesce->conn == c ? c->coalesce : NULL;
 }
 
 bool coalesce_holds(const struct conn *c)
@@ -181,10 +181,10 @@ static struct coalesce *attach(struct sock *s, struct conn *c, bool corked)
     size_t most = stream_send_max(&c->st);
     g->cap = most < COALESCE_LEN ? (uint32_t)most : COALESCE_LEN;
     g->conn = c;
-    c->gather = g;
+    c->coalesce = g;
     c->coalesce_pid = proc.pid;
     atomic_store(&g->sock, s);
-    atomic_store(&s->gather, g);
+    atomic_store(&s->coalesce, g);
     return g;
 }
 
@@ -218,8 +218,8 @@ void coalesce_leave_busy(struct coalesce *g)
     struct coalesce *is = g;
     atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
     if (s != NULL)
-        atomic_compare_exchange_strong(&s->gather, &is, NULL);
-    g->conn->gather = NULL;
+        atomic_compare_exchange_strong(&s->coalesce, &is, NULL);
+    g->conn->coalesce = NULL;
     atomic_store(&g->rest, false);
     atomic_store(&g->sock, NULL);
 }
@@ -245,7 +245,7 @@ size_t coalesce_put(int fd, const void *buf, size_t len, int flags)
     struct sock *s = sock_peek(fd);
     if (s == NULL)
         return 0;
-    struct coalesce *g = atomic_load_explicit(&s->gather, memory_order_acquire);
+    struct coalesce *g = atomic_load_explicit(&s->coalesce, memory_order_acquire);
     if (SW_LIKELY(g == NULL) || !coalesce_is_small(len, flags))
         return 0;
     uint64_t w = atomic_load_explicit(&g->word, memory_order_acquire);
@@ -464,7 +464,7 @@ void coalesce_send_mine(bool nested)
 void coalesce_send_fd(int fd)
 {
     struct sock *s = sock_peek(fd);
-    struct coalesce *g = s != NULL ? atomic_load(&s->gather) : NULL;
+    struct coalesce *g = s != NULL ? atomic_load(&s->coalesce) : NULL;
     if (SW_UNLIKELY(g != NULL))
         send_held(s, g, false);
 }

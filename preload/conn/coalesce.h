@@ -9,7 +9,7 @@
  * the exit, and a connection that several processes have gets none. With the octets in the buffer nothing else of the connection is
  * queued; what the kernel does not take of them when they are sent becomes its tail, like that of any frame.
  *
- * Locks: a connection's gather belongs to its tx turn, but for one thing: coalesce_put adds octets without it. `word` tells how many
+ * Locks: a connection's buffer belongs to its tx turn, but for one thing: coalesce_put adds octets without it. `word` tells how many
  * there are, and who is just adding some. Whoever has the turn closes the word, so nobody can add; if somebody is just at it
  * (interrupted by a signal handler, or another thread), his are void, he finds that out at his end and does it the long way.
  */

@@ -129,7 +129,7 @@ struct conn {
     uint64_t sender_end;      /* until the kernel has so many octets */
     _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
     /* preload/conn/coalesce.h */
-    struct coalesce *gather;    /* where small writes are gathered, in process coalesce_pid's own memory */
+    struct coalesce *coalesce;  /* where small writes are gathered, in process coalesce_pid's own memory */
     pid_t coalesce_pid;
     bool coalesce_posted;       /* what is queued lies there */
     uint32_t row_n, row_min;  /* small writes in a row; and how many there have to be */

@@ -179,7 +179,7 @@ void conn_release(struct conn *c, struct sock *s)
     uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
     if (conn_has_device(c))
         device_ops.drop(c);
-    if (c->gather != NULL) {
+    if (c->coalesce != NULL) {
         bool held = turn_take_brief(&c->tx) == 0; /* the flusher may be at it */
         coalesce_leave(c);
         if (held)

@@ -460,10 +460,10 @@ static void follow_emss(struct conn *c, int fd)
  * Small writes shortly after each other: 1: this one is gathered. Else those that were are sent, or at least begun, and 0; or an
  * error, which is this call's.
  */
-static int gather(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool corked = SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS);
-    if (c->gather == NULL && c->row_waits != coalesce_waits && !corked) {
+    if (c->coalesce == NULL && c->row_waits != coalesce_waits && !corked) {
         /* The first one since the program waited: whoever asks and answers does not even need the clock. */
         c->row_waits = coalesce_waits;
         c->row_n = coalesce_is_small(len, flags);
@@ -509,7 +509,7 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         follow_emss(c, fd);
     bool zerocopy = flags & MSG_ZEROCOPY;
     size_t done = 0, lead = conn_batch_lead(c, fd, len, flags);
-    int r = gather(s, c, fd, it, len, flags);
+    int r = coalesce(s, c, fd, it, len, flags);
     if (r > 0)
         return (ssize_t)len;
     while (done < len && r == 0) {

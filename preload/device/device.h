@@ -131,12 +131,7 @@ static inline void device_setup_dispatch(int (*step)(struct sock *s, bool brief)
 static inline void device_forked(void)
 {
 }
-struct stats_record;
 /* Behind conn_on_device: calls that are never made. */
-static inline void device_record(const struct conn *c, struct stats_record *r)
-{
-    (void)c, (void)r;
-}
 static inline int device_begin(struct conn *c)
 {
     (void)c;
@@ -147,58 +142,19 @@ static inline const char *device_name(const struct conn *c)
     (void)c;
     return "verbs";
 }
-static inline size_t device_conn_memory(const struct conn *c)
-{
-    (void)c;
-    return 0;
-}
-static inline bool device_is_ours(const struct conn *c)
-{
-    (void)c;
-    return false;
-}
 static inline int device_usable(const struct conn *c, int fd)
 {
     (void)c, (void)fd;
     return -EOPNOTSUPP;
-}
-static inline bool device_over(struct conn *c, int fd)
-{
-    (void)c, (void)fd;
-    return false;
 }
 static inline int device_chan(const struct conn *c)
 {
     (void)c;
     return -1;
 }
-static inline int device_rx(struct conn *c, int fd)
-{
-    (void)c, (void)fd;
-    return -EOPNOTSUPP;
-}
-static inline ssize_t device_fill(struct conn *c, int fd)
-{
-    (void)c, (void)fd;
-    return -EOPNOTSUPP;
-}
-static inline ssize_t device_wait_more(struct sock *s, struct conn *c, int fd)
-{
-    (void)s, (void)c, (void)fd;
-    return -EOPNOTSUPP;
-}
 static inline int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
 {
     (void)s, (void)c, (void)fd, (void)deadline_ns;
-    return -EOPNOTSUPP;
-}
-static inline void device_after_recv(struct sock *s, struct conn *c, int fd)
-{
-    (void)s, (void)c, (void)fd;
-}
-static inline ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
-{
-    (void)s, (void)c, (void)fd, (void)it, (void)len, (void)wait;
     return -EOPNOTSUPP;
 }
 static inline int device_tx_flush(struct conn *c)
@@ -209,15 +165,6 @@ static inline int device_tx_flush(struct conn *c)
 static inline void device_tail(struct sock *s, int fd)
 {
     (void)s, (void)fd;
-}
-static inline bool device_goes_on(struct sock *s, int fd)
-{
-    (void)s, (void)fd;
-    return false;
-}
-static inline void device_was_reset(struct conn *c, int fd)
-{
-    (void)c, (void)fd;
 }
 static inline void device_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
 {

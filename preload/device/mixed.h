@@ -6,7 +6,7 @@
  *   responder   EXPECTING --connected, Request with the token--> ACCEPTING --Reply--> UP
  *                    any --closed, rejected, malformed--> DOWN
  *
- * It offers what core/transport/verbs.h does, by the same names, and its owner is preload/verbs_*.c: see there for who may call
+ * It offers what core/transport/verbs.h does, by the same names, and its owner is device_*.c: see there for who may call
  * what. Descriptors, all hidden: the connection, and a set (epoll) of it alone, which is what is waited for as a device's completion
  * channel is: it tells edges, until mixed_drain. While endpoints are set up, one set of the process has all of theirs.
  *

@@ -17,11 +17,9 @@
 void epset_kick(struct epset *set)
 {
     int fd = atomic_load(&set->kick_fd);
-    uint64_t one = 1;
     if (set->share != NULL && fd >= 0 && !hidden_is(fd))
         return; /* a child has closed all it found open */
-    if (fd >= 0 && REAL(write)(fd, &one, sizeof(one)) < 0)
-        return; /* full: it is awake anyway */
+    poller_kick(fd);
 }
 
 void epset_kick_make(struct epset *set)

@@ -9,7 +9,10 @@
 
 void notify_readable(struct sock *s)
 {
-    ready_left_over(s);
+    conn_rtr_told(s);
+    if (s->watches != NULL)
+        epoll_left_over(s, atomic_exchange(&s->conn->rx_arrived, false));
+    ready_told(s);
 }
 
 void notify_writable(struct sock *s)

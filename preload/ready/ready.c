@@ -209,7 +209,7 @@ bool ready_timeout(const struct timespec *ts, int64_t *ns)
     return true;
 }
 
-static void wake_pollers(struct sock *s)
+void ready_told(struct sock *s)
 {
     if (s->conn != NULL && atomic_load(&s->conn->holders.n) != 1) /* (one that connects anew has none) */
         epoll_shared_left();
@@ -223,18 +223,5 @@ void ready_arrived(struct sock *s)
         return;
     if (s->watches != NULL)
         epoll_left_over(s, true);
-    wake_pollers(s);
-}
-
-void ready_told(struct sock *s)
-{
-    wake_pollers(s);
-}
-
-void ready_left_over(struct sock *s)
-{
-    conn_rtr_told(s);
-    if (s->watches != NULL)
-        epoll_left_over(s, atomic_exchange(&s->conn->rx_arrived, false));
-    wake_pollers(s);
+    ready_told(s);
 }

@@ -17,9 +17,6 @@
  */
 short ready_now(struct sock *s, int fd, short want, short kernel, short *ask);
 
-/* A read left something behind, or the end was seen: those who wait for s in poll, select or epoll must look again. */
-void ready_left_over(struct sock *s);
-
 /*
  * After ready_now outside epoll: what came in by it the kernel has told this thread alone. Epoll sets and other threads in
  * poll look again.

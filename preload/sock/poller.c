@@ -60,6 +60,13 @@ int poller_kick_fd(void)
     return my_kick;
 }
 
+void poller_kick(int kick_fd)
+{
+    uint64_t one = 1;
+    if (kick_fd >= 0 && REAL(write)(kick_fd, &one, sizeof(one)) < 0)
+        return; /* full: it is awake anyway */
+}
+
 void poller_kick_drain(int kick_fd)
 {
     uint64_t n;
@@ -198,12 +205,11 @@ static void pollers_end(void)
 
 void poller_wake(struct sock *s)
 {
-    uint64_t one = 1;
     if (atomic_load(&s->waiters) == 0)
         return;
     pthread_mutex_lock(&s->watch_lock);
     for (struct poller *p = s->pollers; p != NULL; p = p->next)
-        if (p->kick_fd != my_kick && REAL(write)(p->kick_fd, &one, sizeof(one)) < 0)
-            continue; /* full: it is awake anyway */
+        if (p->kick_fd != my_kick)
+            poller_kick(p->kick_fd);
     pthread_mutex_unlock(&s->watch_lock);
 }

@@ -38,6 +38,8 @@ void poller_call_begin(void);
 int poller_kick_fd(void);
 /* Does this process have more than one thread? */
 bool poller_threads(void);
+/* Wakes whoever waits for an eventfd (-1: nobody); and what that leaves in it. Async-signal-safe. */
+void poller_kick(int kick_fd);
 void poller_kick_drain(int kick_fd);
 void poller_after_fork(void);
 /* The thread ends, or is cancelled: what it has registered is taken back. */

@@ -250,7 +250,7 @@ struct sock *sock_new(int fd, int domain)
         s->plain_reason = 0;
         s->port_known = false;
         s->conn = NULL;
-        s->gather = NULL;
+        s->coalesce = NULL;
         s->names_later = false;
         s->asked = 0;
         s->bridge_fd = -1;

@@ -45,7 +45,7 @@ struct sock {
     uint8_t plain_reason;
     bool port_known;        /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;      /* SOCK_CONN */
-    _Atomic(struct coalesce *) gather; /* its small writes are gathered there: preload/conn/coalesce.h */
+    _Atomic(struct coalesce *) coalesce; /* its small writes are gathered there: preload/conn/coalesce.h */
     _Atomic int sent_from;  /* 1 + the number of a file that sendfile has read as it is; a hint: preload/calls/file.c */
 
     /* SOCK_LISTENER */

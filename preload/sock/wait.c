@@ -32,7 +32,7 @@ struct waiting {
     _Atomic bool holds;                /* it waits with other threads' descriptors in its hand */
     bool kicked;
     bool extra;                        /* what is beside the sockets was seen to go on, or not */
-    struct waiting *next, **pprev;         /* the list; its lock */
+    struct waiting *next, **pprev;     /* the list; its lock */
 };
 
 static struct waiting *waiting_list;
@@ -65,13 +65,6 @@ void wait_thread_end(void)
 static int parents_kick[PARENTS_MAX];
 static unsigned parents_n;
 
-static void kick(int fd)
-{
-    uint64_t one = 1;
-    if (REAL(write)(fd, &one, sizeof(one)) < 0)
-        return; /* full: it is awake anyway */
-}
-
 const struct conn *wait_watch(const struct conn *c)
 {
     const struct conn *before = atomic_load(&me.conn);
@@ -84,18 +77,18 @@ void wait_unwatch(const struct conn *before)
 {
     atomic_store(&me.conn, before);
     if (before != NULL) /* the call that a signal handler has interrupted; what was for it may have been taken */
-        kick(me.kick_fd);
+        poller_kick(me.kick_fd);
 }
 
 void wait_tell(const struct conn *c, bool shared)
 {
     if (SW_UNLIKELY(parents_n > 0) && shared)
         for (unsigned i = 0; i < parents_n; i++)
-            kick(parents_kick[i]);
+            poller_kick(parents_kick[i]);
     pthread_mutex_lock(&lock);
     for (const struct waiting *w = waiting_list; w != NULL; w = w->next)
         if (w != &me && atomic_load(&w->conn) == c)
-            kick(w->kick_fd);
+            poller_kick(w->kick_fd);
     pthread_mutex_unlock(&lock);
 }
 
@@ -109,7 +102,7 @@ void wait_kick_holders(void)
     pthread_mutex_lock(&lock);
     for (const struct waiting *w = waiting_list; w != NULL; w = w->next)
         if (w != &me && atomic_load(&w->holds))
-            kick(w->kick_fd);
+            poller_kick(w->kick_fd);
     pthread_mutex_unlock(&lock);
 }
 
@@ -130,20 +123,13 @@ unsigned wait_fill(struct pollfd *fds, struct sock **socks, unsigned max, const 
     return pending_any() ? n + pending_hold(fds + n, socks + n, max - n, self) : n;
 }
 
-/* The first that is a socket's. */
-static unsigned first_held(struct sock **socks, unsigned n)
-{
-    unsigned i = 0;
-    while (i < n && socks[i] == NULL)
-        i++;
-    return i;
-}
-
+/* What is no socket's stands before those. */
 static void let_go(struct sock **socks, unsigned n)
 {
-    unsigned first = first_held(socks, n);
-    if (first < n)
-        pending_let_go(socks + first, n - first);
+    for (; n > 0 && *socks == NULL; n--)
+        socks++;
+    if (n > 0)
+        pending_let_go(socks, n);
 }
 
 struct handful {
@@ -162,7 +148,7 @@ static void drop(void *arg)
 }
 
 int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
-                const sigset_t *mask)
+               const sigset_t *mask)
 {
     struct handful h = { socks, n };
     unsigned kept = n > 0 ? cancel_keep(drop, &h) : 0;
@@ -176,8 +162,7 @@ int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, 
 void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n)
 {
     uint64_t now = n > 0 ? proc_now_ns() : 0;
-    if (n > 0)
-        let_go(socks, n);
+    let_go(socks, n);
     for (unsigned i = 0; i < n; i++) {
         if (socks[i] == NULL && fds[i].fd != me.kick_fd) {
             me.extra = fds[i].revents != 0;

@@ -3,6 +3,7 @@
 import os
 import subprocess
 
+import pinned
 import shim
 import tap
 
@@ -36,10 +37,6 @@ def why_not(*trials):
     return None
 
 
-# What build-aux/isolate has pinned for the test: a namespace inside begins with the machine's again.
-AS_OURS = "tcp_congestion_control", "ip_local_port_range", "tcp_rmem", "tcp_wmem"
-
-
 class Space:
     """One namespace, with lo up, and TCP's settings as in our own."""
 
@@ -50,7 +47,7 @@ class Space:
             raise RuntimeError("unshare did not make a namespace")
         self.prefix = ["nsenter", "-t", str(self.child.pid), "-n", "--"]
         self.run("ip", "link", "set", "lo", "up")
-        for name in AS_OURS:
+        for name in pinned.PINNED:  # a namespace inside the test's begins with the machine's
             with open("/proc/sys/net/ipv4/" + name, encoding="ascii") as f:
                 self.sysctl("net.ipv4." + name, f.read().strip())
 
