@@ -48,6 +48,7 @@ preload_sources = \
     preload/conn/conn.c \
     preload/conn/conn.h \
     preload/conn/conn_batch.c \
+    preload/conn/conn_frame.c \
     preload/conn/conn_end.c \
     preload/conn/conn_mem.c \
     preload/conn/conn_nagle.c \

@@ -166,6 +166,8 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     if (s != NULL) {
         if (s->conn != NULL && kernels && level == IPPROTO_TCP && name == TCP_NODELAY)
             conn_nodelay_changed(s->conn);
+        if (s->conn != NULL && kernels && conn_frame_depends(level, name))
+            atomic_store_explicit(&s->conn->frame_left, 0, memory_order_relaxed);
         sock_put(s);
     }
     errno = r < 0 ? -r : err;

@@ -108,6 +108,7 @@ struct conn {
     _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; read by any as a hint */
     _Atomic uint8_t asked;    /* any: has the program read since it last wrote? conn_batch.c */
     _Atomic uint32_t unproved; /* octets sent since the kernel had room for certain; read by any as a hint: conn_room_likely */
+    _Atomic uint32_t frame_left; /* octets that may be framed before the path is looked at again: conn_frame.c; any may clear it */
     size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
     bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
     bool tx_zerocopy;         /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
@@ -396,6 +397,26 @@ static inline size_t conn_peek_at(const struct conn *c, int flags)
 {
     int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST) ? atomic_load_explicit(&c->peek_off, memory_order_relaxed) : 0;
     return at > 0 ? (size_t)at : 0;
+}
+
+/* ---- conn_frame.c ---- */
+
+#define CONN_FRAME_LEAST 1408u /* fits a segment of Ethernet's; what is no longer is one frame on any path */
+
+/* Looks how long frames may be on this path now. Software's own frames (not fpdu=emss). tx held. */
+void conn_frame_fit(struct conn *c, int fd);
+/* Does that depend on this option of the socket's? */
+bool conn_frame_depends(int level, int name);
+/* Before len octets are framed. tx held. */
+static inline void conn_frame_before(struct conn *c, int fd, size_t len)
+{
+    if (len <= CONN_FRAME_LEAST)
+        return;
+    uint32_t left = atomic_load_explicit(&c->frame_left, memory_order_relaxed);
+    if (len > left)
+        conn_frame_fit(c, fd);
+    else
+        atomic_store_explicit(&c->frame_left, left - (uint32_t)len, memory_order_relaxed);
 }
 
 /* ---- conn_batch.c ---- */

@@ -545,6 +545,8 @@ static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter
             r = -EAGAIN;
             break;
         }
+        if (c->segment == 0)
+            conn_frame_before(c, fd, part);
         /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
         size_t good = usermem_iter_read(it, part);
         if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {

@@ -55,6 +55,12 @@ bool tcpinfo_acked_all(int fd)
     return ask(fd, &info) && info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
 }
 
+uint64_t tcpinfo_rate(int fd)
+{
+    struct tcp_info info;
+    return ask(fd, &info) && info.tcpi_pacing_rate > 0 ? info.tcpi_pacing_rate : UINT64_MAX;
+}
+
 size_t tcpinfo_emss(int fd)
 {
     int mss = 0;

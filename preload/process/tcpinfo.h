@@ -16,6 +16,8 @@ bool tcpinfo_peer_closed(int fd);
 bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
 /* Has the peer's kernel acknowledged all that was sent? */
 bool tcpinfo_acked_all(int fd);
+/* Octets a second that TCP sends at most, as it reckons the path now; UINT64_MAX: not known. */
+uint64_t tcpinfo_rate(int fd);
 /* What fits a TCP segment of this connection now (RFC 5044: EMSS). */
 size_t tcpinfo_emss(int fd);
 
