@@ -180,6 +180,16 @@ def until(condition, timeout=PATIENCE, step=0.005):
 _ports = []
 
 
+def spoken_to(port):
+    """Has a client of this port's that nobody has accepted said something, be it a Hello? IPv4."""
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        for line in list(table)[1:]:
+            word = line.split()
+            if word[1].endswith(":%04X" % port) and word[3] != "0A" and word[9] == "0" and not word[4].endswith(":00000000"):
+                return True
+    return False
+
+
 def _port_range():
     """Ports that the kernel does not give out by itself, some thousands."""
     try:
