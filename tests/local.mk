@@ -73,6 +73,7 @@ preload_tests += tests/preload/report_files.test
 preload_tests += tests/preload/numbers.test
 preload_tests += tests/preload/answer.test
 preload_tests += tests/preload/cork.test
+preload_tests += tests/preload/beside.test
 preload_tests += tests/preload/frame_len.test
 preload_tests += tests/preload/one_trip.test
 preload_tests += tests/preload/gather.test

@@ -167,6 +167,17 @@ static bool passes_any(const struct msghdr *msg)
            usermem_readable(msg->msg_control, msg->msg_controllen);
 }
 
+/* Does this message of an upgraded connection ask for its time? It has none: as a kernel that does not know it. */
+static bool stamps(const struct sock *s, const struct msghdr *msg)
+{
+    if (conn_state(s->conn) != CONN_UPGRADED || !passes_any(msg))
+        return false;
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL; h = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, h))
+        if (h->cmsg_level == SOL_SOCKET && (h->cmsg_type == SO_TIMESTAMPING_OLD || h->cmsg_type == SO_TIMESTAMPING_NEW))
+            return true;
+    return false;
+}
+
 static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int flags)
 {
     int bad = io_header_check(msg, flags);
@@ -176,7 +187,7 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
     if (msg->msg_name != NULL && !usermem_readable(msg->msg_name, msg->msg_namelen < most ? msg->msg_namelen : most))
         return -EFAULT;
     if (SW_UNLIKELY(msg->msg_controllen > 0 || (flags & MSG_FASTOPEN))) {
-        int r = kernel_objects(fd, msg, flags);
+        int r = stamps(s, msg) ? -EINVAL : kernel_objects(fd, msg, flags);
         if (r < 0)
             return r;
     }

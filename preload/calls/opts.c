@@ -2,9 +2,13 @@
  * Socket options and shutdown.
  */
 #include <errno.h>
+#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "core/base/reason.h"
 #include "preload/calls/bridge.h"
@@ -19,6 +23,26 @@
 #include "preload/startup/local.h"
 #include "preload/startup/startup.h"
 
+/*
+ * Options that stamp octets with times. The kernel stamps frames: when an octet of the program's arrived it does not tell, and it
+ * numbers what was sent (SOF_TIMESTAMPING_OPT_ID) with the frames' octets counted.
+ */
+static bool is_stamps(int level, int name)
+{
+    return level == SOL_SOCKET &&
+           (name == SO_TIMESTAMP_OLD || name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_OLD || name == SO_TIMESTAMPNS_NEW ||
+            name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW);
+}
+
+/* Those that the kernel keeps by itself: when what was sent before this went out. */
+static bool is_stamps_of_sends(int name, const void *val)
+{
+    int flags;
+    memcpy(&flags, val, sizeof(flags));
+    return (name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW) &&
+           !(flags & (SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE));
+}
+
 /* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 {
@@ -31,6 +55,8 @@ static unsigned rules_out(int level, int name, const void *val, socklen_t len)
         return REASON_ULP;
     if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && on)
         return REASON_FASTOPEN;
+    if (is_stamps(level, name) && on)
+        return REASON_STAMPS;
     return REASON_NONE;
 }
 
@@ -133,7 +159,7 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     if (conn_undecided(c))
         negotiate_decline(&c->neg, reason);
     else if (conn_state(c) == CONN_UPGRADED)
-        r = -EOPNOTSUPP; /* programs do without */
+        r = reason != REASON_STAMPS ? -EOPNOTSUPP : is_stamps_of_sends(name, val) ? 1 : -ENOPROTOOPT; /* programs do without */
     turn_give(&c->rx);
     return r;
 }
@@ -192,6 +218,37 @@ static int pending_error(struct sock *s)
     return err;
 }
 
+/*
+ * TCP_ZEROCOPY_RECEIVE: the kernel would map pages of frames. As it does with less than a page: nothing is mapped, and the
+ * program is told how much it has to receive by other calls. 1: make the real call; 0; -errno.
+ */
+static int zerocopy_receive(struct sock *s, int fd, void *val, socklen_t *len)
+{
+    struct {
+        uint64_t address;
+        uint32_t length, recv_skip_hint, inq;
+    } z = { 0 };
+    int n = 0;
+    if (!usermem_writable(len, sizeof(*len)))
+        return -EFAULT;
+    size_t size = *len < sizeof(z) ? *len : sizeof(z);
+    if (size < offsetof(typeof(z), recv_skip_hint))
+        return -EINVAL;
+    if (!usermem_writable(val, size))
+        return -EFAULT;
+    memcpy(&z, val, size);
+    if (z.address % (uint64_t)getpagesize() != 0)
+        return -EINVAL;
+    if (ioctl(fd, FIONREAD, &n) < 0 || conn_state(s->conn) != CONN_UPGRADED)
+        return 1;
+    if (n == 0 && s->conn->st.rx.end != STREAM_OPEN)
+        return -EIO;
+    z.length = 0;
+    z.recv_skip_hint = z.inq = (uint32_t)n;
+    memcpy(val, &z, size);
+    return 0;
+}
+
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
     int tcp = behind_bridge(fd, level, name);
@@ -202,12 +259,19 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
     }
     bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
                 is_nagle(level, name);
+    bool maps = level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE;
     coalesce_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
-    struct sock *s = ours && proc_on() ? sock_get_active(fd) : NULL;
+    struct sock *s = (ours || maps) && proc_on() ? sock_get_active(fd) : NULL;
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
-    int err = errno, r = REAL(getsockopt)(fd, level, name, val, len);
-    if (r == 0) {
+    int err = errno, r;
+    if (maps && (r = zerocopy_receive(s, fd, val, len)) <= 0) {
+        sock_put(s);
+        errno = r < 0 ? -r : err;
+        return r < 0 ? -1 : 0;
+    }
+    r = REAL(getsockopt)(fd, level, name, val, len);
+    if (r == 0 && ours) {
         /* A shorter value is cut by the kernel, too. */
         int v = 0;
         size_t n = *len < sizeof(v) ? *len : sizeof(v);
