@@ -106,29 +106,53 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
     return REAL(getpeername)(fd, addr, len);
 }
 
-/* A program that has a ring may accept by it: then it must not be asked. */
-static void listen_names(struct sock *s, int fd)
+/* (A program that has a ring may accept by it: then it must not be asked.) */
+static void listen_names(struct sock *s, int fd, const struct sockaddr_storage *ss, socklen_t len)
 {
+    if (s->stay_plain || !names_may_be() || policy_match_listener(&proc.set.policy, (const struct sockaddr *)ss, len) == NULL)
+        return;
     if (ring_any())
         atomic_store(&s->names_later, true);
     else
         local_names_open(s, fd);
 }
 
-int listen(int fd, int backlog)
+/* Is fd's address its own already, so that nobody else can listen there? */
+static bool has_own_address(int fd, const struct sockaddr_storage *ss)
 {
-    int r = REAL(listen)(fd, backlog);
-    struct sock *s = r == 0 && proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
-    if (s == NULL)
-        return r;
+    int shared = 0;
+    socklen_t len = sizeof(shared);
+    return local_port_of(ss) != 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_REUSEPORT, &shared, &len) == 0 && !shared;
+}
+
+/* Who connects as soon as it listens has to find its name: so that comes first, where it is known. */
+static int listen_sock(struct sock *s, int fd, int backlog)
+{
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
-    if (s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
+    int err = errno;
+    bool fresh = s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0;
+    if (fresh && has_own_address(fd, &ss))
+        listen_names(s, fd, &ss, len);
+    int r = REAL(listen)(fd, backlog) < 0 ? -errno : 0;
+    len = sizeof(ss);
+    if (fresh && r < 0) {
+        local_names_close(s);
+        atomic_store(&s->names_later, false);
+    } else if (fresh && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
         s->kind = SOCK_LISTENER;
-        if (!s->stay_plain && names_may_be() &&
-            policy_match_listener(&proc.set.policy, (struct sockaddr *)&ss, len) != NULL)
-            listen_names(s, fd);
+        listen_names(s, fd, &ss, len);
     }
+    errno = r < 0 ? -r : err;
+    return r < 0 ? -1 : 0;
+}
+
+int listen(int fd, int backlog)
+{
+    struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL)
+        return REAL(listen)(fd, backlog);
+    int r = listen_sock(s, fd, backlog);
     sock_put(s);
     return r;
 }

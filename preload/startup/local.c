@@ -508,6 +508,12 @@ static bool names_of(int fd, struct sockaddr_un un[SOCK_NAMES], socklen_t len[SO
     return true;
 }
 
+unsigned local_port_of(const struct sockaddr_storage *ss)
+{
+    struct key k;
+    return key_of((const struct sockaddr *)ss, &k) ? k.port : 0;
+}
+
 void local_names_open(struct sock *s, int fd)
 {
     struct sockaddr_un un[SOCK_NAMES];

@@ -34,8 +34,10 @@ void local_absent(const struct sockaddr *peer);
 /* In the child of a fork. */
 void local_after_fork(void);
 
-/* After listen(fd): takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
+/* fd listens, or is about to: takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
 void local_names_open(struct sock *s, int fd);
+/* The port of an address of IPv4 or IPv6, 0: it has none yet, or is of another family. */
+unsigned local_port_of(const struct sockaddr_storage *ss);
 void local_names_close(struct sock *s);
 /*
  * From now on nobody finds it, whichever process asks and whichever holds the names: a program without this library will accept

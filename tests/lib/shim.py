@@ -231,7 +231,7 @@ def free_port():
     raise RuntimeError("no free port")
 
 
-def _listening(pid, port):
+def listens(pid, port):
     for table in "tcp", "tcp6":
         try:
             with open("/proc/%d/net/%s" % (pid, table), encoding="ascii") as f:
@@ -249,7 +249,7 @@ def await_listener(child, port, timeout=HANG):
     def there():
         if child.poll() is not None:
             raise RuntimeError("%s ended with %s before it listened" % (child.args, child.returncode))
-        return _listening(child.pid, port)
+        return listens(child.pid, port)
     if not until(there, timeout):
         raise RuntimeError("%s does not listen on %d" % (child.args, port))
 
