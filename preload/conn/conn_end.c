@@ -85,15 +85,20 @@ static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
     f->own = calloc(1, sizeof(*f->own));
     if (f->own == NULL)
         return false;
-    return conn_tx_start_own(c, &f->own->job, &f->own->piece, fd, c->fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE);
+    if (conn_tx_start_own(c, &f->own->job, &f->own->piece, fd, c->fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE))
+        return true;
+    free(f->own);
+    f->own = NULL;
+    return false;
 }
 
-/* Where it cannot, the flusher does, but for what other processes send from as well. */
+/* Where it cannot, the flusher does. */
 static bool start_bare(struct finishing *f, struct conn *c, int fd, bool shared)
 {
     f->job.conn = c;
+    f->job.shared = shared;
     atomic_store(&f->job.fd, fd);
-    f->bare = !shared && flusher_close(&f->job);
+    f->bare = flusher_close(&f->job);
     return f->bare;
 }
 

@@ -122,16 +122,25 @@ static void look_at(struct coalesce *g, uint32_t me, uint64_t now)
 }
 
 /* True: all is sent, or it never will be. */
-static bool sent_all(struct conn *c, int fd, uint32_t me)
+static bool sent_all(const struct flusher_job *j, int fd, uint32_t me)
 {
+    struct conn *c = j->conn;
     if (!turn_try_bare(&c->tx, me))
         return false;
     uint64_t before = c->kernel_tx;
     int r = c->tx.orphan != TURN_WHOLE || c->broken ? -EPIPE : out(c, fd);
     if (c->kernel_tx != before)
         fl.rest_ns = REST_NS; /* the peer reads */
+    bool over = r != -EAGAIN && r != -EINTR;
+    /* The end behind it; of one that other processes have only if the program has said so. */
+    if (over && (!j->shared || c->fin_owed)) {
+        c->fin_owed = false;
+        rawsys4(__NR_shutdown, fd, SHUT_WR, 0, 0);
+    }
+    if (over && j->shared)
+        c->tx_rest = false;
     turn_give_bare(&c->tx);
-    return r != -EAGAIN && r != -EINTR;
+    return over;
 }
 
 /* Connections that are closed. True: there are some still. */
@@ -145,14 +154,13 @@ static bool finish(uint32_t me)
     for (struct flusher_job **at = &fl.mine; *at != NULL;) {
         struct flusher_job *j = *at;
         int fd = atomic_load(&j->fd);
-        if (!sent_all(j->conn, fd, me)) {
+        if (!sent_all(j, fd, me)) {
             at = &j->next;
             continue;
         }
         *at = j->next;
         atomic_store(&j->fd, -1); /* (it is its owner's again) */
         atomic_fetch_sub(&fl.jobs_n, 1);
-        rawsys4(__NR_shutdown, fd, SHUT_WR, 0, 0); /* a child may have the descriptor as well */
         rawsys4(__NR_close, fd, 0, 0, 0);
     }
     return fl.mine != NULL;

@@ -22,9 +22,13 @@ struct conn;
 bool flusher_ready(void);
 /* Something is gathered that has to go out at due_ns at the latest. */
 void flusher_note(uint64_t due_ns);
-/* A connection that the program has closed: what is queued is sent by fd, which is closed behind it. The owner keeps both. */
+/*
+ * A connection that the program has closed: what is queued is sent by fd, which is closed behind it. The owner keeps both.
+ * shared: other processes have it still, and may send, too.
+ */
 struct flusher_job {
     struct conn *conn;
+    bool shared;
     _Atomic int fd; /* -1: it is over */
     struct flusher_job *next;
 };
