@@ -106,6 +106,12 @@ void fault_setup(void)
     dl_iterate_phdr(find_own_range, (void *)(uintptr_t)fault_setup);
 }
 
+static bool resolve(void *so, const char *name, void **out)
+{
+    *out = dlsym(so, name);
+    return *out != NULL;
+}
+
 static int load(void)
 {
     void *so;
@@ -115,24 +121,19 @@ static int load(void)
     so = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
     if (!so)
         return -ENOENT;
-#define RESOLVE(field, name)                    \
-    do {                                        \
-        *(void **)&lib.field = dlsym(so, name); \
-        if (!lib.field)                         \
-            return -ENOENT;                     \
-    } while (0)
+    bool all = resolve(so, STR(unw_init_local), (void **)&lib.init_local) &&
+               resolve(so, STR(unw_step), (void **)&lib.step) &&
+               resolve(so, STR(unw_get_reg), (void **)&lib.get_reg) &&
+               resolve(so, STR(unw_get_proc_name), (void **)&lib.get_proc_name) &&
+               resolve(so, STR(unw_get_proc_info), (void **)&lib.get_proc_info) &&
+               resolve(so, STR(unw_is_signal_frame), (void **)&lib.is_signal_frame) &&
+               resolve(so, STR(unw_set_caching_policy), (void **)&lib.set_caching_policy) &&
+               resolve(so, STR(unw_local_addr_space), (void **)&lib.local);
 #ifdef __x86_64__
-    RESOLVE(getcontext, STR(unw_tdep_getcontext));
+    all = all && resolve(so, STR(unw_tdep_getcontext), (void **)&lib.getcontext);
 #endif
-    RESOLVE(init_local, STR(unw_init_local));
-    RESOLVE(step, STR(unw_step));
-    RESOLVE(get_reg, STR(unw_get_reg));
-    RESOLVE(get_proc_name, STR(unw_get_proc_name));
-    RESOLVE(get_proc_info, STR(unw_get_proc_info));
-    RESOLVE(is_signal_frame, STR(unw_is_signal_frame));
-    RESOLVE(set_caching_policy, STR(unw_set_caching_policy));
-    RESOLVE(local, STR(unw_local_addr_space));
-#undef RESOLVE
+    if (!all)
+        return -ENOENT;
     lib.ready = true;
     return 0;
 }

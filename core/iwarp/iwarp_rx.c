@@ -617,9 +617,43 @@ static ssize_t take_counted_twice(struct iwarp_ep *ep, struct mpa_fpdu *f)
     return n;
 }
 
+/* The next frame, whole and checked: its length; 0: it is not there yet; -EPROTO: the stream has failed. placed: of a direct one. */
+static inline ssize_t next_fpdu(struct iwarp_ep *ep, struct mpa_fpdu *f, const uint8_t **placed)
+{
+    size_t need;
+    ssize_t n;
+
+    if (ep->direct.placed_at < ep->direct.placed_n)
+        n = iwarp_direct_decode(ep, f, placed);
+    else
+        n = mpa_fpdu_decode(&ep->cfg.rx, ep->rx.pos, ep->cfg.in_buf + ep->rx.head, ep->rx.tail - ep->rx.head, f, &need);
+    if (n == -EAGAIN)
+        return 0;
+    if (SW_UNLIKELY(n == -EBADMSG) && ep->cfg.crc_twice)
+        n = take_counted_twice(ep, f);
+    if (SW_UNLIKELY(n < 0)) {
+        iwarp_fail_fpdu(ep, (int)n);
+        return -EPROTO;
+    }
+    return n;
+}
+
+/* Where ev's octets lie, and what in_buf holds from now on. none: it held nothing before this frame. */
+static inline void note_place(struct iwarp_ep *ep, struct endpoint_event *ev, enum rx_result r, bool placed, bool none)
+{
+    if (placed) {
+        ev->placed = true;
+        ep->rx.hold = nothing_held(ep);
+    } else if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED) {
+        ep->rx.last_end = (size_t)(ev->data - ep->cfg.in_buf) + ev->len;
+        ev->in_place = true;
+    } else if (none) {
+        ep->rx.hold = nothing_held(ep);
+    }
+}
+
 /*
- * RFC 5041 5.3/1,5 and RFC 5041 5.4/1: one segment after the other in the LLP's order: what is delivered is
- * whole, and all
+ * RFC 5041 5.3/1,5 and RFC 5041 5.4/1: one segment after the other in the LLP's order: what is delivered is whole, and all
  * before it were.
  * RFC 5041 3 item 11: each octet of the LLP is looked at once.
  */
@@ -629,7 +663,6 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
 
     for (;;) {
         struct mpa_fpdu f;
-        size_t need;
         uint8_t state = iwarp_state_load(ep);
         bool none = ep->rx.hold == nothing_held(ep);
         const uint8_t *placed = NULL;
@@ -640,19 +673,9 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         /* RFC 5041 7.1/3,5: "DDP MUST silently drop any subsequent incoming DDP Segments." */
         if (SW_UNLIKELY(state >= IWARP_TERMINATING))
             return -EPROTO;
-        if (ep->direct.placed_at < ep->direct.placed_n)
-            n = iwarp_direct_decode(ep, &f, &placed);
-        else
-            n = mpa_fpdu_decode(&ep->cfg.rx, ep->rx.pos, ep->cfg.in_buf + ep->rx.head,
-                                ep->rx.tail - ep->rx.head, &f, &need);
-        if (n == -EAGAIN)
-            return 0;
-        if (SW_UNLIKELY(n == -EBADMSG) && ep->cfg.crc_twice)
-            n = take_counted_twice(ep, &f);
-        if (SW_UNLIKELY(n < 0)) {
-            iwarp_fail_fpdu(ep, (int)n);
-            return -EPROTO;
-        }
+        n = next_fpdu(ep, &f, &placed);
+        if (n <= 0)
+            return (int)n;
         r = rx_segment(ep, &f, placed, ev);
         if (r == RX_FAILED)
             return -EPROTO;
@@ -667,15 +690,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
             iwarp_run_write(ep, ev->len);
         else
             iwarp_run_other(ep, (size_t)n);
-        if (placed != NULL) {
-            ev->placed = true;
-            ep->rx.hold = nothing_held(ep);
-        } else if (r == RX_EVENT && ev->type != ENDPOINT_TERMINATED) {
-            ep->rx.last_end = (size_t)(ev->data - ep->cfg.in_buf) + ev->len;
-            ev->in_place = true;
-        } else if (none) {
-            ep->rx.hold = nothing_held(ep);
-        }
+        note_place(ep, ev, r, placed != NULL, none);
         if (r == RX_EVENT)
             return 1;
     }

@@ -5,6 +5,7 @@
 #include "core/policy/settings.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -147,21 +148,42 @@ static void set_defaults(struct settings *s)
 #undef X
 }
 
+#define X(field, name, def, lo, hi) { (name), (lo), (hi), offsetof(struct settings, field) },
+static const struct number {
+    const char *name;
+    uint32_t lo, hi;
+    size_t at;
+} numbers[] = { SETTINGS_NUMBERS(X) };
+#undef X
+
+static int read_numbers(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *err, size_t cap)
+{
+    for (const struct number *n = numbers; n < numbers + sizeof(numbers) / sizeof(numbers[0]); n++) {
+        const char *v = value_of(get, arg, n->name);
+        int rc = v ? read_number(n->name, v, n->lo, n->hi, (uint32_t *)((char *)s + n->at), err, cap) : 0;
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int read_explain(struct settings *s, const char *v, char *err, size_t cap)
+{
+    s->explain = strcmp(v, "1") == 0;
+    return s->explain || strcmp(v, "0") == 0 ? 0 : bad(err, cap, "SOCKWARP_EXPLAIN", v, "0 or 1");
+}
+
 int settings_read(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg,
                   uint8_t transports, char *err, size_t cap)
 {
     const char *v;
-    int rc = 0;
+    int rc;
 
     set_defaults(s);
     if (cap > 0)
         err[0] = '\0';
 
-#define X(field, name, def, lo, hi)                        \
-    if (rc == 0 && (v = value_of(get, arg, name)) != NULL) \
-        rc = read_number(name, v, (lo), (hi), &s->field, err, cap);
-    SETTINGS_NUMBERS(X)
-#undef X
+    rc = read_numbers(s, get, arg, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_IO")) != NULL)
         rc = read_io(s, v, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_CRC")) != NULL)
@@ -172,11 +194,8 @@ int settings_read(struct settings *s, const char *(*get)(void *arg, const char *
         rc = read_path("SOCKWARP_STATS", v, s->stats_file, sizeof(s->stats_file), err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_DEVICE")) != NULL)
         rc = read_device(s, v, err, cap);
-    if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_EXPLAIN")) != NULL) {
-        s->explain = strcmp(v, "1") == 0;
-        if (!s->explain && strcmp(v, "0") != 0)
-            rc = bad(err, cap, "SOCKWARP_EXPLAIN", v, "0 or 1");
-    }
+    if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_EXPLAIN")) != NULL)
+        rc = read_explain(s, v, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_POLICY")) != NULL)
         rc = read_policy(s, v, transports, err, cap);
 

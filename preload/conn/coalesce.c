@@ -378,6 +378,32 @@ void coalesce_posted(struct conn *c, bool all)
     SW_CHECK(kept, "a Send of gathered octets does not fit the tail's memory");
 }
 
+/* What the program's writes have gathered, while it is just writing more. tx held. */
+static void send_as_it_writes(struct conn *c, int fd)
+{
+    struct coalesce *g = coalesce_of(c);
+    /* Its next call sees to what is left; and if there is none, the flusher does. */
+    int r = coalesce_holds(c) ? conn_tx_rest(c, fd) : 0;
+    if (g != NULL)
+        atomic_fetch_add(&g->by_itself, 1);
+    if (g != NULL && r == -EAGAIN)
+        atomic_store(&g->rest, true);
+    c->row_ns = proc_now_ns();
+}
+
+/* The row of small writes is over: all of it. True: bytes of ours are left, which others must send. tx held. */
+static bool send_row_end(struct conn *c, int fd)
+{
+    struct coalesce *g = coalesce_of(c);
+    int r = 0;
+    if (coalesce_holds(c) || (g != NULL && atomic_load(&g->rest)))
+        r = conn_tx_push(c, fd);
+    c->row_n = 0;
+    if (!coalesce_holds(c))
+        coalesce_leave(c);
+    return r == -EAGAIN && conn_tail_is_ours(c);
+}
+
 /* goes_on: the program is just writing, and may have more. nested: no turn is waited for. */
 static void send_one(struct sock *s, bool goes_on, bool nested)
 {
@@ -387,25 +413,12 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
     struct cancel hold = cancel_never();
     int err = errno;
     if ((nested ? turn_try(&c->tx) : turn_take_brief(&c->tx)) == 0) {
-        int fd = atomic_load(&s->fd), r = 0;
-        struct coalesce *g = coalesce_of(c);
+        int fd = atomic_load(&s->fd);
         bool owed = false;
-        if (fd >= 0 && goes_on) {
-            /* Its next call sees to what is left; and if there is none, the flusher does. */
-            r = coalesce_holds(c) ? conn_tx_rest(c, fd) : 0;
-            if (g != NULL)
-                atomic_fetch_add(&g->by_itself, 1);
-            if (g != NULL && r == -EAGAIN)
-                atomic_store(&g->rest, true);
-            c->row_ns = proc_now_ns();
-        } else if (fd >= 0) {
-            if (coalesce_holds(c) || (g != NULL && atomic_load(&g->rest)))
-                r = conn_tx_push(c, fd);
-            c->row_n = 0;
-            if (!coalesce_holds(c))
-                coalesce_leave(c);
-            owed = r == -EAGAIN && conn_tail_is_ours(c);
-        }
+        if (fd >= 0 && goes_on)
+            send_as_it_writes(c, fd);
+        else if (fd >= 0)
+            owed = send_row_end(c, fd);
         turn_give(&c->tx);
         if (owed) {
             pending_add(s);

@@ -234,46 +234,45 @@ int conn_shut_wr(struct conn *c, int fd)
     return conn_tx_push(c, fd) == -EAGAIN ? -EAGAIN : 0;
 }
 
-/* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
-int conn_shutdown(struct sock *s, int fd, int how)
+/*
+ * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with EPIPE or a
+ * smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told and leaves at once; the rest
+ * is better looked after by this thread, which did not fail. busy: why the turn could not be had. As turn_take.
+ */
+static int end_others_send(struct conn *c, int busy)
 {
-    struct conn *c = s->conn;
-    if (conn_on_device(c) && device_ops.over(c, fd))
-        return -ENOTCONN;
+    bool ours = busy == -EBUSY && c->tx.pid == proc.pid;
+    c->fin_owed = true;
+    c->tx_shut = true;
+    conn_tell(c);
+    if (conn_on_device(c))
+        turn_event_signal(&c->rx_left);
+    return ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
+}
+
+/* SHUT_WR. ended: the program's end is sent, or on its way. */
+static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
+{
     int result = 0;
-    bool owed = false, ended = false;
-    if (how == SHUT_WR || how == SHUT_RDWR) {
-        int t = turn_take_brief(&c->tx);
-        bool first = !c->tx_shut;
-        if (t < 0 && first) {
-            /*
-             * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with
-             * EPIPE or a smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told
-             * and leaves at once; the rest is better looked after by this thread, which did not fail.
-             */
-            bool ours = t == -EBUSY && c->tx.pid == proc.pid;
-            c->fin_owed = true;
-            c->tx_shut = true;
-            conn_tell(c);
-            if (conn_on_device(c))
-                turn_event_signal(&c->rx_left);
-            t = ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
-        }
-        if (t == 0 && first) {
-            result = conn_shut_wr(c, fd); /* (It never waits.) */
-            owed = result == -EAGAIN;
-            result = owed ? 0 : result;
-            ended = result == 0;
-        } else if (!first && !c->fin_owed && !conn_on_device(c)) {
-            /* ENOTCONN and the like as the kernel says them */
-            result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
-        }
-        if (t == 0)
-            turn_give(&c->tx);
-        if (conn_on_device(c)) {
-            owed = owed && device_ops.goes_on(s, fd);
-            notify_writable(s); /* an edge, as the kernel tells of its own */
-        }
+    bool owed = false;
+    int t = turn_take_brief(&c->tx);
+    bool first = !c->tx_shut;
+    if (t < 0 && first)
+        t = end_others_send(c, t);
+    if (t == 0 && first) {
+        result = conn_shut_wr(c, fd); /* (It never waits.) */
+        owed = result == -EAGAIN;
+        result = owed ? 0 : result;
+        *ended = result == 0;
+    } else if (!first && !c->fin_owed && !conn_on_device(c)) {
+        /* ENOTCONN and the like as the kernel says them */
+        result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
+    }
+    if (t == 0)
+        turn_give(&c->tx);
+    if (conn_on_device(c)) {
+        owed = owed && device_ops.goes_on(s, fd);
+        notify_writable(s); /* an edge, as the kernel tells of its own */
     }
     if (owed) {
         if (!c->job_runs)
@@ -281,19 +280,33 @@ int conn_shutdown(struct sock *s, int fd, int how)
         notify_changed(s);
         notify_writable(s);
     }
-    if (how == SHUT_RD || how == SHUT_RDWR) {
-        /*
-         * First the kernel's: it wakes a reader that sleeps with the turn. (Behind the peer's end ours was the last of the connection:
-         * the kernel, asked for both at once, says nothing of that.)
-         */
-        if (REAL(shutdown)(fd, SHUT_RD) < 0 && !(ended && errno == ENOTCONN))
-            result = -errno;
-        if (turn_take(&c->rx, 0, false) == 0) {
-            c->rx_shut = true;
-            turn_give(&c->rx);
-        }
+    return result;
+}
+
+/*
+ * SHUT_RD. First the kernel's: it wakes a reader that sleeps with the turn. ended: by this call; behind the peer's end ours was
+ * the last of the connection, and the kernel, asked for both at once, says nothing of that.
+ */
+static int shutdown_rx(struct conn *c, int fd, bool ended)
+{
+    int result = REAL(shutdown)(fd, SHUT_RD) < 0 && !(ended && errno == ENOTCONN) ? -errno : 0;
+    if (turn_take(&c->rx, 0, false) == 0) {
+        c->rx_shut = true;
+        turn_give(&c->rx);
     }
     return result;
+}
+
+/* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
+int conn_shutdown(struct sock *s, int fd, int how)
+{
+    struct conn *c = s->conn;
+    if (conn_on_device(c) && device_ops.over(c, fd))
+        return -ENOTCONN;
+    bool ended = false;
+    int tx = how == SHUT_WR || how == SHUT_RDWR ? shutdown_tx(s, c, fd, &ended) : 0;
+    int rx = how == SHUT_RD || how == SHUT_RDWR ? shutdown_rx(c, fd, ended) : 0;
+    return rx < 0 ? rx : tx;
 }
 
 void conn_tx_after_fork(void)

@@ -166,6 +166,24 @@ static bool finish(uint32_t me)
     return fl.mine != NULL;
 }
 
+/* Sends what g holds if that is due. When it is due next; 0: it holds nothing. */
+static uint64_t send_if_due(struct coalesce *g, uint32_t me, uint64_t now)
+{
+    bool holds = (uint32_t)atomic_load(&g->word) != 0;
+    if (!holds && !atomic_load(&g->rest))
+        return 0;
+    uint64_t due = atomic_load(&g->rest) ? now : coalesce_due(g);
+    if (due <= now) {
+        /* Who is adding to it may just not be running, because this thread is. */
+        uint32_t who = (uint32_t)(atomic_load(&g->word) >> 32);
+        if (who == 0 || who == COALESCE_CLOSED || now - due > ADDING_NS)
+            look_at(g, me, now);
+        due = now + REST_NS / 10; /* (somebody has the turn) */
+        holds = (uint32_t)atomic_load(&g->word) != 0;
+    }
+    return holds ? due : 0;
+}
+
 /* Sends what is due. Returns when to look again, 0: nothing is there. */
 static uint64_t look(uint32_t me)
 {
@@ -175,24 +193,13 @@ static uint64_t look(uint32_t me)
     fl.idle_ns = IDLE_NS;
     for (unsigned i = 0; i < n; i++) {
         struct coalesce *g = &coalesce_slots[i];
-        bool holds = (uint32_t)atomic_load(&g->word) != 0;
         if (!atomic_load(&g->used))
             continue;
         uint64_t patience = coalesce_patience(g);
         fl.idle_ns = patience < fl.idle_ns ? patience : fl.idle_ns;
-        if (!holds && !atomic_load(&g->rest))
-            continue;
-        uint64_t due = atomic_load(&g->rest) ? now : coalesce_due(g);
-        if (due <= now) {
-            /* Who is adding to it may just not be running, because this thread is. */
-            uint32_t who = (uint32_t)(atomic_load(&g->word) >> 32);
-            if (who == 0 || who == COALESCE_CLOSED || now - due > ADDING_NS)
-                look_at(g, me, now);
-            due = now + REST_NS / 10; /* (somebody has the turn) */
-            holds = (uint32_t)atomic_load(&g->word) != 0;
-        }
+        uint64_t due = send_if_due(g, me, now);
         rest = rest || atomic_load(&g->rest);
-        if (holds && (next == 0 || due < next))
+        if (due != 0 && (next == 0 || due < next))
             next = due;
     }
     fl.rest_ns = !rest ? REST_NS : 2 * fl.rest_ns < REST_MAX_NS ? 2 * fl.rest_ns : REST_MAX_NS;

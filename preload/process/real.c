@@ -39,6 +39,15 @@ bool real_is_ready;
 
 static __thread bool resolving;
 
+/*
+ * dlsym gives a data pointer; POSIX wants it to be a function's. What nobody has is not asked for: dlsym would allocate its
+ * message, and this may be the allocator's own start, which holds a lock.
+ */
+static void *behind_us(const char *name)
+{
+    return libc_is_behind_us(name) ? dlsym(RTLD_NEXT, name) : NULL;
+}
+
 /* Two threads may do this at once, before the constructor ran: both store the same values. */
 void real_init(void)
 {
@@ -48,11 +57,7 @@ void real_init(void)
     libc_init();
     struct real_calls r;
     memset(&r, 0, sizeof(r));
-/*
- * dlsym gives a data pointer; POSIX wants it to be a function's. What nobody has is not asked for: dlsym would allocate its
- * message, and this may be the allocator's own start, which holds a lock.
- */
-#define SW_CALL(ret, name, params, args) *(void **)&r.name = libc_is_behind_us(#name) ? dlsym(RTLD_NEXT, #name) : NULL;
+#define SW_CALL(ret, name, params, args) *(void **)&r.name = behind_us(#name);
 #include "preload/process/calls.h"
 #undef SW_CALL
     real_calls = r;
