@@ -198,115 +198,158 @@ static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
     epset_unlock(set);
 }
 
-/* One event of the kernel, or (kernel 0) one connection of the ready list. */
-static void look(struct wait *wt, uint64_t token, uint32_t kernel)
+/* Locks as lock_for. An event of the kernel may be of a registration that has another token by now, which *token is then. */
+static inline struct watch *lock_told(struct epset *set, uint64_t *token, bool by_kernel)
+{
+    struct watch *w = lock_for(set, *token);
+    struct watch *stray = w == NULL && by_kernel ? watch_stray(set, *token) : NULL;
+    if (SW_LIKELY(stray == NULL))
+        return w;
+    *token = watch_token(stray);
+    epset_unlock(set);
+    return lock_for(set, *token);
+}
+
+static void refresh_held(struct watch *w, bool force)
+{
+    pthread_mutex_lock(&w->sock->watch_lock);
+    watch_refresh(w, force);
+    pthread_mutex_unlock(&w->sock->watch_lock);
+}
+
+/* A registration that is told nothing of: one-shot, and told. */
+static void quiet(struct watch *w)
+{
+    watch_unqueue(w);
+    if (w->chan >= 0 && w->sock != NULL)
+        refresh_held(w, false); /* its channel would be readable for ever */
+}
+
+/*
+ * Is there nothing to be told? By the kernel's event it was looked at as a whole in this call (a device's channel and its socket are
+ * two); or the kernel's event is of how it was registered before.
+ */
+static inline bool is_told(const struct wait *wt, struct watch *w, uint64_t token, bool by_kernel)
+{
+    const struct sock *s = w->sock;
+    if (!by_kernel)
+        return w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_device(s->conn);
+    if (s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active))
+        refresh_held(w, false); /* just found to stay plain by another thread, which may not have come to this yet */
+    return watch_is_stale(w, token);
+}
+
+/* What a look at a connection was for, and what it found. */
+struct glance {
+    uint64_t token;
+    uint32_t want;
+    uint32_t kernel; /* what the kernel says */
+    uint32_t got;    /* what the program is to hear */
+    bool by_kernel;  /* the kernel has told it */
+    bool deferred;   /* the kernel was not asked for room */
+    bool was_plain;
+};
+
+/* Does the kernel tell it, to this very call? It was found to stay plain, and is registered anew for that. */
+static inline bool told_anew(struct watch *w, const struct glance *g)
+{
+    const struct conn *c = w->sock->conn;
+    if (!(w->events & EPOLLET) || conn_state(c) != CONN_PLAIN || conn_rx_avail(c) != 0 ||
+        (g->was_plain && g->by_kernel && conn_may_be_staged(c)))
+        return false;
+    pthread_mutex_lock(&w->sock->watch_lock);
+    watch_refresh(w, false);
+    bool anew = w->kevents == w->events;
+    pthread_mutex_unlock(&w->sock->watch_lock);
+    return anew;
+}
+
+/* Tells what was found, and has the kernel and the list say what comes next. The set is locked by lock_for. */
+static inline void conclude(struct wait *wt, struct watch *w, const struct glance *g)
+{
+    struct sock *s = w->sock;
+    uint32_t got = g->got;
+    /* The edge was one of octets that are not the program's. Writable it was before. */
+    if ((w->events & EPOLLET) && (g->kernel & g->want & (EPOLLIN | EPOLLRDNORM)) && !(got & (EPOLLIN | EPOLLRDNORM)) &&
+        w->out_told)
+        got &= ~OUT_BITS;
+    if (told_anew(w, g)) {
+        wt->later = wt->later || got != 0;
+        got = 0;
+    }
+    if (got != 0)
+        tell(wt, w, got, g->by_kernel);
+    if (g->deferred && (g->want & OUT_BITS) && !(got & OUT_BITS))
+        refresh(wt->set, g->token, s, false); /* the kernel is to say when there is room */
+    /* (What the kernel does not know of it does not tell again.) */
+    if (!(w->events & (EPOLLET | EPOLLONESHOT)) &&
+        ((got & (EPOLLIN | EPOLLRDNORM | EPOLLPRI | (~g->kernel & OUT_BITS))) || (g->deferred && (got & OUT_BITS))))
+        watch_queue(w);
+    if (got == 0 || !atomic_load(&s->active)) {
+        /* Swallowed: a one-shot registration has to be armed again. */
+        refresh(wt->set, g->token, s, got == 0 && g->by_kernel && (w->kevents & EPOLLONESHOT));
+    }
+}
+
+/* A connection of ours. The set is locked by lock_for, and is unlocked. kernel 0: off the ready list. */
+static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, uint32_t kernel)
 {
     struct epset *set = wt->set;
-    struct watch *w = lock_for(set, token);
-    struct watch *stray = w == NULL && kernel != 0 ? watch_stray(set, token) : NULL;
-    if (SW_UNLIKELY(stray != NULL)) {
-        token = watch_token(stray);
-        epset_unlock(set);
-        w = lock_for(set, token);
-    }
-    if (w == NULL && kernel != 0) {
-        look_unseen(wt, token, kernel);
-        return;
-    }
-    if (w == NULL || w->disarmed) {
-        if (w != NULL)
-            watch_unqueue(w);
-        if (w != NULL && w->chan >= 0 && w->sock != NULL) {
-            pthread_mutex_lock(&w->sock->watch_lock);
-            watch_refresh(w, false); /* its channel would be readable for ever */
-            pthread_mutex_unlock(&w->sock->watch_lock);
-        }
-        epset_unlock(set);
-        return;
-    }
     struct sock *s = w->sock;
-    /* By the kernel's event it was looked at as a whole in this call. (A device's channel and its socket are two.) */
-    if (kernel == 0 && w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_device(s->conn)) {
-        epset_unlock(set);
-        return;
-    }
-    if (kernel != 0 && s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active)) {
-        /* Just found to stay plain by another thread, who may not have come to this yet. */
-        pthread_mutex_lock(&s->watch_lock);
-        watch_refresh(w, false);
-        pthread_mutex_unlock(&s->watch_lock);
-    }
-    if (kernel != 0 && watch_is_stale(w, token)) {
-        epset_unlock(set);
-        return;
-    }
-    if (s == NULL || !atomic_load(&s->active)) {
-        look_plain(wt, w, kernel);
-        return;
-    }
-    uint32_t want = w->events & ~(uint32_t)EPOLL_MODE_BITS;
+    struct glance g = {
+        .token = token,
+        .want = w->events & ~(uint32_t)EPOLL_MODE_BITS,
+        .kernel = kernel,
+        .by_kernel = kernel != 0,
+        .deferred = atomic_load(&w->late),
+    };
     /* Is this the only look at it in this call? Then it has to be a whole one. */
-    bool whole =
-        wt->evs != NULL && ((w->events & (EPOLLET | EPOLLONESHOT)) || wt->n + 1 >= wt->max);
-    bool by_kernel = kernel != 0, late = atomic_load(&w->late);
+    bool whole = wt->evs != NULL && ((w->events & (EPOLLET | EPOLLONESHOT)) || wt->n + 1 >= wt->max);
     atomic_fetch_add(&s->refs, 1);
     /* Off the list before the look: whoever queues it meanwhile knows something newer. */
     watch_unqueue(w);
     epset_unlock(set);
 
-    /*
-     * Turns come before the set's lock. The number it was registered by may be closed or another
-     * file's.
-     */
+    /* Turns come before the set's lock. The number it was registered by may be closed or another file's. */
     short asked;
     int fd = atomic_load(&s->fd);
-    if (!by_kernel && whole)
-        kernel = ask(fd, want);
-    uint32_t now = with_room(s, fd, want, kernel, late);
-    bool was_plain = conn_state(s->conn) == CONN_PLAIN;
-    uint32_t got =
-        (uint16_t)ready_now(s, fd, (short)(uint16_t)want, (short)(uint16_t)now, &asked);
-    /*
-     * What came in by this look is told below; the other sets have lost the kernel's event for it.
-     */
+    if (!g.by_kernel && whole)
+        g.kernel = ask(fd, g.want);
+    uint32_t now = with_room(s, fd, g.want, g.kernel, g.deferred);
+    g.was_plain = conn_state(s->conn) == CONN_PLAIN;
+    g.got = (uint16_t)ready_now(s, fd, (short)(uint16_t)g.want, (short)(uint16_t)now, &asked);
+    /* What came in by this look is told below; the other sets have lost the kernel's event for it. */
     if (atomic_exchange(&s->conn->rx_arrived, false)) {
         epoll_left_over_but(s, true, w);
         ready_told(s);
     }
 
     w = lock_for(set, token);
-    if (w != NULL && w->sock == s && !w->disarmed) {
-        /* The edge was one of octets that are not the program's. Writable it was before. */
-        if ((w->events & EPOLLET) && (kernel & want & (EPOLLIN | EPOLLRDNORM)) &&
-            !(got & (EPOLLIN | EPOLLRDNORM)) && w->out_told)
-            got &= ~OUT_BITS;
-        /*
-         * It was found to stay plain, and was registered anew for that: the kernel tells the edge, to this very call.
-         */
-        if ((w->events & EPOLLET) && conn_state(s->conn) == CONN_PLAIN && conn_rx_avail(s->conn) == 0 &&
-            (!was_plain || !by_kernel || !conn_may_be_staged(s->conn))) {
-            pthread_mutex_lock(&s->watch_lock);
-            watch_refresh(w, false);
-            bool told_anew = w->kevents == w->events;
-            pthread_mutex_unlock(&s->watch_lock);
-            wt->later = wt->later || (told_anew && got != 0);
-            got = told_anew ? 0 : got;
-        }
-        if (got != 0)
-            tell(wt, w, got, by_kernel);
-        if (late && (want & OUT_BITS) && !(got & OUT_BITS))
-            refresh(set, token, s, false); /* the kernel is to say when there is room */
-        /* (What the kernel does not know of it does not tell again.) */
-        if (!(w->events & (EPOLLET | EPOLLONESHOT)) &&
-            ((got & (EPOLLIN | EPOLLRDNORM | EPOLLPRI | (~kernel & OUT_BITS))) || (late && (got & OUT_BITS))))
-            watch_queue(w);
-        if (got == 0 || !atomic_load(&s->active)) {
-            /* Swallowed: a one-shot registration has to be armed again. */
-            refresh(set, token, s, got == 0 && by_kernel && (w->kevents & EPOLLONESHOT));
-        }
-    }
+    if (w != NULL && w->sock == s && !w->disarmed)
+        conclude(wt, w, &g);
     epset_unlock(set);
     sock_put(s);
+}
+
+/* One event of the kernel, or (kernel 0) one connection of the ready list. */
+static void look(struct wait *wt, uint64_t token, uint32_t kernel)
+{
+    struct epset *set = wt->set;
+    struct watch *w = lock_told(set, &token, kernel != 0);
+    if (w == NULL && kernel != 0) {
+        look_unseen(wt, token, kernel);
+        return;
+    }
+    if (w != NULL && w->disarmed)
+        quiet(w);
+    if (w == NULL || w->disarmed || is_told(wt, w, token, kernel != 0)) {
+        epset_unlock(set);
+        return;
+    }
+    if (w->sock == NULL || !atomic_load(&w->sock->active))
+        look_plain(wt, w, kernel);
+    else
+        look_conn(wt, w, token, kernel);
 }
 
 static void tell_kept(struct wait *wt)
@@ -429,6 +472,33 @@ static struct timespec to_timespec(uint64_t ns)
 static __thread struct spin spin; /* whether this thread looks before it sleeps */
 
 /*
+ * The kernel's part, while something else is waited for as well. poll(2) restarts when a finished io_uring request, and not a signal
+ * handler, interrupted it; epoll_wait would return EINTR.
+ */
+static int poll_wait(int epfd, struct epoll_event *kev, int max, const struct timespec *ts, const sigset_t *mask)
+{
+    struct pollfd fds[65];
+    struct sock *socks[64];
+    unsigned n = wait_fill(fds + 1, socks, 64, NULL);
+    fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
+    int r = wait_ppoll(fds, n + 1, socks, n, ts, mask);
+    int err = errno;
+    wait_filled(fds + 1, socks, n);
+    if (r < 0) {
+        errno = err;
+        return r;
+    }
+    return (fds[0].revents & POLLIN) && r > 0 ? REAL(epoll_wait)(epfd, kev, max, 0) : 0;
+}
+
+static int pwait_cancellable(int epfd, struct epoll_event *kev, int max, int ms, const sigset_t *mask)
+{
+    int r;
+    CANCEL_POINT(r = REAL(epoll_pwait)(epfd, kev, max, ms, mask));
+    return r;
+}
+
+/*
  * The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed
  * meanwhile gives nothing.
  */
@@ -440,23 +510,8 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
     uint64_t left = until_ns > now ? until_ns - now : 0;
     const struct transport_ops *t = transport_if_any();
     if (epfd < 0 || pending_others(NULL) || (t != NULL && t->thread_busy())) {
-        /*
-         * poll(2) restarts when a finished io_uring request, and not a signal handler, interrupted
-         * it; epoll_wait would return EINTR.
-         */
-        struct pollfd fds[65];
-        struct sock *socks[64];
-        unsigned n = wait_fill(fds + 1, socks, 64, NULL);
-        fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
         struct timespec ts = to_timespec(left);
-        int r = wait_ppoll(fds, n + 1, socks, n, until_ns ? &ts : NULL, mask);
-        int err = errno;
-        wait_filled(fds + 1, socks, n);
-        if (r < 0) {
-            errno = err;
-            return r;
-        }
-        return (fds[0].revents & POLLIN) && r > 0 ? REAL(epoll_wait)(epfd, kev, max, 0) : 0;
+        return poll_wait(epfd, kev, max, until_ns ? &ts : NULL, mask);
     }
     /* Milliseconds are exact enough: epoll_pwait2 is not everywhere. */
     left = (left + 999999u) / 1000000u;
@@ -469,7 +524,7 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
         spin_found(&k, &spin, r > 0);
     }
     if (r == 0) {
-        CANCEL_POINT(r = REAL(epoll_pwait)(epfd, kev, max, ms, mask));
+        r = pwait_cancellable(epfd, kev, max, ms, mask);
         spin_end(&k, &spin);
     }
     return r;
@@ -541,6 +596,27 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
     return r < 0 && wt->n == 0 ? r : 0;
 }
 
+/* Until there is something, or the time is over. As epoll_wait, -errno. */
+static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns, const sigset_t *mask)
+{
+    uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
+    struct wait wt = { .set = set, .evs = evs, .max = max };
+    for (;;) {
+        uint64_t until = deadline, due = timeout_ns == 0 ? 0 : pending_deadline();
+        if (due != 0 && (until == 0 || due < until))
+            until = due;
+        int r = round_of(&wt, until, timeout_ns != 0, mask);
+        if (wt.fault)
+            return wt.n > 0 ? wt.n : -EFAULT;
+        if (r < 0)
+            return r;
+        if (due != 0)
+            pending_step_due();
+        if (wt.n > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
+            return wt.n;
+    }
+}
+
 static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
                    const sigset_t *mask)
 {
@@ -553,29 +629,12 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         share_wait_end(set);
         return -ENOMEM;
     }
-    uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     pending_watched();
-    struct wait wt = { .set = set, .evs = evs, .max = max };
     if (poller_threads()) {
         poller_kick_fd(); /* its end takes `me` back, if this call is cancelled */
         epset_kick_make(set);
     }
-    int r;
-    for (;;) {
-        uint64_t until = deadline, due = timeout_ns == 0 ? 0 : pending_deadline();
-        if (due != 0 && (until == 0 || due < until))
-            until = due;
-        r = round_of(&wt, until, timeout_ns != 0, mask);
-        if (wt.fault)
-            r = wt.n > 0 ? wt.n : -EFAULT;
-        if (r < 0 || wt.fault)
-            break;
-        if (due != 0)
-            pending_step_due();
-        r = wt.n;
-        if (r > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
-            break;
-    }
+    int r = rounds(set, evs, max, timeout_ns, mask);
     /*
      * Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no
      * other.

@@ -133,62 +133,78 @@ static ssize_t source_read(struct source *src, uint8_t *buf, size_t most)
     return n < 0 ? -errno : n;
 }
 
-/* The file's position, or the offset, is moved by what was sent, so that a short send loses nothing. */
-static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_t len)
+/* How it is read: what is no file that reads as it is sent is copied. 0 or -errno. */
+static int source_choose(struct source *src, struct sock *s)
+{
+    if (read_as_sent_before(src, s))
+        return 0;
+    bool as_sent = reads_as_sent(src);
+    atomic_store_explicit(&s->sent_from, as_sent ? src->fd + 1 : 0, memory_order_relaxed);
+    if (as_sent)
+        return 0;
+    coalesce_before_wait(); /* (a file does not let anybody wait) */
+    return source_copied(src);
+}
+
+/* Is the end, or the error of what was taken for a file, all there is to say? True: it is copied from now on, and read again. */
+static bool source_again(struct source *src, ssize_t n)
+{
+    if (src->copy >= 0 || n > 0 || (n < 0 && !src->guessed))
+        return false;
+    if (src->guessed)
+        coalesce_before_wait();
+    return source_copied(src) == 0;
+}
+
+/* Sends src piece by piece. *done: octets sent; returns what the last step said. position: as the kernel has left it. */
+static ssize_t send_source(struct sock *s, int out, struct source *src, size_t *done, off64_t *position)
 {
     uint8_t small[PIECE_LEN];
-    if (off != NULL && !usermem_readable(off, sizeof(*off)))
-        return -EFAULT;
-    struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
-    src.at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
-    off64_t position = src.at; /* as the kernel has left it */
-    if (!read_as_sent_before(&src, s)) {
-        bool as_sent = reads_as_sent(&src);
-        atomic_store_explicit(&s->sent_from, as_sent ? in + 1 : 0, memory_order_relaxed);
-        if (!as_sent) {
-            coalesce_before_wait(); /* (a file does not let anybody wait) */
-            int bad = source_copied(&src);
-            if (bad != 0)
-                return bad;
-        }
-    }
-    size_t done = 0;
-    ssize_t r = 0;
-    src.big = src.len > sizeof(small) && !atomic_exchange(&big_taken, true);
-    uint8_t *buf = src.big ? big : small;
+    src->big = src->len > sizeof(small) && !atomic_exchange(&big_taken, true);
+    uint8_t *buf = src->big ? big : small;
     bool waits = !atomic_load(&s->nonblock);
-    unsigned kept = cancel_keep(source_fini, &src);
-    while (src.len > 0) {
-        if (done > 0 && !waits && !conn_has_room(out)) {
-            conn_room_used(s->conn, 0, src.len);
+    ssize_t r = 0;
+    unsigned kept = cancel_keep(source_fini, src);
+    while (src->len > 0) {
+        if (*done > 0 && !waits && !conn_has_room(out)) {
+            conn_room_used(s->conn, 0, src->len);
             break;
         }
-        size_t most = src.big ? conn_batch_len(s->conn, waits) : sizeof(small);
-        ssize_t n = source_read(&src, buf, most);
-        /* Is the end, or the error of what was taken for a file, all there is to say? */
-        if ((n == 0 || (n < 0 && src.guessed)) && done == 0 && src.copy < 0) {
-            if (src.guessed)
-                coalesce_before_wait();
-            if (source_copied(&src) == 0)
-                continue;
-        }
-        if (n <= 0) {
-            r = n;
+        ssize_t n = source_read(src, buf, src->big ? conn_batch_len(s->conn, waits) : sizeof(small));
+        if (*done == 0 && source_again(src, n))
+            continue;
+        r = n;
+        if (n <= 0)
             break;
-        }
-        if (src.copy >= 0)
-            position += n;
-        r = send_piece(s, out, buf, (size_t)n, piece_flags(&src, (size_t)n));
+        if (src->copy >= 0)
+            *position += n;
+        r = send_piece(s, out, buf, (size_t)n, piece_flags(src, (size_t)n));
         if (r <= 0)
             break;
-        done += (size_t)r;
-        src.at += r;
-        src.len -= (size_t)r;
+        *done += (size_t)r;
+        src->at += r;
+        src->len -= (size_t)r;
         if (r < n)
             break;
     }
     cancel_kept(kept);
-    source_fini(&src);
+    source_fini(src);
+    return r;
+}
+
+/* The file's position, or the offset, is moved by what was sent, so that a short send loses nothing. */
+static ssize_t file_to_conn(struct sock *s, int out, int in, off64_t *off, size_t len)
+{
+    if (off != NULL && !usermem_readable(off, sizeof(*off)))
+        return -EFAULT;
+    struct source src = { .fd = in, .copy = -1, .own = off == NULL, .len = len < SEND_MAX_LEN ? len : SEND_MAX_LEN };
+    src.at = off != NULL ? *off : lseek64(in, 0, SEEK_CUR);
+    off64_t position = src.at;
+    int bad = source_choose(&src, s);
+    if (bad != 0)
+        return bad;
+    size_t done = 0;
+    ssize_t r = send_source(s, out, &src, &done, &position);
     if (src.own && src.at >= 0 && src.at != position && lseek64(in, src.at, SEEK_SET) < 0 && done == 0)
         return -errno;
     if (done == 0 && r == CONN_ASK_KERNEL)

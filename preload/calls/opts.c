@@ -113,18 +113,72 @@ static bool is_nagle(int level, int name)
     return level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK);
 }
 
-/* 1: make the real call; 0: done; -errno. */
-static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
+/* What looks at every connection otherwise than if no program ever asked for it. */
+static void note_use(int level, int name)
 {
-    unsigned reason = rules_out(level, name, val, len);
-    struct conn *c = s->conn;
     if (level == SOL_SOCKET && name == SO_RCVLOWAT)
         atomic_store(&proc.lowat_used, true);
     if (level == IPPROTO_TCP && name == TCP_INQ)
         atomic_store(&proc.inq_used, true);
     if (level == SOL_SOCKET && name == SO_PEEK_OFF)
         atomic_store(&proc.peek_off_used, true);
-    if (c == NULL) {
+}
+
+/* An option of SOL_SOCKET on a connection of ours. As set_option; 1, too: it is none that we see to. */
+static int set_of_socket(struct sock *s, int fd, int name, const void *val, socklen_t len)
+{
+    struct conn *c = s->conn;
+    int v = 0;
+    bool whole = len >= sizeof(v);
+    switch (name) {
+    case SO_RCVLOWAT:
+        return set_lowat(s, fd, val, len);
+    case SO_OOBINLINE:
+        return whole && conn_state(c) == CONN_UPGRADED ? set_oobinline(c, val) : 1;
+    case SO_PEEK_OFF:
+        if (!whole || val == NULL)
+            return 1;
+        memcpy(&v, val, sizeof(v));
+        return conn_peek_set(s, fd, v);
+    case SO_ZEROCOPY:
+        return conn_on_device(c) ? -EOPNOTSUPP : 1; /* as a kernel that does not know it */
+    default:
+        return 1;
+    }
+}
+
+/* The same of TCP's. */
+static int set_of_tcp(struct sock *s, int fd, int name, const void *val, socklen_t len)
+{
+    if (name == TCP_INQ)
+        set_inq(s->conn, val, len);
+    if (!is_nagle(IPPROTO_TCP, name) || val == NULL || len < sizeof(int))
+        return 1;
+    int on;
+    memcpy(&on, val, sizeof(on));
+    return name == TCP_CORK ? conn_set_cork(s, fd, on != 0) : conn_set_nodelay(s, fd, on != 0);
+}
+
+/* An option that an upgraded connection cannot have (refused: what it says): what is undecided stays plain. As set_option. */
+static int rule_out(struct conn *c, unsigned reason, int refused)
+{
+    if (turn_take(&c->rx, 0, false) < 0)
+        return 1;
+    int r = 1;
+    if (conn_undecided(c))
+        negotiate_decline(&c->neg, reason);
+    else if (conn_state(c) == CONN_UPGRADED)
+        r = refused;
+    turn_give(&c->rx);
+    return r;
+}
+
+/* 1: make the real call; 0: done; -errno. */
+static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
+{
+    unsigned reason = rules_out(level, name, val, len);
+    note_use(level, name);
+    if (s->conn == NULL) {
         if (reason != REASON_NONE) {
             s->stay_plain = true;
             s->plain_reason = (uint8_t)reason;
@@ -133,35 +187,13 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     }
     if (!atomic_load(&s->active))
         return 1;
-    if (level == SOL_SOCKET && name == SO_RCVLOWAT)
-        return set_lowat(s, fd, val, len);
-    if (level == SOL_SOCKET && name == SO_OOBINLINE && conn_state(c) == CONN_UPGRADED && len >= sizeof(int))
-        return set_oobinline(c, val);
-    if (level == SOL_SOCKET && name == SO_PEEK_OFF && val != NULL && len >= sizeof(int)) {
-        int at;
-        memcpy(&at, val, sizeof(at));
-        return conn_peek_set(s, fd, at);
-    }
-    if (level == SOL_SOCKET && name == SO_ZEROCOPY && conn_on_device(c))
-        return -EOPNOTSUPP; /* as a kernel that does not know it */
-    if (level == IPPROTO_TCP && name == TCP_INQ)
-        set_inq(c, val, len);
-    if (is_nagle(level, name) && val != NULL && len >= sizeof(int)) {
-        int on;
-        memcpy(&on, val, sizeof(on));
-        return name == TCP_CORK ? conn_set_cork(s, fd, on != 0) : conn_set_nodelay(s, fd, on != 0);
-    }
-    if (reason == REASON_NONE || reason == REASON_FASTOPEN)
-        return 1;
-    if (turn_take(&c->rx, 0, false) < 0)
-        return 1;
-    int r = 1;
-    if (conn_undecided(c))
-        negotiate_decline(&c->neg, reason);
-    else if (conn_state(c) == CONN_UPGRADED)
-        r = reason != REASON_STAMPS ? -EOPNOTSUPP : is_stamps_of_sends(name, val) ? 1 : -ENOPROTOOPT; /* programs do without */
-    turn_give(&c->rx);
-    return r;
+    int r = level == SOL_SOCKET    ? set_of_socket(s, fd, name, val, len)
+            : level == IPPROTO_TCP ? set_of_tcp(s, fd, name, val, len)
+                                   : 1;
+    if (r != 1 || reason == REASON_NONE || reason == REASON_FASTOPEN)
+        return r;
+    int refused = reason != REASON_STAMPS ? -EOPNOTSUPP : is_stamps_of_sends(name, val) ? 1 : -ENOPROTOOPT;
+    return rule_out(s->conn, reason, refused); /* programs do without */
 }
 
 /* fd's connection, for an option of the socket's, where that is behind a bridge; -1: as it is. As bridge_hold. */
@@ -249,6 +281,33 @@ static int zerocopy_receive(struct sock *s, int fd, void *val, socklen_t *len)
     return 0;
 }
 
+/* A frame of ours met a closed socket: the program, which sent nothing, sees the end and not EPIPE. */
+static bool is_own_epipe(const struct conn *c, int fd)
+{
+    return conn_state(c) == CONN_DEAD || (conn_state(c) == CONN_UPGRADED && c->st.tx.total == 0 &&
+                                          (c->st.rx.end == STREAM_OPEN || !tcpinfo_acked_all(fd)));
+}
+
+/* What the program has set, or is to see, where the kernel says v. */
+static int shown_value(struct sock *s, int fd, int level, int name, int v)
+{
+    struct conn *c = s->conn;
+    if (level == IPPROTO_TCP)
+        return name == TCP_CORK ? v || atomic_load(&c->cork) == CORK_OURS : v && !conn_nodelay_lent(c);
+    switch (name) {
+    case SO_PEEK_OFF:
+        return conn_peek_get(s, fd);
+    case SO_RCVLOWAT:
+        return (int)atomic_load(&c->user_lowat);
+    case SO_OOBINLINE:
+        return conn_state(c) == CONN_UPGRADED ? atomic_load(&c->st.rx.urgent_inline) : v;
+    default: /* SO_ERROR */
+        if (v == 0)
+            return pending_error(s);
+        return v == EPIPE && is_own_epipe(c, fd) ? 0 : v;
+    }
+}
+
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
     int tcp = behind_bridge(fd, level, name);
@@ -276,22 +335,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         int v = 0;
         size_t n = *len < sizeof(v) ? *len : sizeof(v);
         memcpy(&v, val, n);
-        if (level == IPPROTO_TCP && name == TCP_CORK)
-            v = v || atomic_load(&s->conn->cork) == CORK_OURS;
-        else if (level == IPPROTO_TCP)
-            v = v && !conn_nodelay_lent(s->conn);
-        else if (name == SO_PEEK_OFF)
-            v = conn_peek_get(s, fd);
-        else if (name == SO_RCVLOWAT)
-            v = (int)atomic_load(&s->conn->user_lowat);
-        else if (name == SO_OOBINLINE)
-            v = conn_state(s->conn) == CONN_UPGRADED ? atomic_load(&s->conn->st.rx.urgent_inline) : v;
-        else if (v == EPIPE && (conn_state(s->conn) == CONN_DEAD ||
-                                (conn_state(s->conn) == CONN_UPGRADED && s->conn->st.tx.total == 0 &&
-                                 (s->conn->st.rx.end == STREAM_OPEN || !tcpinfo_acked_all(fd)))))
-            v = 0; /* a frame of ours met a closed socket: the program, which sent nothing, sees the end */
-        else if (v == 0)
-            v = pending_error(s);
+        v = shown_value(s, fd, level, name, v);
         memcpy(val, &v, n);
     }
     sock_put(s);

@@ -142,6 +142,28 @@ static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, u
     return r;
 }
 
+/*
+ * Asks the kernel for all of them, and sees to what is pending meanwhile. now: without waiting; until: 0, for ever. 0 or -errno.
+ */
+static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_t *mask)
+{
+    struct sock *others[OTHERS_MAX];
+    nfds_t kn = p->kn;
+    if (p->kick_fd >= 0)
+        p->kfds[kn++] = (struct pollfd){ .fd = p->kick_fd, .events = POLLIN };
+    unsigned n_others = wait_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
+    struct timespec ts = now ? (struct timespec){ 0, 0 } : left_until(until);
+    int r = now ? wait_ppoll(p->kfds, kn + n_others, others, n_others, &ts, mask)
+                : look_and_sleep(p->kfds, kn + n_others, others, n_others, until != 0 ? &ts : NULL, mask);
+    int err = errno;
+    wait_filled(p->kfds + kn, others, n_others);
+    if (r < 0)
+        return -err;
+    if (p->kick_fd >= 0 && p->kfds[kn - 1].revents != 0)
+        poller_kick_drain(p->kick_fd);
+    return 0;
+}
+
 static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
@@ -151,21 +173,9 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         bool now = ready > 0 || timeout_ns == 0;
         uint64_t due = now ? 0 : pending_deadline();
         uint64_t until = deadline != 0 && (due == 0 || deadline < due) ? deadline : due;
-        struct sock *others[OTHERS_MAX];
-        nfds_t kn = p->kn;
-        if (p->kick_fd >= 0)
-            p->kfds[kn++] = (struct pollfd){ .fd = p->kick_fd, .events = POLLIN };
-        unsigned n_others = wait_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
-        struct timespec ts = now ? (struct timespec){ 0, 0 } : left_until(until);
-        /* (With something ready no signal is let in.) */
-        int r = now ? wait_ppoll(p->kfds, kn + n_others, others, n_others, &ts, ready > 0 ? NULL : mask)
-                    : look_and_sleep(p->kfds, kn + n_others, others, n_others, until != 0 ? &ts : NULL, mask);
-        int err = errno;
-        wait_filled(p->kfds + kn, others, n_others);
+        int r = ask_kernel(p, now, until, ready > 0 ? NULL : mask); /* (With something ready no signal is let in.) */
         if (r < 0)
-            return ready > 0 && err == EINTR ? ready : -err;
-        if (p->kick_fd >= 0 && p->kfds[kn - 1].revents != 0)
-            poller_kick_drain(p->kick_fd);
+            return ready > 0 && r == -EINTR ? ready : r;
         if (due != 0)
             pending_step_due();
         bool waited = !now;

@@ -98,6 +98,19 @@ static void give_up(void *arg)
     ignore_end(r);
 }
 
+/* What became of the shell, as wait(2) says it; -1, errno. */
+static int shell_status(struct running *r)
+{
+    int status = -1;
+    pid_t got;
+    pthread_cleanup_push(give_up, r);
+    do
+        got = waitpid(r->pid, &status, 0);
+    while (got < 0 && errno == EINTR);
+    pthread_cleanup_pop(0);
+    return got == r->pid ? status : -1;
+}
+
 int system(const char *command)
 {
     if (command == NULL || !hands_on())
@@ -113,16 +126,8 @@ int system(const char *command)
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     int err = spawn_shell(&r.pid, command, NULL, &attr);
     posix_spawnattr_destroy(&attr);
-    if (err == 0) {
-        pid_t got;
-        pthread_cleanup_push(give_up, &r);
-        do
-            got = waitpid(r.pid, &status, 0);
-        while (got < 0 && errno == EINTR);
-        pthread_cleanup_pop(0);
-        if (got != r.pid)
-            status = -1;
-    }
+    if (err == 0)
+        status = shell_status(&r);
     int wait_err = errno;
     ignore_end(&r);
     errno = err != 0 ? err : wait_err;

@@ -413,6 +413,43 @@ static bool lost(struct sock *s, struct conn *c, int fd)
     return true;
 }
 
+/* Posts the next part, and sends it. Octets, which may be 0; -errno. */
+static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
+{
+    if (c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+        return -EPIPE;
+    size_t part = len < PART_LEN ? len : PART_LEN;
+    size_t good = usermem_iter_read(it, part);
+    if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0)
+        return -EFAULT;
+    ssize_t n = stream_write(&c->st, it, part);
+    return put_out(c) < 0 ? -EPIPE : n;
+}
+
+/* Is there room after all? If not, whoever waits for it learns of it from now on: for edges nobody looks again before it comes. */
+static bool found_room(struct sock *s, struct conn *c, int fd)
+{
+    atomic_store(&c->tx_wanted, true);
+    rnic_arm(c, false);
+    rnic_arm(c, true);
+    return take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st));
+}
+
+/* A program that waits may do something else for long: the kernel is to have it all. 0 or -errno. */
+static int send_out(struct sock *s, struct conn *c, int *fd, uint64_t deadline)
+{
+    int r = 0;
+    while (r == 0 && rnic_unsent(c) > 0) {
+        if (deadline == 0)
+            deadline = wait_call_deadline(*fd, SO_SNDTIMEO);
+        r = await_room(s, c, *fd, deadline);
+        *fd = sock_fd_now(s, *fd);
+        if (put_out(c) < 0)
+            r = -EPIPE;
+    }
+    return r;
+}
+
 ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
 {
     int r = device_usable(c, fd);
@@ -423,31 +460,15 @@ ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
         return (ssize_t)usermem_iter_read(it, len);
     uint64_t deadline = 0;
     while (done < len) {
-        if (c->tx_shut || c->broken || atomic_load(&c->tcp_end)) {
-            r = -EPIPE;
-            break;
-        }
-        size_t part = len - done < PART_LEN ? len - done : PART_LEN;
-        size_t good = usermem_iter_read(it, part);
-        if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
-            r = -EFAULT;
-            break;
-        }
-        ssize_t n = stream_write(&c->st, it, part);
+        ssize_t n = send_part(c, it, len - done);
         r = n < 0 ? (int)n : 0;
-        if (put_out(c) < 0)
-            r = -EPIPE;
         if (r < 0)
             break;
         done += (size_t)n;
         if (n > 0 && (wait || rnic_unsent(c) == 0))
             continue;
         if (!wait) {
-            /* Whoever waits for room learns of it from now on: for edges nobody looks again before it comes. */
-            atomic_store(&c->tx_wanted, true);
-            rnic_arm(c, false);
-            rnic_arm(c, true);
-            if (take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st)))
+            if (found_room(s, c, fd))
                 continue;
             r = -EAGAIN;
             break;
@@ -459,15 +480,8 @@ ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
         if (r < 0)
             break;
     }
-    /* A program that waits may do something else for long: the kernel is to have it all. */
-    while (wait && r == 0 && rnic_unsent(c) > 0) {
-        if (deadline == 0)
-            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
-        r = await_room(s, c, fd, deadline);
-        fd = sock_fd_now(s, fd);
-        if (put_out(c) < 0)
-            r = -EPIPE;
-    }
+    if (wait && r == 0)
+        r = send_out(s, c, &fd, deadline);
     answer(c, fd);
     if (c->st.tx.notify_owed || rnic_unsent(c) > 0)
         c->tx_rest = true;

@@ -125,48 +125,30 @@ static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
     return yes;
 }
 
-short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
+/* A connection that stays plain: the kernel's answer, and what was read of it already. */
+static short ready_plain(const struct conn *c, short want, short kernel)
 {
-    struct conn *c = s->conn;
-    enum conn_state st = conn_state(c);
-    if (kernel & POLLNVAL) { /* another thread has closed fd: the connection may live by another name */
-        *ask = want;
-        return POLLNVAL;
+    short got = kernel & (short)(want | ALWAYS);
+    if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
+        got |= want & IN_BITS;
+    if (atomic_load(&c->so_error) != 0)
+        got |= (short)((want & OUT_BITS) | POLLERR);
+    return got;
+}
+
+static short ready_dead(const struct conn *c, short want, short kernel)
+{
+    if (c->peer_closed && !c->peer_reset) {
+        /* The peer's end, and a reset of which the program need not know (unless it waits for nothing else). */
+        short ended = want & (IN_BITS | OUT_BITS | POLLRDHUP);
+        return ended != 0 ? ended : kernel & ALWAYS;
     }
-    *ask = 0;
-    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        startup_finish_on_use(s);
-        short r = negotiating(s, c, want, kernel, ask);
-        if (r >= 0)
-            return r;
-        /* What the kernel said was of the time before. */
-        struct pollfd now = { .fd = fd, .events = want };
-        kernel = REAL(poll)(&now, 1, 0) > 0 ? now.revents : 0;
-        st = conn_state(c);
-    }
-    switch (st) {
-    case CONN_PLAIN: {
-        *ask = want;
-        short got = kernel & (short)(want | ALWAYS);
-        if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
-            got |= want & IN_BITS;
-        if (atomic_load(&c->so_error) != 0)
-            got |= (short)((want & OUT_BITS) | POLLERR);
-        return got;
-    }
-    case CONN_DEAD:
-        if (c->peer_closed && !c->peer_reset) {
-            /* The peer's end, and a reset of which the program need not know (unless it waits for nothing else). */
-            short ended = want & (IN_BITS | OUT_BITS | POLLRDHUP);
-            return ended != 0 ? ended : kernel & ALWAYS;
-        }
-        return (short)((want & (IN_BITS | OUT_BITS)) | POLLHUP |
-                       (atomic_load(&c->so_error) != 0 ? POLLERR : 0));
-    default:
-        break;
-    }
-    if (conn_on_device(c))
-        return device_ready(s, fd, want, kernel, ask);
+    return (short)((want & (IN_BITS | OUT_BITS)) | POLLHUP | (atomic_load(&c->so_error) != 0 ? POLLERR : 0));
+}
+
+/* In software, on its own TCP connection. */
+static inline short ready_upgraded(struct sock *s, struct conn *c, short want, short kernel, short *ask)
+{
     *ask = want & POLLRDHUP;
     short got = kernel & (short)((want & POLLRDHUP) | ALWAYS);
     if ((want & POLLPRI) && urgent(s, c, kernel, ask))
@@ -190,6 +172,36 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     if (atomic_load(&c->so_error) != 0)
         got |= (short)(POLLERR | (want & OUT_BITS)); /* a send would fail at once */
     return got;
+}
+
+short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    if (kernel & POLLNVAL) { /* another thread has closed fd: the connection may live by another name */
+        *ask = want;
+        return POLLNVAL;
+    }
+    *ask = 0;
+    if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        startup_finish_on_use(s);
+        short r = negotiating(s, c, want, kernel, ask);
+        if (r >= 0)
+            return r;
+        /* What the kernel said was of the time before. */
+        struct pollfd now = { .fd = fd, .events = want };
+        kernel = REAL(poll)(&now, 1, 0) > 0 ? now.revents : 0;
+        st = conn_state(c);
+    }
+    switch (st) {
+    case CONN_PLAIN:
+        *ask = want;
+        return ready_plain(c, want, kernel);
+    case CONN_DEAD:
+        return ready_dead(c, want, kernel);
+    default:
+        return conn_on_device(c) ? device_ready(s, fd, want, kernel, ask) : ready_upgraded(s, c, want, kernel, ask);
+    }
 }
 
 bool ready_mask(const sigset_t *mask)

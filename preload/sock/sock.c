@@ -383,6 +383,31 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
     return s;
 }
 
+/* The kernel's name of fd's file, while fd is open. */
+static void note_ino(int fd)
+{
+    struct sock *s = sock_get(fd);
+    if (s == NULL)
+        return;
+    s->closing_ino = s->conn != NULL ? sock_hooks.ino(s) : 0;
+    if (s->closing_ino == 0 && (s->kind == SOCK_LISTENER || atomic_load(&s->active)))
+        s->closing_ino = sock_ino(fd);
+    sock_put(s);
+}
+
+/* The last descriptor of s in this process goes; fd: it is still open, -1: no more. kept: by calls that wait. */
+static void last_leaves(struct sock *s, int fd, bool kept)
+{
+    pending_leave(s);
+    sock_hooks.unname(s);
+    if (!kept && s->conn != NULL)
+        sock_hooks.last_close(s, fd);
+    else if (!kept) /* (else sock_put sees to the rest) */
+        atomic_store(&s->fd, -1);
+    if (SW_UNLIKELY(s->kind == SOCK_BRIDGED))
+        sock_hooks.last_bridged();
+}
+
 static struct sock *leave(int fd, uintptr_t mark)
 {
     bool last = false;
@@ -391,14 +416,9 @@ static struct sock *leave(int fd, uintptr_t mark)
     int before = my_leaving;
     if (mark == REPLACED)
         my_leaving = fd;
-    struct sock *s = mark != 0 ? sock_get(fd) : NULL;
-    if (s != NULL) {
-        s->closing_ino = s->conn != NULL ? sock_hooks.ino(s) : 0;
-        if (s->closing_ino == 0 && (s->kind == SOCK_LISTENER || atomic_load(&s->active)))
-            s->closing_ino = sock_ino(fd);
-        sock_put(s);
-    }
-    s = take_out(fd, mark, &last);
+    if (mark != 0)
+        note_ino(fd);
+    struct sock *s = take_out(fd, mark, &last);
     if (s == NULL) { /* another thread was quicker */
         my_leaving = before;
         if (mark != 0)
@@ -409,18 +429,8 @@ static struct sock *leave(int fd, uintptr_t mark)
     if (mark != 0)
         sock_hooks.expel(s, fd);
     sock_hooks.forget(s, fd, last);
-    if (last) {
-        pending_leave(s);
-        sock_hooks.unname(s);
-        if (kept)
-            ; /* sock_put sees to the rest */
-        else if (s->conn != NULL)
-            sock_hooks.last_close(s, mark != 0 ? fd : -1);
-        else
-            atomic_store(&s->fd, -1);
-        if (SW_UNLIKELY(s->kind == SOCK_BRIDGED))
-            sock_hooks.last_bridged();
-    }
+    if (last)
+        last_leaves(s, mark != 0 ? fd : -1, kept);
     if (s->conn != NULL && atomic_load(&s->active))
         sock_hooks.let_out(s, fd);
     return s;

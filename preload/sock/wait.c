@@ -147,13 +147,19 @@ static void drop(void *arg)
             sock_put(h->socks[i]);
 }
 
+static int ppoll_cancellable(struct pollfd *fds, nfds_t all, const struct timespec *timeout, const sigset_t *mask)
+{
+    int r;
+    CANCEL_POINT(r = REAL(ppoll)(fds, all, timeout, mask));
+    return r;
+}
+
 int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
                const sigset_t *mask)
 {
     struct handful h = { socks, n };
     unsigned kept = n > 0 ? cancel_keep(drop, &h) : 0;
-    int r;
-    CANCEL_POINT(r = REAL(ppoll)(fds, all, timeout, mask));
+    int r = ppoll_cancellable(fds, all, timeout, mask);
     if (n > 0)
         cancel_kept(kept);
     return r;
@@ -226,6 +232,27 @@ int wait_pause(int fd, short revents)
     return REAL(ppoll)(NULL, 0, &ts, NULL) < 0 ? -errno : 0;
 }
 
+/* When a wait is to end though nothing comes; 0: not at all. pending: it sees to what is pending, too. */
+static uint64_t wait_until(const struct sock *self, bool pending, uint64_t deadline_ns)
+{
+    uint64_t until = pending ? pending_deadline() : 0, own = own_deadline(self);
+    if (own != 0 && (until == 0 || own < until)) /* (in a child it is not among those of pending_deadline) */
+        until = own;
+    return deadline_ns != 0 && (until == 0 || deadline_ns < until) ? deadline_ns : until;
+}
+
+/* Its time has come, or another thread has changed it meanwhile. */
+static bool may_have_changed(const struct sock *self)
+{
+    if (self == NULL || self->conn == NULL)
+        return false;
+    uint64_t due = own_deadline(self);
+    if (due != 0 && due <= proc_now_ns())
+        return true;
+    return (me.kicked && atomic_load(&me.conn) == self->conn) ||
+           me.extra; /* (it may have been this one's device, and its startup is over) */
+}
+
 /* fd2: another descriptor whose input ends the wait, or -1. */
 static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self)
 {
@@ -234,11 +261,7 @@ static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct 
     sock_hooks.before_sleep();
     for (;;) {
         unsigned n = wait_fill(fds + 2, socks, WAIT_MAX, self);
-        uint64_t until = n > 0 ? pending_deadline() : 0, own = own_deadline(self);
-        if (own != 0 && (until == 0 || own < until)) /* (in a child it is not among those of pending_deadline) */
-            until = own;
-        if (deadline_ns != 0 && (until == 0 || deadline_ns < until))
-            until = deadline_ns;
+        uint64_t until = wait_until(self, n > 0, deadline_ns);
         uint64_t now = until ? proc_now_ns() : 0;
         uint64_t left = until > now ? until - now : 0;
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
@@ -256,15 +279,7 @@ static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct 
             return told;
         if (r > 0 && told != 0)
             return -EINTR;
-        if (self != NULL && self->conn != NULL) {
-            /* Its time has come, or another thread has changed it meanwhile. */
-            uint64_t due = own_deadline(self);
-            if (due != 0 && due <= proc_now_ns())
-                return 0;
-            if ((me.kicked && atomic_load(&me.conn) == self->conn) || me.extra)
-                return 0; /* (it may have been this one's device, and its startup is over) */
-        }
-        if (deadline_ns != 0 && proc_now_ns() >= deadline_ns)
+        if (may_have_changed(self) || (deadline_ns != 0 && proc_now_ns() >= deadline_ns))
             return 0;
     }
 }
