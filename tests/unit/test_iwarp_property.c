@@ -651,8 +651,7 @@ static uint64_t run(void)
 /* RFC 5040 3.1/1 and RFC 5040 6.1/1: nothing but RDMA messages in DDP segments */
 /* RFC 5040 5.5 rules 10 and 13: Sends behind Writes */
 /* RFC 5041 7.1/5: after an error "silently drop any subsequent incoming DDP Segments" */
-Test(iwarp_property, whatever_happens_messages_arrive_once_in_order_unchanged_up_to_the_end,
-     .timeout = 600)
+Test(iwarp_property, whatever_happens_messages_arrive_once_in_order_unchanged_up_to_the_end)
 {
     const char *one = getenv("SW_SEED"), *longer = getenv("SW_SECONDS");
     time_t end = time(NULL) + (longer ? strtol(longer, NULL, 10) : 0);

@@ -273,18 +273,17 @@ static void goes_without_us(bool tcp)
     cr_expect_eq(status_of(pid), 0);
 }
 
-Test(transport, a_tail_goes_while_the_thread_computes_over_tcp, .init = setup, .timeout = 60)
+Test(transport, a_tail_goes_while_the_thread_computes_over_tcp, .init = setup)
 {
     goes_without_us(true);
 }
 
-Test(transport, a_tail_goes_while_the_thread_computes_over_a_socketpair, .init = setup,
-     .timeout = 60)
+Test(transport, a_tail_goes_while_the_thread_computes_over_a_socketpair, .init = setup)
 {
     goes_without_us(false);
 }
 
-Test(transport, waiting_ends_with_the_job, .init = setup, .timeout = 60)
+Test(transport, waiting_ends_with_the_job, .init = setup)
 {
     _Atomic int *flag = shared(4096);
     struct transport_job job;
@@ -301,7 +300,7 @@ Test(transport, waiting_ends_with_the_job, .init = setup, .timeout = 60)
     cr_expect(t->send_over(&job, true), "and again");
 }
 
-Test(transport, many_pieces_go_in_order, .init = setup, .timeout = 60)
+Test(transport, many_pieces_go_in_order, .init = setup)
 {
     _Atomic int *flag = shared(4096);
     struct transport_job job;
@@ -319,7 +318,7 @@ Test(transport, many_pieces_go_in_order, .init = setup, .timeout = 60)
     cr_expect_eq(status_of(pid), 0);
 }
 
-Test(transport, a_peer_that_resets_is_an_error, .init = setup, .timeout = 60)
+Test(transport, a_peer_that_resets_is_an_error, .init = setup)
 {
     struct linger now = { .l_onoff = 1 };
     struct transport_job job;
@@ -339,7 +338,7 @@ Test(transport, a_peer_that_resets_is_an_error, .init = setup, .timeout = 60)
 
 /* ---- stopped ---- */
 
-Test(transport, a_cancel_books_what_was_sent_to_the_octet, .init = setup, .timeout = 60)
+Test(transport, a_cancel_books_what_was_sent_to_the_octet, .init = setup)
 {
     for (int tcp = 0; tcp < 2; tcp++)
         for (size_t part = 0; part < 5; part++) {
@@ -366,7 +365,7 @@ Test(transport, a_cancel_books_what_was_sent_to_the_octet, .init = setup, .timeo
         }
 }
 
-Test(transport, a_cancel_before_the_first_octet_books_none, .init = setup, .timeout = 60)
+Test(transport, a_cancel_before_the_first_octet_books_none, .init = setup)
 {
     struct transport_job job;
     struct iovec iov;
@@ -385,7 +384,7 @@ Test(transport, a_cancel_before_the_first_octet_books_none, .init = setup, .time
 
 /* ---- what follows ---- */
 
-Test(transport, close_follows_the_last_octet, .init = setup, .timeout = 60)
+Test(transport, close_follows_the_last_octet, .init = setup)
 {
     _Atomic int *flag = shared(4096);
     struct transport_job job;
@@ -406,7 +405,7 @@ Test(transport, close_follows_the_last_octet, .init = setup, .timeout = 60)
     cr_expect_eq(errno, EBADF);
 }
 
-Test(transport, close_follows_a_failed_send_too, .init = setup, .timeout = 60)
+Test(transport, close_follows_a_failed_send_too, .init = setup)
 {
     struct linger now = { .l_onoff = 1 };
     struct transport_job job;
@@ -426,7 +425,7 @@ Test(transport, close_follows_a_failed_send_too, .init = setup, .timeout = 60)
     cr_expect_eq(fcntl(a, F_GETFD), -1);
 }
 
-Test(transport, half_close_follows_the_last_octet_and_only_that, .init = setup, .timeout = 60)
+Test(transport, half_close_follows_the_last_octet_and_only_that, .init = setup)
 {
     _Atomic int *flag = shared(4096);
     struct transport_job job;
@@ -473,7 +472,7 @@ static void *start_and_end(void *p)
     return NULL;
 }
 
-Test(transport, a_thread_that_ends_leaves_its_jobs_booked, .init = setup, .timeout = 60)
+Test(transport, a_thread_that_ends_leaves_its_jobs_booked, .init = setup)
 {
     for (int i = 0; i < 20; i++) {
         struct thread_arg arg = { .then = TRANSPORT_THEN_NOTHING };
@@ -496,7 +495,7 @@ Test(transport, a_thread_that_ends_leaves_its_jobs_booked, .init = setup, .timeo
     cr_expect_eq(closed_n, hidden_n);
 }
 
-Test(transport, a_thread_that_ends_sees_its_closes_through, .init = setup, .timeout = 60)
+Test(transport, a_thread_that_ends_sees_its_closes_through, .init = setup)
 {
     _Atomic int *flag = shared(4096);
     struct thread_arg arg = { .then = TRANSPORT_THEN_CLOSE };
@@ -513,7 +512,7 @@ Test(transport, a_thread_that_ends_sees_its_closes_through, .init = setup, .time
     cr_expect_eq(status_of(pid), 0);
 }
 
-Test(transport, but_not_for_ever, .init = setup, .timeout = 60)
+Test(transport, but_not_for_ever, .init = setup)
 {
     struct thread_arg arg = { .then = TRANSPORT_THEN_CLOSE };
     const char *why;
@@ -543,7 +542,7 @@ static void *cancel_it(void *p)
     return NULL;
 }
 
-Test(transport, one_jobs_slow_peer_does_not_hold_up_another, .init = setup, .timeout = 60)
+Test(transport, one_jobs_slow_peer_does_not_hold_up_another, .init = setup)
 {
     struct transport_job slow, other, third;
     struct iovec iov[3];
@@ -568,7 +567,7 @@ Test(transport, one_jobs_slow_peer_does_not_hold_up_another, .init = setup, .tim
     cr_expect_eq(slow.result, (ssize_t)TAIL_LEN);
 }
 
-Test(transport, starts_and_cancels_from_many_threads_lose_nothing, .init = setup, .timeout = 120)
+Test(transport, starts_and_cancels_from_many_threads_lose_nothing, .init = setup)
 {
     enum { THREADS = 8 };
     struct thread_arg arg[THREADS];
@@ -599,7 +598,7 @@ Test(transport, starts_and_cancels_from_many_threads_lose_nothing, .init = setup
 
 /* ---- forks ---- */
 
-Test(transport, a_forked_child_makes_a_ring_of_its_own, .init = setup, .timeout = 60)
+Test(transport, a_forked_child_makes_a_ring_of_its_own, .init = setup)
 {
     struct transport_job *jobs = shared(65536), *parents = &jobs[0], *childs = &jobs[1];
     struct iovec iov, iov2;
@@ -635,8 +634,7 @@ Test(transport, a_forked_child_makes_a_ring_of_its_own, .init = setup, .timeout 
     cr_expect(atomic_load(&childs->over));
 }
 
-Test(transport, before_a_fork_jobs_are_stopped_so_that_both_sides_know, .init = setup,
-     .timeout = 60)
+Test(transport, before_a_fork_jobs_are_stopped_so_that_both_sides_know, .init = setup)
 {
     struct transport_job *jobs = shared(65536);
     struct iovec iov[3];
@@ -668,7 +666,7 @@ static int ring_fd(void)
     return hidden[(hidden_n - 1) % 64];
 }
 
-Test(transport, a_ring_closed_behind_our_back_is_replaced, .init = setup, .timeout = 60)
+Test(transport, a_ring_closed_behind_our_back_is_replaced, .init = setup)
 {
     struct transport_job before, after;
     struct iovec iov, iov2;
@@ -688,7 +686,7 @@ Test(transport, a_ring_closed_behind_our_back_is_replaced, .init = setup, .timeo
     cr_expect_eq(before.result, (ssize_t)TAIL_LEN);
 }
 
-Test(transport, a_lost_number_that_is_somebody_elses_is_left_alone, .init = setup, .timeout = 60)
+Test(transport, a_lost_number_that_is_somebody_elses_is_left_alone, .init = setup)
 {
     struct transport_job job;
     struct iovec iov;
@@ -716,7 +714,7 @@ Test(transport, a_lost_number_that_is_somebody_elses_is_left_alone, .init = setu
     cr_expect_neq(fcntl(lost, F_GETFD), -1);
 }
 
-Test(transport, a_cancel_on_a_lost_ring_ends, .init = setup, .timeout = 60)
+Test(transport, a_cancel_on_a_lost_ring_ends, .init = setup)
 {
     struct transport_job job;
     struct iovec iov;
