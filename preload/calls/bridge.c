@@ -89,7 +89,7 @@ static unsigned carry_all(const struct pollfd *fds, bool *again)
     for (struct bridge *next; b != NULL; b = next) {
         next = b->next;
         if (b->far >= 0 &&
-            (b->slot == 0 || fds[b->slot].revents != 0 || fds[b->slot + 1].revents != 0))
+            (fds == NULL || b->slot == 0 || fds[b->slot].revents != 0 || fds[b->slot + 1].revents != 0))
             bridge_carry(b);
         *again = *again || b->again;
         if (b->far >= 0 && bridge_is_over(b))

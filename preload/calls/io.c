@@ -94,8 +94,9 @@ bool io_is_active(int fd)
 static bool reused(struct sock *s, int fd)
 {
     struct sock *now = sock_get(fd);
-    if (now != NULL)
-        sock_put(now);
+    if (now == NULL)
+        return false;
+    sock_put(now);
     if (now != s || (s->conn->ino != 0 && sock_ino(fd) == s->conn->ino))
         return false;
     trace_info("fd %d was closed behind our back", fd);
