@@ -269,7 +269,7 @@ static int zerocopy_receive(struct sock *s, int fd, void *val, socklen_t *len)
     if (!usermem_writable(val, size))
         return -EFAULT;
     memcpy(&z, val, size);
-    if (z.address % (uint64_t)getpagesize() != 0)
+    if (z.address % (uint64_t)sysconf(_SC_PAGESIZE) != 0)
         return -EINVAL;
     if (ioctl(fd, FIONREAD, &n) < 0 || conn_state(s->conn) != CONN_UPGRADED)
         return 1;
