@@ -435,15 +435,22 @@ static bool found_room(struct sock *s, struct conn *c, int fd)
     return take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st));
 }
 
+/* As await_room, in a call that may wait until *deadline; 0: that is not known yet. */
+static int wait_for_room(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
+{
+    if (*deadline == 0)
+        *deadline = wait_call_deadline(*fd, SO_SNDTIMEO);
+    int r = await_room(s, c, *fd, *deadline);
+    *fd = sock_fd_now(s, *fd);
+    return r;
+}
+
 /* A program that waits may do something else for long: the kernel is to have it all. 0 or -errno. */
-static int send_out(struct sock *s, struct conn *c, int *fd, uint64_t deadline)
+static int send_out(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
 {
     int r = 0;
     while (r == 0 && rnic_unsent(c) > 0) {
-        if (deadline == 0)
-            deadline = wait_call_deadline(*fd, SO_SNDTIMEO);
-        r = await_room(s, c, *fd, deadline);
-        *fd = sock_fd_now(s, *fd);
+        r = wait_for_room(s, c, fd, deadline);
         if (put_out(c) < 0)
             r = -EPIPE;
     }
@@ -467,21 +474,12 @@ ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
         done += (size_t)n;
         if (n > 0 && (wait || rnic_unsent(c) == 0))
             continue;
-        if (!wait) {
-            if (found_room(s, c, fd))
-                continue;
-            r = -EAGAIN;
-            break;
-        }
-        if (deadline == 0)
-            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
-        r = await_room(s, c, fd, deadline);
-        fd = sock_fd_now(s, fd);
+        r = wait ? wait_for_room(s, c, &fd, &deadline) : found_room(s, c, fd) ? 0 : -EAGAIN;
         if (r < 0)
             break;
     }
     if (wait && r == 0)
-        r = send_out(s, c, &fd, deadline);
+        r = send_out(s, c, &fd, &deadline);
     answer(c, fd);
     if (c->st.tx.notify_owed || rnic_unsent(c) > 0)
         c->tx_rest = true;
