@@ -141,7 +141,8 @@ static struct coalesce *slot_claim(void)
         atomic_store(&g->noticed, false);
         atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
         atomic_store(&g->rest, false);
-        g->writes = g->writes_last = 0;
+        atomic_store(&g->writes, 0);
+        g->writes_last = 0;
         atomic_store(&g->by_itself, 0);
         g->buf = (uint8_t *)coalesce_slots + HEAD_LEN + i * (size_t)COALESCE_LEN;
         for (unsigned n = atomic_load(&coalesce_slots_n); n <= i;)
@@ -240,6 +241,17 @@ void coalesce_leave(struct conn *c)
 
 static void send_held(struct sock *s, struct coalesce *g, bool goes_on);
 
+static inline uint32_t writes_of(const struct coalesce *g)
+{
+    return atomic_load_explicit(&g->writes, memory_order_relaxed);
+}
+
+/* By whoever is adding, or has the turn: nobody else counts. */
+static inline void set_writes(struct coalesce *g, uint32_t n)
+{
+    atomic_store_explicit(&g->writes, n, memory_order_relaxed);
+}
+
 size_t coalesce_put(int fd, const void *buf, size_t len, int flags)
 {
     struct sock *s = sock_peek(fd);
@@ -261,11 +273,11 @@ size_t coalesce_put(int fd, const void *buf, size_t len, int flags)
         return 0;
     }
     memcpy(g->buf + at, buf, len);
-    g->writes++;
+    set_writes(g, writes_of(g) + 1);
     atomic_store_explicit(&g->tid, me, memory_order_relaxed);
     coalesce_mine = true;
     /* (The next one of this length would not fit: it is full.) */
-    bool late = at + 2 * len > g->cap || (g->writes % LOOK_EVERY == 0 && is_late(g, proc_now_ns()));
+    bool late = at + 2 * len > g->cap || (writes_of(g) % LOOK_EVERY == 0 && is_late(g, proc_now_ns()));
     if (!atomic_compare_exchange_strong(&g->word, &mine, word_of(0, at + (uint32_t)len))) {
         atomic_store(&g->noticed, true);
         return 0;
@@ -278,7 +290,7 @@ size_t coalesce_put(int fd, const void *buf, size_t len, int flags)
 static void add(struct coalesce *g, struct iov_iter *it, size_t len, uint32_t at)
 {
     iov_iter_gather(it, g->buf + at, len);
-    g->writes++;
+    set_writes(g, writes_of(g) + 1);
     atomic_store_explicit(&g->tid, tid(), memory_order_relaxed);
     coalesce_mine = true;
     reopen(g, at + (uint32_t)len);
@@ -350,20 +362,21 @@ int coalesce_post(struct conn *c)
         return 0;
     struct iovec v = { .iov_base = g->buf, .iov_len = len };
     struct iov_iter it = iov_iter_init(&v, 1);
+    uint32_t writes = writes_of(g);
     int r = stream_write_send(&c->st, &it, len);
     if (r == -EAGAIN)
         return r;
     /* (Any other error: the connection is over, and the next call says so. Nothing is gathered that does not fit a Send.) */
     SW_CHECK(r != -EMSGSIZE, "%u octets gathered, a Send carries %zu", len, stream_send_max(&c->st));
     if (r == 0)
-        c->coalesced += g->writes;
+        c->coalesced += writes;
     /* Where it brings little it is tried less often. */
-    if (g->writes >= WORTH_WRITES)
+    if (writes >= WORTH_WRITES)
         c->row_min = ROW_MIN;
-    else if (g->writes <= 2)
+    else if (writes <= 2)
         c->row_min = c->row_min < ROW_MIN ? 2 * ROW_MIN : c->row_min < ROW_MAX ? 2 * c->row_min : ROW_MAX;
-    g->writes_last = g->writes;
-    g->writes = 0;
+    g->writes_last = writes;
+    set_writes(g, 0);
     atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
     c->coalesce_posted = r == 0;
     return r == 0;

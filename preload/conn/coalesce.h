@@ -41,7 +41,7 @@ struct coalesce {
     struct conn *conn;             /* the same; tx */
     uint8_t *buf;
     uint32_t cap;
-    uint32_t writes;               /* whoever is adding, or tx: how many they are */
+    _Atomic uint32_t writes;       /* whoever is adding, or tx: how many they are; about, where one took over from the other */
     uint32_t writes_last;          /* tx: and those that were sent last */
     _Atomic uint32_t tid;          /* who added last */
     _Atomic uint64_t since_ns;     /* when the first octet came */

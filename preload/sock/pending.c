@@ -33,13 +33,24 @@ static struct sock *next_listed(const struct sock *s)
     return s->pending_next != NULL || s->pending_silent ? s->pending_next : silent;
 }
 
+/* The lock is held, or it is a hint. */
+static struct sock **pprev(const struct sock *s)
+{
+    return atomic_load_explicit(&s->pending_pprev, memory_order_relaxed);
+}
+
+static void set_pprev(struct sock *s, struct sock **to)
+{
+    atomic_store_explicit(&s->pending_pprev, to, memory_order_relaxed);
+}
+
 /* The lock is held, s is on a list. */
 static void unlist(struct sock *s)
 {
-    *s->pending_pprev = s->pending_next;
+    *pprev(s) = s->pending_next;
     if (s->pending_next != NULL)
-        s->pending_next->pending_pprev = s->pending_pprev;
-    s->pending_pprev = NULL;
+        set_pprev(s->pending_next, pprev(s));
+    set_pprev(s, NULL);
     atomic_fetch_sub(&count, 1);
     if (s->pending_silent)
         atomic_fetch_sub(&silent_n, 1);
@@ -49,15 +60,15 @@ void pending_add(struct sock *s)
 {
     bool mute = sock_hooks.silent(s);
     pthread_mutex_lock(&lock);
-    if (s->pending_pprev != NULL && s->pending_silent != mute)
+    if (pprev(s) != NULL && s->pending_silent != mute)
         unlist(s);
-    if (s->pending_pprev == NULL && !s->pending_over) {
+    if (pprev(s) == NULL && !s->pending_over) {
         struct sock **first = mute ? &silent : &list;
         s->pending_silent = mute;
         s->pending_next = *first;
-        s->pending_pprev = first;
+        set_pprev(s, first);
         if (*first != NULL)
-            (*first)->pending_pprev = &s->pending_next;
+            set_pprev(*first, &s->pending_next);
         *first = s;
         atomic_fetch_add(&count, 1);
         atomic_fetch_add(&silent_n, mute);
@@ -85,7 +96,7 @@ uint64_t pending_looked(void)
 void pending_remove(struct sock *s)
 {
     pthread_mutex_lock(&lock);
-    if (s->pending_pprev != NULL)
+    if (pprev(s) != NULL)
         unlist(s);
     pthread_mutex_unlock(&lock);
 }
@@ -93,7 +104,7 @@ void pending_remove(struct sock *s)
 void pending_leave(struct sock *s)
 {
     pthread_mutex_lock(&lock);
-    if (s->pending_pprev != NULL)
+    if (pprev(s) != NULL)
         unlist(s);
     /* The kernel ends a connection when the last wait for it has ended, not before. */
     if (s->pending_held > 0)
@@ -110,7 +121,7 @@ bool pending_any(void)
 bool pending_others(const struct sock *self)
 {
     unsigned n = atomic_load_explicit(&count, memory_order_relaxed);
-    return !foreign_call() && n > (self != NULL && self->pending_pprev != NULL ? 1u : 0u);
+    return !foreign_call() && n > (self != NULL && pprev(self) != NULL ? 1u : 0u);
 }
 
 unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)

@@ -258,7 +258,7 @@ struct sock *sock_new(int fd, int domain)
         s->watches = NULL;
         s->pollers = NULL;
         s->waiters = 0;
-        s->pending_pprev = NULL;
+        atomic_store_explicit(&s->pending_pprev, NULL, memory_order_relaxed);
         s->pending_held = 0;
         s->forked = false;
         s->child_counted = false;

@@ -68,7 +68,8 @@ struct sock {
     bool child_counted;         /* fork.c: its conn counts the child of the last fork */
     bool pending_inherited;         /* it was negotiating, or on a list of pending.c, when this process was forked */
     uint32_t pending_held;          /* pending.c: threads whose wait has its descriptor among others' */
-    struct sock *pending_next, **pending_pprev; /* pending.c: the list it is on */
+    struct sock *pending_next;              /* pending.c: the list it is on */
+    _Atomic(struct sock **) pending_pprev;  /* the same, NULL: none; read without the lock as a hint */
     bool pending_silent;                    /* pending.c: on the list of those that have said nothing */
     bool pending_over;                      /* pending.c: its last descriptor goes: nobody puts it on the list again */
 };
