@@ -80,6 +80,9 @@ AC_DEFUN([SW_FLAGS_CHECKERS], [
   AC_ARG_ENABLE([ubsan],
       [AS_HELP_STRING([--enable-ubsan], [build with UndefinedBehaviorSanitizer; a finding aborts])],
       [], [enable_ubsan=no])
+  AC_ARG_ENABLE([tsan],
+      [AS_HELP_STRING([--enable-tsan], [build with ThreadSanitizer (see make check-tsan)])],
+      [], [enable_tsan=no])
   AC_ARG_ENABLE([coverage],
       [AS_HELP_STRING([--enable-coverage], [build for gcov (see make coverage)])],
       [], [enable_coverage=no])
@@ -93,6 +96,11 @@ AC_DEFUN([SW_FLAGS_CHECKERS], [
     SW_CHECK_CFLAGS="$SW_CHECK_CFLAGS -fsanitize=undefined -fno-sanitize-recover=undefined"
     sw_sanitizers="$sw_sanitizers undefined"
   ])
+  AS_IF([test "$enable_tsan" = yes], [
+    SW_CHECK_CFLAGS="$SW_CHECK_CFLAGS -fsanitize=thread -fno-omit-frame-pointer"
+    sw_sanitizers="$sw_sanitizers thread"
+    SW_FORTIFY=
+  ])
   AS_IF([test "$enable_coverage" = yes],
       [SW_CHECK_CFLAGS="$SW_CHECK_CFLAGS --coverage -O0 -fprofile-update=atomic"; SW_FORTIFY=])
   AS_IF([test -n "$SW_CHECK_CFLAGS"], [
@@ -103,7 +111,7 @@ AC_DEFUN([SW_FLAGS_CHECKERS], [
         [AC_MSG_RESULT([no]); AC_MSG_ERROR([the compiler's runtime for this is missing])])
     CFLAGS=$sw_saved_cflags
   ])
-  AM_CONDITIONAL([SANITIZED], [test "$enable_asan$enable_ubsan" != nono])
+  AM_CONDITIONAL([SANITIZED], [test "$enable_asan$enable_ubsan$enable_tsan" != nonono])
   AM_CONDITIONAL([COVERAGE], [test "$enable_coverage" = yes])
   sw_sanitizers=${sw_sanitizers:-none}
   AC_SUBST([SW_HARDENING])

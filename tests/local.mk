@@ -44,6 +44,53 @@ unit_tests += tests/unit/test_stream_property
 unit_tests += tests/unit/test_iwarp_property
 unit_tests += tests/unit/test_soft
 
+# Files of preload/ by themselves: a program gets those whose functions it calls; what these want beside is in preload_world.c, or the
+# test's own.
+check_LTLIBRARIES += libprimitives.la
+libprimitives_la_SOURCES = \
+    preload/conn/coalesce.c \
+    preload/conn/shmem.c \
+    preload/process/cancel.c \
+    preload/process/hidden.c \
+    preload/process/holders.c \
+    preload/process/turn.c \
+    preload/ready/epoll_ready.c \
+    preload/sock/pending.c \
+    tests/unit/preload_world.c \
+    tests/unit/preload_world.h
+libprimitives_la_CFLAGS = $(AM_CFLAGS)
+primitives = libprimitives.la $(LDADD)
+unit_tests += tests/unit/test_hidden
+tests_unit_test_hidden_LDADD = $(primitives)
+unit_tests += tests/unit/test_holders
+tests_unit_test_holders_LDADD = $(primitives)
+unit_tests += tests/unit/test_pending
+tests_unit_test_pending_LDADD = $(primitives)
+unit_tests += tests/unit/test_ready_list
+tests_unit_test_ready_list_LDADD = $(primitives)
+unit_tests += tests/unit/test_shmem
+tests_unit_test_shmem_LDADD = $(primitives)
+unit_tests += tests/unit/test_turn
+tests_unit_test_turn_LDADD = $(primitives)
+
+# The same with threads, in plain programs that make check-tsan can run.
+script_tests += tests/threads/threads.test
+thread_programs =
+check_PROGRAMS += $(thread_programs)
+thread_libs = libprimitives.la libcore.la -lpthread
+thread_programs += tests/threads/coalesce
+tests_threads_coalesce_SOURCES = tests/threads/coalesce.c tests/threads/threads.h
+tests_threads_coalesce_LDADD = $(thread_libs)
+thread_programs += tests/threads/pending
+tests_threads_pending_SOURCES = tests/threads/pending.c tests/threads/threads.h
+tests_threads_pending_LDADD = $(thread_libs)
+thread_programs += tests/threads/ready_list
+tests_threads_ready_list_SOURCES = tests/threads/ready_list.c tests/threads/threads.h
+tests_threads_ready_list_LDADD = $(thread_libs)
+thread_programs += tests/threads/turn
+tests_threads_turn_SOURCES = tests/threads/turn.c tests/threads/threads.h
+tests_threads_turn_LDADD = $(thread_libs)
+
 script_tests += tests/layering.test
 script_tests += tests/listed.test
 script_tests += tests/harness.test
@@ -326,7 +373,8 @@ endif
 
 # As make check, with files that are red run again: build-aux/run-tests. JOBS: so many unit tests at a time.
 JOBS =
-run-tests: check-programs
+needed = check-programs
+run-tests: $(needed)
 	@$(AM_TESTS_ENVIRONMENT) $(PYTHON3) $(srcdir)/build-aux/run-tests $(JOBS:%=--jobs %) $(TESTS)
 # Builds all that the tests need. (In a sanitized build nobody loads the library.)
 check-programs: $(BUILT_SOURCES)

@@ -1,0 +1,68 @@
+/*
+ * The rest of the library, as far as one file of preload/ needs it.
+ */
+#include "tests/unit/preload_world.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+
+struct proc proc;
+_Atomic int proc_ready = 2;
+__thread pid_t proc_my_tid;
+_Atomic bool sandbox_entered;
+struct real_calls real_calls;
+bool real_is_ready;
+
+void real_init(void)
+{
+    real_calls.close = close;
+    real_calls.epoll_ctl = epoll_ctl;
+    real_calls.fcntl = fcntl;
+    real_calls.poll = poll;
+    real_calls.read = read;
+    real_calls.write = write;
+    real_is_ready = true;
+}
+
+void world_init(void)
+{
+    real_init();
+    proc.pid = getpid();
+    proc_my_tid = 0;
+}
+
+void *world_shared(unsigned len)
+{
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        abort();
+    return p;
+}
+
+bool proc_on_signal_stack(void)
+{
+    return false;
+}
+
+uint64_t proc_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint32_t proc_random32(void *unused)
+{
+    static uint64_t state = 1;
+    (void)unused;
+    return world_random(&state, UINT32_MAX);
+}
