@@ -83,6 +83,7 @@ preload_sources = \
     preload/startup/startup_turns.c \
     preload/startup/startup_upgrade.c \
     preload/ready/epoll.h \
+    preload/ready/epoll_kernel.c \
     preload/ready/epoll_park.c \
     preload/ready/epoll_ready.c \
     preload/ready/epoll_set.c \

@@ -1,5 +1,5 @@
 /*
- * What the three files of epoll share: sets, registrations, the ready list (preload/ready/epoll_set.c).
+ * What the epoll_* files of this room share: sets, registrations, the ready list.
  */
 #ifndef SW_PRELOAD_EPOLL_SET_H
 #define SW_PRELOAD_EPOLL_SET_H
