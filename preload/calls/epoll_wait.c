@@ -498,12 +498,8 @@ static int pwait_cancellable(int epfd, struct epoll_event *kev, int max, int ms,
     return r;
 }
 
-/*
- * The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed
- * meanwhile gives nothing.
- */
-static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint64_t until_ns,
-                       const sigset_t *mask)
+/* The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed meanwhile gives nothing. */
+static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint64_t until_ns, const sigset_t *mask)
 {
     int epfd = atomic_load(&set->epfd);
     uint64_t now = until_ns ? proc_now_ns() : 0;
@@ -617,8 +613,7 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
     }
 }
 
-static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
-                   const sigset_t *mask)
+static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns, const sigset_t *mask)
 {
     poller_call_begin();
     epset_take_over(set);
@@ -635,10 +630,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         epset_kick_make(set);
     }
     int r = rounds(set, evs, max, timeout_ns, mask);
-    /*
-     * Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no
-     * other.
-     */
+    /* Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no other. */
     poller_end(me);
     share_wait_end(set);
     if (atomic_load(&set->ready_n) > 0 && share_awaited(set)) {
@@ -655,8 +647,7 @@ static void put_set(void *set)
     epset_put(set);
 }
 
-static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns,
-                  const sigset_t *mask)
+static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns, const sigset_t *mask)
 {
     struct cancel hold = cancel_hold(put_set, set);
     int r = ready_mask(mask) ? wait_on(set, evs, max, timeout_ns, mask) : -EFAULT;
