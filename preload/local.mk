@@ -23,6 +23,8 @@ preload_sources = \
     preload/process/segv.c \
     preload/process/segv.h \
     preload/process/start.h \
+    preload/process/netlink.c \
+    preload/process/netlink.h \
     preload/process/tcpinfo.c \
     preload/process/tcpinfo.h \
     preload/process/transports.c \
@@ -55,6 +57,8 @@ preload_sources = \
     preload/conn/conn_ops.h \
     preload/conn/conn_orphan.c \
     preload/conn/conn_peek.c \
+    preload/conn/conn_switch.c \
+    preload/conn/conn_switch.h \
     preload/conn/conn_plain.c \
     preload/conn/conn_rx.c \
     preload/conn/conn_tx.c \

@@ -52,6 +52,8 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
      */
     atomic_store_explicit(&ep->state, cfg->initiator || cfg->ready ? IWARP_FULL : IWARP_WAIT_RTR,
                           memory_order_release);
+    if (cfg->lead_len > 0)
+        iwarp_lead(ep);
     if (cfg->initiator && cfg->rtr)
         iwarp_tx_rtr(ep);
     return 0;

@@ -52,6 +52,8 @@ struct iwarp_cfg {
     size_t send_max;     /* largest Send message, both ways (header included) */
     bool ready;          /* responder: the initiator is known to be in full operation (the frame of
                             MPA_DIALECT_RTR_FRAME came), an FPDU need not be waited for */
+    const uint8_t *lead; /* octets that go before the first FPDU, of the owner's protocol; borrowed until */
+    size_t lead_len;     /* they are sent. The owner sends them as one piece: iwarp_out_lead */
     bool aligned;        /* iovecs end where frames do, as iwarp_out_segment wants them */
     uint8_t *in_buf;     /* staging for received octets; in_cap at least MPA_FPDU_MAX, with
                             rx.markers MPA_FPDU_MARKED_MAX */
@@ -226,6 +228,10 @@ bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
  */
 bool iwarp_answers_rtr(const struct iwarp_ep *ep);
 
+/* Octets of cfg->lead that have not been sent; while there are some, out() begins with them. Send side. */
+size_t iwarp_out_lead(const struct iwarp_ep *ep);
+/* And nothing waits behind it. */
+bool iwarp_out_only_lead(const struct iwarp_ep *ep);
 /*
  * The batch to send now; the iovecs refer to the posted memory and to the endpoint's own, and stay
  * valid until out_sent, out_detach or the next post. Returns how many iovecs; 0: nothing to send.
@@ -286,11 +292,12 @@ extern const struct endpoint_ops iwarp_endpoint_ops; /* name "iwarp" */
 struct iwarp_out_frame {
     uint32_t end;         /* octets of the batch up to this frame's end */
     uint16_t scratch_end; /* octets of scratch up to this frame's end */
-    uint8_t kind;         /* RDMAP opcode, or IWARP_KIND_CTRL: not the ULP's */
+    uint8_t kind;         /* RDMAP opcode, or not the ULP's: IWARP_KIND_CTRL, IWARP_KIND_LEAD (cfg.lead) */
     bool msg_end;         /* last segment of its message */
 };
 
 #define IWARP_KIND_CTRL 0xffu
+#define IWARP_KIND_LEAD 0xfeu
 
 /* A Read Request to answer. */
 struct iwarp_ctrl {

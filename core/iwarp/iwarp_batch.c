@@ -44,9 +44,15 @@ static bool within(const void *p, const void *base, size_t len)
            (const uint8_t *)p < (const uint8_t *)base + len;
 }
 
+/* It stays as it is until it is sent: headers, trailers, the lead. */
 static bool in_scratch(const struct iwarp_ep *ep, const void *p)
 {
-    return within(p, ep->tx.scratch, sizeof(ep->tx.scratch));
+    return within(p, ep->tx.scratch, sizeof(ep->tx.scratch)) || (ep->cfg.lead_len > 0 && within(p, ep->cfg.lead, ep->cfg.lead_len));
+}
+
+static bool is_ulps(const struct iwarp_out_frame *f)
+{
+    return f->kind != IWARP_KIND_CTRL && f->kind != IWARP_KIND_LEAD;
 }
 
 static void put_iov(struct iwarp_ep *ep, void *p, size_t len)
@@ -149,6 +155,25 @@ void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *se
     };
 }
 
+void iwarp_lead(struct iwarp_ep *ep)
+{
+    ep->tx.pos -= ep->cfg.lead_len;
+    put_iov(ep, (void *)(uintptr_t)ep->cfg.lead, ep->cfg.lead_len);
+    ep->tx.frame[ep->tx.frame_n++] = (struct iwarp_out_frame){ .end = ep->tx.queued, .kind = IWARP_KIND_LEAD, .msg_end = true };
+}
+
+size_t iwarp_out_lead(const struct iwarp_ep *ep)
+{
+    if (SW_LIKELY(ep->cfg.lead_len == 0) || iwarp_batch_empty(ep) || ep->tx.frame_first > 0 || ep->tx.frame[0].kind != IWARP_KIND_LEAD)
+        return 0;
+    return ep->tx.frame[0].end - ep->tx.sent;
+}
+
+bool iwarp_out_only_lead(const struct iwarp_ep *ep)
+{
+    return SW_UNLIKELY(ep->cfg.lead_len > 0) && iwarp_out_lead(ep) > 0 && ep->tx.frame_n == 1 && !iwarp_ctrl_pending(ep);
+}
+
 /* ---- the batch goes out ---- */
 
 size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
@@ -192,6 +217,8 @@ size_t iwarp_out_segment(struct iwarp_ep *ep, size_t seg, const struct iovec **i
 
 static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)
 {
+    if (f->kind == IWARP_KIND_LEAD)
+        return;
     ep->stats.tx_fpdus++;
     if (!f->msg_end)
         return;
@@ -261,10 +288,10 @@ static uint32_t frames_to_keep(const struct iwarp_ep *ep)
     bool under_way = ep->tx.mid_message || ep->tx.sent > start;
 
     /* (The batch may hold only a part of a Read Response; the ULP's messages are there whole.) */
-    if (under_way && ep->tx.frame[k].kind != IWARP_KIND_CTRL)
+    if (under_way && is_ulps(&ep->tx.frame[k]))
         while (!ep->tx.frame[k++].msg_end)
             SW_CHECK(k < ep->tx.frame_n, "frame %u of %u", k, ep->tx.frame_n);
-    while (k < ep->tx.frame_n && ep->tx.frame[k].kind == IWARP_KIND_CTRL)
+    while (k < ep->tx.frame_n && !is_ulps(&ep->tx.frame[k]))
         k++;
     return k;
 }

@@ -99,6 +99,9 @@ static inline size_t iwarp_marked_len(size_t len, size_t n)
 void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
                  const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len);
 
+/* cfg.lead into the batch, which is empty. Positions count from behind it. */
+void iwarp_lead(struct iwarp_ep *ep);
+
 /*
  * Control frames into the batch: the initiator's RTR and Read Responses into an empty one, the
  * Terminate behind all.

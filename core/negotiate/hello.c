@@ -37,6 +37,8 @@ static const uint8_t keys[][HELLO_KEY_LEN] = {
                      'K' },
     [HELLO_HWDR] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'W', 'D',
                      'R' },
+    [HELLO_HSWI] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'S', 'W',
+                     'I' },
 };
 
 static size_t min_size(size_t a, size_t b)
@@ -83,7 +85,8 @@ static bool key_matches(enum hello_kind kind, const uint8_t *buf, size_t len)
 static int check_prefix(const uint8_t *buf, size_t len)
 {
     if (!key_matches(HELLO_HELO, buf, len) && !key_matches(HELLO_HACK, buf, len) &&
-        !key_matches(HELLO_HNAK, buf, len) && !key_matches(HELLO_HWDR, buf, len))
+        !key_matches(HELLO_HNAK, buf, len) && !key_matches(HELLO_HWDR, buf, len) &&
+        !key_matches(HELLO_HSWI, buf, len))
         return -EPROTO;
     if (len > OFF_VERSION && buf[OFF_VERSION] != VERSION)
         return -EPROTO;
@@ -129,17 +132,29 @@ ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out)
     return (ssize_t)total;
 }
 
-/*
- * Whether the len octets at a position may be the beginning of the answer that is looked for.
- * Stricter than hello_decode, so that an echoed HELO, somebody else's answer or an accident holds
- * back as little as can be.
- */
-static bool may_be_answer(const uint8_t *buf, size_t len, uint64_t at, const uint8_t *nonce)
+/* May this be the octet at `at` of an HSWI? Before OFF_STREAMED. */
+static bool may_be_switch_at(size_t at, uint8_t octet, const uint8_t *nonce)
 {
-    if (!key_matches(HELLO_HACK, buf, len) && !key_matches(HELLO_HNAK, buf, len))
+    if (at < HELLO_KEY_LEN)
+        return octet == keys[HELLO_HSWI][at];
+    if (at >= OFF_NONCE)
+        return octet == nonce[at - OFF_NONCE];
+    return octet == (at == OFF_VERSION ? VERSION : at == OFF_TOTAL + 1 ? HELLO_LEN : 0);
+}
+
+/*
+ * Whether the len octets at a position may be the beginning of what is looked for, which is of either kind. Stricter than
+ * hello_decode, so that an echoed HELO, somebody else's answer or an accident holds back as little as can be.
+ */
+static bool may_be(const enum hello_kind kinds[2], const uint8_t *buf, size_t len, uint64_t at, const uint8_t *nonce)
+{
+    if (!key_matches(kinds[0], buf, len) && !key_matches(kinds[1], buf, len))
         return false;
     if (check_prefix(buf, len) < 0)
         return false;
+    for (size_t i = 0; kinds[0] == HELLO_HSWI && i < min_size(len, OFF_STREAMED); i++)
+        if (!may_be_switch_at(i, buf[i], nonce))
+            return false;
     if (len > OFF_NONCE &&
         memcmp(buf + OFF_NONCE, nonce, min_size(len - OFF_NONCE, HELLO_NONCE_LEN)) != 0)
         return false;
@@ -149,16 +164,15 @@ static bool may_be_answer(const uint8_t *buf, size_t len, uint64_t at, const uin
                                          min_size(len - OFF_STREAMED, sizeof(streamed))) == 0;
 }
 
-ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
-                   const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
-                   size_t *safe)
+static ssize_t find(const enum hello_kind kinds[2], const uint8_t *buf, size_t len, uint64_t base, const uint8_t *nonce,
+                    struct hello *out, size_t *frame_len, size_t *safe)
 {
     for (size_t pos = 0; pos < len; pos++) {
         const uint8_t *p = memchr(buf + pos, keys[HELLO_HACK][0], len - pos);
         if (!p)
             break;
         pos = (size_t)(p - buf);
-        if (!may_be_answer(p, len - pos, base + pos, nonce))
+        if (!may_be(kinds, p, len - pos, base + pos, nonce))
             continue;
         ssize_t r = hello_decode(p, len - pos, out);
         if (r > 0) {
@@ -172,6 +186,22 @@ ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
     }
     *safe = len;
     return -EAGAIN;
+}
+
+ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
+                   const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
+                   size_t *safe)
+{
+    static const enum hello_kind answers[2] = { HELLO_HACK, HELLO_HNAK };
+    return find(answers, buf, len, base, nonce, out, frame_len, safe);
+}
+
+ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base,
+                          const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
+                          size_t *safe)
+{
+    static const enum hello_kind switches[2] = { HELLO_HSWI, HELLO_HSWI };
+    return find(switches, buf, len, base, nonce, out, frame_len, safe);
 }
 
 const uint8_t *hello_tlv_find(const struct hello *h, uint16_t type, size_t *len)

@@ -1,7 +1,7 @@
 /*
  * The Hello frames of the streaming-mode negotiation (delayed startup, RFC 5044 section 7.1.3).
  *
- *  0 key 12 + "HELO"|"HACK"|"HNAK"|"HWDR" · 16 version · 17 flags · 18 total length · 20 arg ·
+ *  0 key 12 + "HELO"|"HACK"|"HNAK"|"HWDR"|"HSWI" · 16 version · 17 flags · 18 total length · 20 arg ·
  *  24 nonce 16 · 40 streaming octets sent before · 48 host identity · 56 reserved · 60 CRC32C ·
  *  64 TLVs
  */
@@ -19,11 +19,13 @@
 #define HELLO_KEY_LEN 16u
 #define HELLO_NONCE_LEN 16u
 
-/* HWDR: the initiator waits no longer for the answer; what follows is its program's. */
-enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR };
+/* HWDR: the initiator waits no longer for the answer; what follows is its program's. HSWI: up to here it was, FPDUs follow. */
+enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR, HELLO_HSWI };
 
 /* HELO: an HWDR may follow. */
 #define HELLO_FLAG_MAY_WITHDRAW 1u
+/* HELO: that one has this flag, too. HWDR: a HACK that has the Reply is still heeded, and an HSWI follows it. */
+#define HELLO_FLAG_SWITCH 2u
 
 /* Transports: bits in HELO, one of them in HACK. */
 #define HELLO_TRANSPORT_IWARP 1u
@@ -75,6 +77,11 @@ ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out) SW_MUST;
 ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
                    const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
                    size_t *safe) SW_MUST;
+
+/* The same for the initiator's HSWI, which says how many octets of its program's were before it. */
+ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base,
+                          const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
+                          size_t *safe) SW_MUST;
 
 /*
  * Walks TLVs: returns the value of the first one of that type and its length, or NULL. Ends at a

@@ -21,12 +21,13 @@ static const struct sm_state states[] = {
     /* (An initiator with cfg.immediate starts in mpa.) */
     [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) |
                                        SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_WITHDRAWN) |
-                                       SM_TO(NEGOTIATE_DEVICE) },
+                                       SM_TO(NEGOTIATE_DEVICE) | SM_TO(NEGOTIATE_LATE) },
     [NEGOTIATE_DEVICE] = { "device", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_FALLBACK) },
     [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) |
                                    SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_FAILED) },
     [NEGOTIATE_NAKED] = { "naked", SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_WITHDRAWN] = { "withdrawn", SM_TO(NEGOTIATE_PLAIN) },
+    [NEGOTIATE_LATE] = { "late", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FAILED) },
     [NEGOTIATE_DONE] = { "done", 0 },
     [NEGOTIATE_PLAIN] = { "plain", 0 },
     [NEGOTIATE_FALLBACK] = { "fallback", 0 },
@@ -82,6 +83,12 @@ static void put_terminate(struct negotiate *n)
 
 /* The stream goes by a connection beside this one. */
 #define BY_DEVICE (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)
+
+/* Has said, or may say, that it goes on in streaming mode and switches later. */
+static bool switches(const struct hello *h)
+{
+    return (h->flags & HELLO_FLAG_SWITCH) != 0;
+}
 
 static size_t offer_encode(const struct negotiate_offer *o, uint8_t buf[4 + NEGOTIATE_OFFER_MAX])
 {
@@ -140,7 +147,9 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
 {
     struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
     if (kind == HELLO_HELO && n->cfg.shim_known)
-        h.flags = HELLO_FLAG_MAY_WITHDRAW;
+        h.flags = HELLO_FLAG_MAY_WITHDRAW | (n->cfg.may_switch ? HELLO_FLAG_SWITCH : 0);
+    else if (kind == HELLO_HWDR && n->cfg.may_switch)
+        h.flags = HELLO_FLAG_SWITCH;
     memcpy(h.nonce, nonce, HELLO_NONCE_LEN);
     uint8_t tlv[4 + (FRAME_MAX > NEGOTIATE_OFFER_MAX ? FRAME_MAX : NEGOTIATE_OFFER_MAX)];
     h.tlv = tlv;
@@ -183,7 +192,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
 {
     memset(n, 0, sizeof(*n));
     if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0 ||
-        (cfg->shim_known && cfg->immediate) ||
+        (cfg->shim_known && cfg->immediate) || (cfg->may_switch && (cfg->responder || !cfg->shim_known || !cfg->early)) ||
         (cfg->early && !cfg->responder &&
          (cfg->immediate || (cfg->transports & BY_DEVICE) || cfg->mpa.dialect != MPA_DIALECT_RFC)))
         return -EINVAL;
@@ -216,7 +225,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
 
 static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
 {
-    if (!n->mute)
+    if (!n->mute && !n->peer_ended && !(switches(h) && n->streamed > 0))
         put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
     move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
@@ -245,6 +254,8 @@ static int find_request(const struct negotiate *n, const uint8_t *buf, size_t le
 }
 
 static int mpa_accept(struct negotiate *n);
+static bool params_ok(struct negotiate *n);
+static bool replied_early(const struct negotiate *n);
 
 /* If the HELO ends in a Request that is accepted, the Reply is ready then. Any other one is left to come by itself. */
 static void reply_early(struct negotiate *n, const struct hello *h)
@@ -255,6 +266,35 @@ static void reply_early(struct negotiate *n, const struct hello *h)
                             mpa_accept(n) == 0))
         return;
     mpa_restart(n);
+}
+
+bool negotiate_is_late(const uint8_t *buf, size_t len)
+{
+    struct hello helo, hwdr;
+    ssize_t r = hello_decode(buf, len, &helo);
+    return r > 0 && helo.kind == HELLO_HELO && hello_decode(buf + r, len - (size_t)r, &hwdr) > 0 && hwdr.kind == HELLO_HWDR &&
+           switches(&hwdr) && memcmp(helo.nonce, hwdr.nonce, HELLO_NONCE_LEN) == 0;
+}
+
+void negotiate_peer_ended(struct negotiate *n)
+{
+    n->peer_ended = true;
+}
+
+/* The Hello and the HWDR behind it: how many octets the latter has, 0: it is left to NAKED. */
+static size_t accept_late(struct negotiate *n, const struct hello *h, uint64_t now_ns)
+{
+    mpa_begin(n, now_ns);
+    if (n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
+        reply_early(n, h);
+    put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h->nonce, n->streamed);
+    if (!replied_early(n)) { /* to the initiator, too, a HACK without the Reply is the end of it */
+        move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        return HELLO_LEN;
+    }
+    n->switched = true;
+    move(n, NEGOTIATE_DONE, REASON_UPGRADED);
+    return HELLO_LEN;
 }
 
 static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
@@ -277,6 +317,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         return 0;
     }
     memcpy(n->cfg.nonce, h.nonce, sizeof(n->cfg.nonce));
+    bool late = negotiate_is_late(buf, len);
     /* One end at least has a device, and both say what the other one needs. */
     uint32_t common = h.arg & n->cfg.transports & BY_DEVICE;
     bool device = common != 0 && ((h.arg | n->cfg.transports) & HELLO_TRANSPORT_VERBS) != 0;
@@ -288,10 +329,14 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
     }
     if (n->reason != REASON_NONE) /* negotiate_decline */
         decline(n, &h, n->reason);
-    else if (n->mute)
+    else if (n->mute || (late && n->peer_ended))
         decline(n, &h, REASON_CLOSED);
     else if ((h.arg & n->cfg.transports & HELLO_TRANSPORT_IWARP) == 0)
         decline(n, &h, REASON_TRANSPORT);
+    else if (switches(&h) && n->streamed > 0)
+        decline(n, &h, REASON_SPOKE_FIRST);
+    else if (late)
+        return (size_t)r + accept_late(n, &h, now_ns);
     else {
         mpa_begin(n, now_ns);
         uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
@@ -305,18 +350,20 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
 }
 
 /* Is this our initiator's HWDR? As hello_decode. */
-static ssize_t find_withdrawal(const struct negotiate *n, const uint8_t *buf, size_t len)
+static ssize_t find_withdrawal(const struct negotiate *n, const uint8_t *buf, size_t len, bool *switches_later)
 {
     struct hello h;
     ssize_t r = hello_decode(buf, len, &h);
     if (r > 0 && (h.kind != HELLO_HWDR || memcmp(h.nonce, n->cfg.nonce, sizeof(h.nonce)) != 0))
         return -EPROTO;
+    *switches_later = r > 0 && switches(&h);
     return r;
 }
 
 static size_t in_naked(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
-    ssize_t r = find_withdrawal(n, buf, len);
+    bool later;
+    ssize_t r = find_withdrawal(n, buf, len, &later);
     if (r == -EAGAIN) {
         if (len > 0 && n->deadline_ns == 0)
             n->deadline_ns = now_ns + NEGOTIATE_PREFIX_NS;
@@ -337,7 +384,42 @@ void negotiate_withdraw(struct negotiate *n)
         return;
     }
     put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0);
-    move(n, NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
+    move(n, n->cfg.may_switch ? NEGOTIATE_LATE : NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
+}
+
+size_t negotiate_lead(const struct negotiate *n, const uint8_t **p)
+{
+    *p = n->out + n->out_off;
+    return n->state == NEGOTIATE_DONE && n->switched && !n->cfg.responder ? n->out_len - n->out_off : 0;
+}
+
+/* The answer is the first that the server sends, or there is none. */
+static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
+{
+    struct hello h;
+    size_t frame_len = 0, safe = 0, reply_len = 0;
+    ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
+    if (at < 0 && safe == 0)
+        return 0;
+    if (at != 0) {
+        move(n, NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
+        return 0;
+    }
+    const uint8_t *reply = h.kind == HELLO_HACK ? hello_tlv_find(&h, HELLO_TLV_MPA, &reply_len) : NULL;
+    if (reply == NULL || h.arg != HELLO_TRANSPORT_IWARP) {
+        move(n, NEGOTIATE_PLAIN, h.kind == HELLO_HACK ? REASON_WITHDRAWN : REASON_HELLO_NAK);
+        return frame_len;
+    }
+    /* (From here on the server sends FPDUs.) */
+    if (mpa_startup_input(&n->mpa, reply, reply_len) != (ssize_t)reply_len || n->mpa.state != MPA_ST_DONE || !params_ok(n)) {
+        move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+        return frame_len;
+    }
+    n->switched = true;
+    if (!n->mute)
+        put_hello(n, HELLO_HSWI, 0, n->cfg.nonce, n->streamed);
+    move(n, NEGOTIATE_DONE, REASON_UPGRADED);
+    return frame_len;
 }
 
 /* As in_hello, but whatever the answer is, it changes nothing any more. */
@@ -419,6 +501,11 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     struct hello h;
     size_t frame_len = 0, safe = 0;
     ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
+    if (n->cfg.may_switch && (at < 0 ? safe > 0 : at > 0)) { /* the server spoke first, and leaves it at that */
+        n->out_len = n->out_off = 0;
+        move(n, NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
+        return 0;
+    }
     if (at < 0) {
         n->answered = n->answered || len > 0;
         /* An echo server cannot have spoken our HELO first: no need to wait for the deadline. */
@@ -529,9 +616,13 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     if (n->out_off < n->out_len)
         return 0;
     ssize_t r;
+    bool later;
     if ((replied_early(n) || (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0)) &&
-        (r = find_withdrawal(n, buf, len)) != -EPROTO) {
-        if (r > 0)
+        (r = find_withdrawal(n, buf, len, &later)) != -EPROTO) {
+        n->switched = later && replied_early(n);
+        if (n->switched)
+            move(n, NEGOTIATE_DONE, REASON_UPGRADED);
+        else if (r > 0)
             move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
         return r > 0 ? (size_t)r : 0;
     }
@@ -576,6 +667,8 @@ size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_
         return in_naked(n, buf, len, now_ns);
     case NEGOTIATE_WITHDRAWN:
         return in_withdrawn(n, buf, len);
+    case NEGOTIATE_LATE:
+        return in_late(n, buf, len);
     default:
         return 0;
     }
@@ -605,6 +698,7 @@ void negotiate_eof(struct negotiate *n)
         break;
     case NEGOTIATE_NAKED:
     case NEGOTIATE_WITHDRAWN:
+    case NEGOTIATE_LATE:
         move(n, NEGOTIATE_PLAIN, n->reason);
         break;
     default:
@@ -676,6 +770,8 @@ void negotiate_mute(struct negotiate *n)
 
 size_t negotiate_out(const struct negotiate *n, const uint8_t **p)
 {
+    if (negotiate_lead(n, p) > 0)
+        return 0;
     if (n->out_off < n->out_len) {
         *p = n->out + n->out_off;
         return n->out_len - n->out_off;
@@ -701,5 +797,6 @@ void negotiate_sent(struct negotiate *n, size_t len)
 
 bool negotiate_over(const struct negotiate *n)
 {
-    return n->state >= NEGOTIATE_DONE && n->out_off == n->out_len;
+    const uint8_t *p;
+    return n->state >= NEGOTIATE_DONE && (n->out_off == n->out_len || negotiate_lead(n, &p) > 0);
 }

@@ -11,10 +11,19 @@
  *                     \--HNAK--> PLAIN                  \--R=1--> PLAIN
  *                     \--timeout, garbage, close--> FALLBACK     \--malformed, timeout--> FALLBACK
  *                     \--timeout, shim known (HWDR out)--> WITHDRAWN --HACK, HNAK--> PLAIN
+ *                     \--timeout, may switch (HWDR out)--> LATE --HACK (HSWI is next)--> DONE
+ *                                                               \--HNAK, other octets, the end--> PLAIN
  *
  * With cfg.early the Request is the end of the HELO, and the Reply that accepts it that of the HACK: one round trip. A responder that
  * does not know of that, or would not accept, answers with the HACK alone, and all is as above. Having accepted it waits in MPA for
  * the first octets, which are FPDUs, or an HWDR that has crossed its answer.
+ *
+ * The late switch (cfg.may_switch), each direction for itself: the initiator's program goes on in streaming mode behind the HWDR,
+ * which says so, and the Request stands. The responder, once it finds the two (or, in MPA, the HWDR that has crossed its HACK),
+ * answers by a HACK with the Reply and is DONE: it sends FPDUs behind that, while what it receives is the program's up to the HSWI,
+ * or to the end. The initiator that finds the HACK sends the HSWI (negotiate_lead), then FPDUs. A responder that has sent octets in
+ * streaming mode, or whose peer's direction has ended, says nothing, and the connection stays plain: so the answer is the first
+ * that comes, or there is none.
  *
  * The immediate startup (RFC 5044 section 7.1.4, Figure 10) has no Hello: the initiator begins in MPA.
  *
@@ -55,6 +64,7 @@ enum negotiate_state {
     NEGOTIATE_MPA,
     NEGOTIATE_NAKED,
     NEGOTIATE_WITHDRAWN,
+    NEGOTIATE_LATE,
     NEGOTIATE_DONE,
     NEGOTIATE_PLAIN,
     NEGOTIATE_FALLBACK,
@@ -97,6 +107,8 @@ struct negotiate_cfg {
      * up, withdraw instead of falling back.
      */
     bool shim_known;
+    /* And then goes on in streaming mode until the answer is there. With shim_known and early. */
+    bool may_switch;
     /*
      * Initiator: no Hello, the Request is the first frame; excludes shim_known. Responder: a Request may
      * be what comes first.
@@ -129,11 +141,13 @@ struct negotiate {
     uint8_t reason;          /* enum reason, once PLAIN, FALLBACK or FAILED */
     struct negotiate_cfg cfg;
     uint64_t deadline_ns;    /* 0: none */
-    uint64_t streamed;       /* responder: octets the owner sent in streaming mode so far */
+    uint64_t streamed;       /* octets the owner sent in streaming mode so far; the initiator: behind the HWDR */
     size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
     bool answered;           /* initiator: octets came that are no answer */
     uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
-    bool mute;               /* responder: its direction has ended, no Hello can be answered */
+    bool mute;               /* its direction has ended, no Hello can be answered */
+    bool peer_ended;         /* responder: so has the initiator's: a late Hello is not answered */
+    bool switched;           /* DONE: by a late switch; the initiator's direction goes on in streaming mode up to its HSWI */
     /*
      * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is
      * lost by waiting on; but connect() need not.
@@ -188,9 +202,19 @@ static inline bool negotiate_peer_known(const struct negotiate *n)
 
 /*
  * Responder in PEEK: its program has ended its direction of the stream. A Hello that comes is taken away, and the connection
- * is plain; its initiator sees the end before any answer.
+ * is plain; its initiator sees the end before any answer. Initiator in LATE: likewise; the other direction may still be switched.
  */
 void negotiate_mute(struct negotiate *n);
+/* Responder in PEEK: do these octets begin with a Hello whose initiator has gone on in streaming mode, to switch late? */
+bool negotiate_is_late(const uint8_t *buf, size_t len);
+/* Then: the initiator's direction has ended already. */
+void negotiate_peer_ended(struct negotiate *n);
+
+/*
+ * Initiator, DONE by a late switch: what goes before its first FPDU, and stays where it is; 0: nothing. The kernel is to get it as a
+ * whole: the other side may take a part of it, with nothing behind, for the program's.
+ */
+size_t negotiate_lead(const struct negotiate *n, const uint8_t **p);
 
 /*
  * Responder: the two sides' transports, with asked, make a device possible at one end at least; the owner calls negotiate_offer, then

@@ -101,8 +101,9 @@ static struct spin startup_spin; /* do the answers to startups come soon? */
 static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
     startup_step(s);
-    uint64_t patience = c->known_shim ? proc_now_ns() + BACKLOG_NS : 0;
-    while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late) || conn_state(c) == CONN_CONNECTING) {
+    /* (One that switches late looks for as long as its negotiation does.) */
+    uint64_t patience = c->known_shim && !c->neg.cfg.may_switch ? proc_now_ns() + BACKLOG_NS : 0;
+    while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late && !conn_is_late(c)) || conn_state(c) == CONN_CONNECTING) {
         bool in_backlog = patience != 0 && conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO;
         if (in_backlog && proc_now_ns() >= patience) {
             c->in_backlog = true;
@@ -165,10 +166,12 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
         notify_changed(s);
     } else if (r == 0) {
         pending_add(s);
-        startup_step(s);
-        r = conn_state(c) == CONN_NEGOTIATING ? -EINPROGRESS : told_by_connect(c);
+        startup_step_hurried(s);
+        r = conn_state(c) == CONN_NEGOTIATING && !conn_is_late(c) ? -EINPROGRESS : told_by_connect(c);
     } else if (r == -EINPROGRESS || r == -EINTR) {
         pending_add(s);
+        if (r == -EINPROGRESS && c->known_shim) /* on one host the handshake is over by now */
+            startup_step_hurried(s);
     } else {
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
         notify_changed(s);
@@ -200,7 +203,10 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         struct conn *c = s->conn;
         enum conn_state st = conn_state(c);
         if (peer != NULL && len >= sizeof(sa_family_t) && peer->sa_family == AF_UNSPEC) {
-            int r = connect_waiting(fd, peer, len);
+            int r = conn_is_late(c) ? startup_go_on(s, false) : 0;
+            (void)r; /* the answer is not to be lost: the reset is the program's */
+            conn_lead_out(c, fd);
+            r = connect_waiting(fd, peer, len);
             if (r == 0)
                 forget_conn(s);
             return r;

@@ -382,7 +382,7 @@ static bool is_starting(const struct watch *w)
     const struct conn *c = w->sock->conn;
     if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_CONNECTING || conn_state(c) == CONN_NEGOTIATING;
-    return !conn_on_device(c) && !iwarp_can_send(&c->ep);
+    return !conn_on_device(c) && (!iwarp_can_send(&c->ep) || c->rx_mode == CONN_RX_STREAMED);
 }
 
 #define STARTING_MAX 64u

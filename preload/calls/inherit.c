@@ -54,7 +54,7 @@ struct handing {
 static bool has_state(const struct conn *c)
 {
     enum conn_state st = conn_state(c);
-    return st == CONN_UPGRADED || (st == CONN_PLAIN && c->pre_len > c->pre_off);
+    return st == CONN_UPGRADED || (st == CONN_PLAIN && c->pre_len > c->pre_off) || conn_is_late(c);
 }
 
 /*
@@ -247,13 +247,14 @@ static void leave_one(int fd, struct sock *s, void *arg)
         return;
     if (!in->spawn) {
         decide_held(s, c, fd, w->h->can);
-        decide(s, c, fd);
+        if (!w->h->can || !conn_is_late(c))
+            decide(s, c, fd);
     }
     if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
         atomic_store(&c->recorded, true); /* the next program's */
     if (conn_undecided(c))
         share(w->h, c);
-    if (has_state(c) && !(proc_is_borrowed() && ino != c->ino) && !hand_on(w->h, c, ino, w->seen))
+    if (has_state(c) && !(proc_is_borrowed() && ino != c->ino) && !hand_on(w->h, c, ino, w->seen) && !conn_is_late(c))
         end_unread(in, s, c, fd);
 }
 
@@ -449,7 +450,7 @@ static void take_up_given(int fd, int domain, struct given *g)
     s->kind = SOCK_CONN;
     set_nonblock_as_is(s, fd);
     atomic_store(&s->active, true);
-    if (conn_state(c) == CONN_UPGRADED && conn_tail_is_ours(c))
+    if ((conn_state(c) == CONN_UPGRADED && conn_tail_is_ours(c)) || conn_is_late(c))
         pending_add(s);
     sock_put(s);
 }

@@ -288,6 +288,12 @@ static bool is_own_epipe(const struct conn *c, int fd)
                                           (c->st.rx.end == STREAM_OPEN || !tcpinfo_acked_all(fd)));
 }
 
+/* Likewise a reset: conn.reset_unseen. */
+static bool is_own_reset(const struct conn *c)
+{
+    return c->rx_mode == CONN_RX_STREAMED && conn_state(c) == CONN_UPGRADED && c->st.tx.total == 0;
+}
+
 /* What the program has set, or is to see, where the kernel says v. */
 static int shown_value(struct sock *s, int fd, int level, int name, int v)
 {
@@ -304,7 +310,7 @@ static int shown_value(struct sock *s, int fd, int level, int name, int v)
     default: /* SO_ERROR */
         if (v == 0)
             return pending_error(s);
-        return v == EPIPE && is_own_epipe(c, fd) ? 0 : v;
+        return (v == EPIPE && is_own_epipe(c, fd)) || (v == ECONNRESET && is_own_reset(c)) ? 0 : v;
     }
 }
 

@@ -29,8 +29,9 @@ static void decide(struct sock *s, struct conn *c, int fd)
         int r = startup_go_on(s, false);
         (void)r; /* how far it came is looked at next */
     }
+    uint64_t end = conn_is_late(c) ? proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u : 0;
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))
-        if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->kernel_wants, 0, s) < 0)
+        if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->kernel_wants, end, s) < 0 || (end != 0 && proc_now_ns() >= end))
             break;
     if (conn_state(c) != CONN_NEGOTIATING && conn_state(c) != CONN_CONNECTING)
         return;

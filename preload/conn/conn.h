@@ -35,6 +35,12 @@
 
 enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_UPGRADED, CONN_PLAIN, CONN_DEAD };
 
+/*
+ * What an upgraded connection receives. STREAMED, a responder's by a late switch: the initiator's program's octets as they are, up
+ * to the HSWI. It changes once, in conn_switch.c.
+ */
+enum conn_rx_mode { CONN_RX_FPDUS, CONN_RX_STREAMED };
+
 /* TCP_CORK: the kernel's affair, or known not to be in there, and maybe ours: conn_nagle.c. */
 enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 
@@ -91,6 +97,10 @@ struct conn {
     /* rx */
     size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in `pre` */
     size_t pre_cap;
+    uint8_t rx_mode;          /* enum conn_rx_mode */
+    size_t held_len;          /* STREAMED: octets behind those in `pre` that may be the HSWI's beginning */
+    uint64_t streamed_rx;     /* STREAMED: octets before them */
+    _Atomic bool reset_unseen; /* any: a reset that is only ours was taken for the end: of what the initiator never read */
     uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
     _Atomic bool rtr_came;    /* any: the responder may send from now on, and who waits for that was not told */
     _Atomic bool rx_arrived;  /* any: octets or the end came in since somebody looked: an edge */
@@ -253,11 +263,18 @@ static inline bool conn_can_send(const struct conn *c)
 /* The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is being used. */
 bool conn_decline(struct conn *c, unsigned reason);
 
+/* An initiator whose peer has not accepted yet: it goes on in streaming mode, and switches when the answer comes. */
+static inline bool conn_is_late(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_LATE;
+}
+
 /* What the program sends now goes out as it is, though not everything that comes in is the program's. */
 static inline bool conn_speaks_plain(const struct conn *c)
 {
-    return conn_undecided(c) || (conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_WITHDRAWN &&
-                                 c->neg.out_off == c->neg.out_len);
+    return conn_undecided(c) ||
+           (conn_state(c) == CONN_NEGOTIATING && (c->neg.state == NEGOTIATE_WITHDRAWN || c->neg.state == NEGOTIATE_LATE) &&
+            c->neg.out_off == c->neg.out_len);
 }
 
 /*
@@ -547,6 +564,16 @@ static inline bool conn_only_answers(const struct conn *c)
 {
     return iwarp_answers_rtr(&c->ep); /* (not so of a device's connection: it has no such endpoint) */
 }
+/*
+ * All that is to be sent is the HSWI. It goes with the program's first octets, if any: a peer that has closed would answer it by a
+ * reset, which destroys what is under way. (But before a reset of the program's, so that the peer takes that for one.)
+ */
+static inline bool conn_only_leads(const struct conn *c)
+{
+    return iwarp_out_only_lead(&c->ep);
+}
+/* The program resets the connection. */
+void conn_lead_out(struct conn *c, int fd);
 /*
  * The program closes or exits: what is queued goes out without it, at once where the transport can (it then owns a
  * duplicate of fd), else within linger_ms. tx held.

@@ -222,7 +222,7 @@ void conn_tx_finished(uint32_t wait_ms)
 int conn_shut_wr(struct conn *c, int fd)
 {
     c->tx_shut = true;
-    if (!conn_on_device(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
+    if (!conn_on_device(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || conn_only_leads(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
         /*
          * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the connection
          * is no more, and the kernel says so.
@@ -232,6 +232,15 @@ int conn_shut_wr(struct conn *c, int fd)
     }
     c->fin_owed = true;
     return conn_tx_push(c, fd) == -EAGAIN ? -EAGAIN : 0;
+}
+
+void conn_lead_out(struct conn *c, int fd)
+{
+    if (conn_state(c) != CONN_UPGRADED || conn_on_device(c) || turn_take_brief(&c->tx) < 0)
+        return;
+    int r = conn_only_leads(c) ? conn_tx_flush(c, fd) : 0;
+    (void)r; /* nothing more can be done */
+    turn_give(&c->tx);
 }
 
 /*

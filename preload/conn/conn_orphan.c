@@ -17,6 +17,7 @@
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_switch.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
@@ -48,10 +49,14 @@ static bool rx_mended(struct conn *c, int fd)
     if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: tcpinfo_totals has taken it for a FIN) */
         return true;
     uint8_t *p;
-    size_t room = iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
+    bool streamed = c->rx_mode == CONN_RX_STREAMED;
+    size_t room = streamed ? conn_switch_space(c, &p) : iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
     if (taken < c->kernel_rx || taken - c->kernel_rx > room)
         return false;
-    iwarp_in_fed(&c->ep, (size_t)(taken - c->kernel_rx));
+    if (streamed)
+        conn_switch_took(c, (size_t)(taken - c->kernel_rx));
+    else
+        iwarp_in_fed(&c->ep, (size_t)(taken - c->kernel_rx));
     c->kernel_rx = taken;
     return true;
 }

@@ -16,7 +16,9 @@
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_ops.h"
+#include "preload/conn/conn_switch.h"
 #include "preload/process/cancel.h"
+#include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -104,6 +106,14 @@ static ssize_t received(struct conn *c, ssize_t n, size_t room)
 {
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
         n = 0; /* the peer had closed when a frame of ours came: the program, which sent nothing, sees the end */
+    /*
+     * The initiator was killed, and with it went our answer, which nobody had read: to the program, which has sent nothing, that is
+     * an ordinary end.
+     */
+    if (n < 0 && errno == ECONNRESET && c->rx_mode == CONN_RX_STREAMED && c->st.tx.total == 0) {
+        atomic_store(&c->reset_unseen, true);
+        n = 0;
+    }
     c->rx_empty = n < 0 ? errno == EAGAIN : n > 0 && (size_t)n < room;
     if (n < 0)
         return -errno;
@@ -115,6 +125,51 @@ static ssize_t received(struct conn *c, ssize_t n, size_t room)
     if (n == 0)
         stream_eof(&c->st, iwarp_in_end(&c->ep)); /* RFC 5041 6.2.1/4: to the program it is the end of the stream */
     return n;
+}
+
+/* As recv(2) into our memory. */
+static ssize_t take(struct conn *c, int fd, void *p, size_t room, int flags)
+{
+    ssize_t n;
+    if (flags & MSG_DONTWAIT)
+        return sandbox_recv(fd, p, room, flags);
+    turn_sleep(&c->rx);
+    n = recv_waiting(fd, p, room, flags);
+    turn_wake(&c->rx);
+    return n;
+}
+
+#define HELD_NS 200000000u /* what nobody can say anything about is not held back longer */
+#define HELD_LOOK_MS 1
+
+/* As fill, before the switch. Nothing is held back when it is over. */
+static ssize_t fill_streamed(struct conn *c, int fd, int flags)
+{
+    for (uint64_t end = 0;;) {
+        uint8_t *p;
+        size_t room = conn_switch_space(c, &p);
+        if (room == 0) {
+            c->rx_empty = false;
+            return -ENOBUFS;
+        }
+        bool all = c->held_len > 0 && netlink_peer_is_through(fd);
+        ssize_t n = received(c, take(c, fd, p, room, flags), room);
+        if (n > 0)
+            conn_switch_took(c, (size_t)n);
+        bool held = c->held_len > 0;
+        if (held && (n == 0 || all || (end != 0 && proc_now_ns() >= end)) && n <= 0) {
+            n = n == -EAGAIN ? (ssize_t)c->held_len : n;
+            conn_switch_give_held(c);
+            return n;
+        }
+        if (!held || (n < 0 && n != -EAGAIN && n != -EINTR))
+            return n;
+        flags |= MSG_DONTWAIT;
+        if (end == 0)
+            end = proc_now_ns() + HELD_NS;
+        else if (n < 0)
+            REAL(poll)(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, HELD_LOOK_MS);
+    }
 }
 
 /*
@@ -129,6 +184,8 @@ static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
         c->rx_empty = r == -EAGAIN;
         return r;
     }
+    if (SW_UNLIKELY(c->rx_mode == CONN_RX_STREAMED))
+        return fill_streamed(c, fd, flags);
     size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
     if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
         room = iwarp_in_space(&c->ep, &p);
@@ -138,15 +195,7 @@ static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
     }
     if (room > most)
         room = most;
-    ssize_t n;
-    if (flags & MSG_DONTWAIT) {
-        n = sandbox_recv(fd, p, room, flags);
-    } else {
-        turn_sleep(&c->rx);
-        n = recv_waiting(fd, p, room, flags);
-        turn_wake(&c->rx);
-    }
-    n = received(c, n, room);
+    ssize_t n = received(c, take(c, fd, p, room, flags), room);
     if (n > 0)
         iwarp_in_fed(&c->ep, (size_t)n);
     return n;
@@ -155,7 +204,7 @@ static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
 /* Nothing that is there stands before what comes, and it may be put into the program's memory. */
 static bool takes_directly(const struct conn *c)
 {
-    return conn_state(c) == CONN_UPGRADED && !conn_on_device(c) && !c->broken && c->pre_len == c->pre_off && c->st.rx.n == 0 &&
+    return conn_state(c) == CONN_UPGRADED && !conn_on_device(c) && !c->broken && c->rx_mode == CONN_RX_FPDUS && c->pre_len == c->pre_off && c->st.rx.n == 0 &&
            c->st.rx.end == STREAM_OPEN && c->st.rx.urgent == STREAM_URGENT_NONE && !sandbox_on();
 }
 
@@ -230,18 +279,18 @@ static void note_look(struct conn *c)
     c->rx_look = drained(c) ? look_found_empty() : 0;
 }
 
-int conn_rx_progress(struct conn *c, int fd, bool take)
+int conn_rx_progress(struct conn *c, int fd, bool look)
 {
     size_t idle = 0;
     uint64_t avail = stream_avail(&c->st);
     conn_rx_whole(c, fd);
-    if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
+    if ((c->pre_len > c->pre_off && c->rx_mode == CONN_RX_FPDUS) || atomic_load(&c->so_error) != 0)
         return 1;
     if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_DEAD;
     decode(c, fd);
     /* The program's low-water mark counts its octets, the kernel's would count frames. */
-    while (take && (stream_avail(&c->st) < conn_rx_target(c) && c->st.rx.end == STREAM_OPEN)) {
+    while (look && (conn_rx_avail(c) < conn_rx_target(c) && c->st.rx.end == STREAM_OPEN)) {
         ssize_t n = fill(c, fd, MSG_DONTWAIT, SIZE_MAX);
         decode(c, fd);
         note_look(c);
@@ -257,7 +306,14 @@ int conn_rx_progress(struct conn *c, int fd, bool take)
         if (idle_too_long(c, &idle, &avail, n))
             break;
     }
-    return stream_readable(&c->st);
+    return stream_readable(&c->st) || c->pre_len > c->pre_off;
+}
+
+/* A receive failed behind octets that are the program's first: the next call tells it. */
+static void later_error(struct conn *c, ssize_t r)
+{
+    if (r < 0 && r != -EAGAIN && r != -EINTR && r != -ENOBUFS && r != -ESHUTDOWN)
+        atomic_store(&c->so_error, (int)-r);
 }
 
 void conn_rx_all(struct conn *c, int fd)
@@ -274,6 +330,7 @@ void conn_rx_all(struct conn *c, int fd)
     } while (n > 0 && !idle_too_long(c, &idle, &avail, n));
     if (n > 0)
         decode(c, fd);
+    later_error(c, n);
     note_look(c);
 }
 
@@ -450,13 +507,6 @@ static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len,
         whole += next;
     }
     return skip > 0 ? 0 : whole;
-}
-
-/* A receive failed behind octets that the call returns: the next call tells it. */
-static void later_error(struct conn *c, ssize_t r)
-{
-    if (r < 0 && r != -EAGAIN && r != -EINTR && r != -ENOBUFS && r != -ESHUTDOWN)
-        atomic_store(&c->so_error, (int)-r);
 }
 
 static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)

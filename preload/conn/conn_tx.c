@@ -107,6 +107,29 @@ static ssize_t send_flat(int fd, const struct iovec *iov, size_t n, size_t len, 
 }
 
 /*
+ * What goes before the first frame (negotiate_lead). 0: it went. With room reported the kernel takes so few octets as a whole.
+ */
+static int out_lead(struct conn *c, int fd, int flags)
+{
+    const struct iovec *iov;
+    size_t len, n = iwarp_out(&c->ep, &iov, &len);
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    struct iovec lead;
+    if (n == 0)
+        return 0;
+    if (REAL(poll)(&p, 1, 0) <= 0)
+        return -EAGAIN;
+    lead = iov[0];
+    struct msghdr msg = { .msg_iov = &lead, .msg_iovlen = 1 };
+    ssize_t sent = sandbox_sendmsg(fd, &msg, flags | MSG_DONTWAIT | (n > 1 ? MSG_MORE : 0));
+    if (sent < 0)
+        return -errno;
+    c->kernel_tx += (uint64_t)sent;
+    iwarp_out_sent(&c->ep, (size_t)sent);
+    return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
+}
+
+/*
  * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
  * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
  * frame's.
@@ -117,6 +140,11 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
     const struct iovec *iov;
     struct iovec first[URGENT_IOV];
     size_t len;
+    int led = SW_UNLIKELY(iwarp_out_lead(&c->ep) > 0) ? out_lead(c, fd, flags) : 0;
+    if (led < 0) {
+        *none = false;
+        return led;
+    }
     size_t n = c->segment ? iwarp_out_segment(&c->ep, c->segment, &iov, &len) : iwarp_out(&c->ep, &iov, &len);
     *none = n == 0;
     if (n == 0) {
@@ -205,7 +233,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
     if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
         return r;
     coalesce_before_sleep();
-    if (!poller_threads() && !conn_ring_busy())
+    if (!poller_threads() && !conn_ring_busy() && iwarp_out_lead(&c->ep) == 0)
         return out_some(c, fd, flags);
     /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
     uint64_t end = wait_call_deadline(fd, SO_SNDTIMEO);
@@ -316,10 +344,11 @@ int conn_tx_rest(struct conn *c, int fd)
     return r;
 }
 
-/* The tail as one piece. 0: there is none, or a request has it. */
+/* The tail as one piece. 0: there is none, a request has it, or it is not for one. */
 static size_t joined(struct conn *c, const struct iovec **iov, size_t *len)
 {
-    size_t n = c->job_runs || c->sender_pid != 0 ? 0 : iwarp_out(&c->ep, iov, len);
+    bool other = c->job_runs || c->sender_pid != 0 || iwarp_out_lead(&c->ep) > 0; /* (the lead goes as one piece) */
+    size_t n = other ? 0 : iwarp_out(&c->ep, iov, len);
     if (n > 1) {
         iwarp_out_join(&c->ep);
         n = iwarp_out(&c->ep, iov, len);

@@ -94,7 +94,7 @@ static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
     uint8_t *in = c->ep.cfg.in_buf;
     size_t head = c->ep.rx.head, tail = c->ep.rx.tail;
     bool found = false;
-    if (!tcpinfo_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
+    if (c->rx_mode != CONN_RX_FPDUS || !tcpinfo_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
         rx < c->kernel_rx + (uint64_t)queued || rx - (uint64_t)queued - c->kernel_rx > c->ep.cfg.in_cap - tail)
         return false;
     tail += (size_t)(rx - (uint64_t)queued - c->kernel_rx);

@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_switch.h"
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -34,7 +35,10 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
     if (conn_speaks_plain(c)) {
         /* A server may always speak first. */
         *ask = (short)(POLLIN | (want & (OUT_BITS | POLLRDHUP | POLLPRI)));
-        return (short)(kernel & ((want & OUT_BITS) | ALWAYS));
+        short rd = conn_shuts_later(c, SHUT_RD) ? (short)(want & (IN_BITS | POLLRDHUP)) : 0;
+        if (rd != 0 && c->neg.mute)
+            rd |= POLLHUP;
+        return (short)((kernel & ((want & OUT_BITS) | ALWAYS)) | rd);
     }
     *ask = (short)c->kernel_wants;
     if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0)) {
@@ -53,6 +57,8 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
 static bool staging_full(struct conn *c)
 {
     uint8_t *p;
+    if (c->rx_mode == CONN_RX_STREAMED)
+        return conn_switch_space(c, &p) == 0;
     return conn_rx_avail(c) > 0 && (conn_rx_held(c) || iwarp_in_space(&c->ep, &p) == 0);
 }
 
@@ -149,6 +155,10 @@ static short ready_dead(const struct conn *c, short want, short kernel)
 /* In software, on its own TCP connection. */
 static inline short ready_upgraded(struct sock *s, struct conn *c, short want, short kernel, short *ask)
 {
+    if (SW_UNLIKELY(c->rx_mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) && turn_take_brief(&c->rx) == 0) {
+        conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all octets: conn.reset_unseen */
+        turn_give(&c->rx);
+    }
     *ask = want & POLLRDHUP;
     short got = kernel & (short)((want & POLLRDHUP) | ALWAYS);
     if ((want & POLLPRI) && urgent(s, c, kernel, ask))
@@ -169,6 +179,8 @@ static inline short ready_upgraded(struct sock *s, struct conn *c, short want, s
         if (!(want & OUT_BITS) && !conn_tail_is_ours(c))
             *ask &= ~POLLOUT; /* it went */
     }
+    if (SW_UNLIKELY(atomic_load(&c->reset_unseen)))
+        got &= ~(POLLERR | POLLHUP);
     if (atomic_load(&c->so_error) != 0)
         got |= (short)(POLLERR | (want & OUT_BITS)); /* a send would fail at once */
     return got;

@@ -74,10 +74,15 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
     int rx = turn_take_brief(&c->rx), tx = rx == 0 ? turn_take_brief(&c->tx) : -EBUSY;
     enum conn_state st = conn_state(c);
     bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
-    if (still)
-        *result = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
-    if (still && *result == 0 && how != SHUT_RD && c->responder && rx == 0)
+    bool late = conn_is_late(c), rd = late && (how == SHUT_RD || how == SHUT_RDWR);
+    if (still && !(late && how == SHUT_RD))
+        *result = REAL(shutdown)(fd, rd ? SHUT_WR : how) < 0 ? -errno : 0;
+    else if (still)
+        *result = 0;
+    if (still && *result == 0 && how != SHUT_RD && (c->responder || late) && rx == 0)
         negotiate_mute(&c->neg);
+    if (still && *result == 0 && rd) /* the answer may still come in */
+        atomic_fetch_or(&c->shut_later, 1 << SHUT_RD);
     if (tx == 0)
         turn_give(&c->tx);
     if (rx == 0)
@@ -154,12 +159,28 @@ static void reset_if_unread(struct conn *c, int fd)
     turn_give(&c->rx);
 }
 
+/*
+ * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is announced first,
+ * and then what has come is taken in: an initiator that knows of the end sends none.
+ */
+static void end_before_switch(struct conn *c, int fd)
+{
+    if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || linger_s(fd) == 0 || turn_take_brief(&c->tx) < 0)
+        return;
+    bool all = !c->fin_owed && conn_tx_flush(c, fd) == 0;
+    if (all)
+        REAL(shutdown)(fd, SHUT_WR);
+    turn_give(&c->tx);
+    if (all)
+        reset_if_unread(c, fd);
+}
+
 /* What is left goes out now, or after the close. */
 static void send_last(struct sock *s, struct conn *c, int fd)
 {
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    if (!conn_only_answers(c) && conn_tx_flush(c, fd) == -EAGAIN)
+    if (!conn_only_answers(c) && !(conn_only_leads(c) && linger_s(fd) != 0) && conn_tx_flush(c, fd) == -EAGAIN)
         conn_tx_finish(s, fd, proc.set.linger_ms);
     turn_give(&c->tx);
 }
@@ -184,9 +205,12 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     if (c->responder && !iwarp_can_send(&c->ep) && linger_s(fd) != 0)
         REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: as in leave_startup */
     reset_if_unread(c, fd);
+    end_before_switch(c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    int linger = linger_s(fd), r = conn_only_answers(c) ? 0 : conn_tx_flush(c, fd);
+    int linger = linger_s(fd);
+    bool nothing = conn_only_answers(c) || (conn_only_leads(c) && linger != 0);
+    int r = nothing ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN && linger > 0) {
         conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
         r = conn_tx_flush(c, fd);
@@ -219,6 +243,21 @@ static void last_words(struct sock *s, struct conn *c, int fd)
 }
 
 /*
+ * The initiator closes before the other program has accepted, as far as is known. An answer that is unread at the close would make the
+ * kernel reset the connection, where the other program is to see all that was sent, and the end: so it is taken now, and once it has
+ * seen the end the responder sends none. (With SO_LINGER 0 it is a reset that the program wants.)
+ */
+static void leave_late(struct sock *s, struct conn *c, int fd)
+{
+    int r = startup_go_on(s, false);
+    if (r < 0 || !conn_is_late(c) || linger_s(fd) == 0)
+        return;
+    if (shutdown_undecided(s, c, fd, SHUT_WR, &r))
+        r = startup_go_on(s, false);
+    pending_remove(s);
+}
+
+/*
  * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the program's
  * octets, yet unread, or after the close, it would make the kernel reset: the end is announced first (an initiator that
  * knows of it sends no more), then what has come is taken away.
@@ -228,6 +267,8 @@ static void last_words(struct sock *s, struct conn *c, int fd)
  */
 static void leave_startup(struct sock *s, struct conn *c, int fd)
 {
+    if (conn_is_late(c))
+        leave_late(s, c, fd);
     if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->inherited && conn_undecided(c)))
         return;
     c->no_device = true;
@@ -274,6 +315,7 @@ static void settle_one(int fd, struct sock *s, void *arg)
         leave_startup(s, c, fd);
     if (conn_state(c) == CONN_UPGRADED && alone) {
         reset_if_unread(c, fd);
+        end_before_switch(c, fd);
         send_last(s, c, fd);
     } else if (conn_state(c) == CONN_UPGRADED) {
         settle_shared(s, c, fd);

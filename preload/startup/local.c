@@ -20,6 +20,7 @@
 #include "core/base/rawsys.h"
 #include "core/base/trace.h"
 #include "preload/process/hidden.h"
+#include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/sock/sock.h"
@@ -130,12 +131,12 @@ static char *hex(char *p, uint32_t v, int digits)
 }
 
 /*
- * "\0sockwarp/1/4/7f000001/1451" in hexadecimal, with "%00000002" behind a link-local address; returns the length of the
+ * "\0sockwarp/2/4/7f000001/1451" in hexadecimal, with "%00000002" behind a link-local address; returns the length of the
  * AF_UNIX address.
  */
 static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
 {
-    static const char head[] = "sockwarp/1/";
+    static const char head[] = "sockwarp/2/";
     memset(un, 0, sizeof(*un));
     un->sun_family = AF_UNIX;
     char *p = un->sun_path + 1;
@@ -154,32 +155,15 @@ static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(p - un->sun_path));
 }
 
-/* "\0sockwarp/1/i/00012345": a listener that may be one of several at its address. */
+/* "\0sockwarp/2/i/00012345": a listener that may be one of several at its address. */
 static socklen_t name_of_ino(uint64_t ino, struct sockaddr_un *un)
 {
-    static const char head[] = "sockwarp/1/i/";
+    static const char head[] = "sockwarp/2/i/";
     memset(un, 0, sizeof(*un));
     un->sun_family = AF_UNIX;
     memcpy(un->sun_path + 1, head, sizeof(head) - 1);
     const char *end = hex(un->sun_path + sizeof(head), (uint32_t)ino, 8); /* (sock_diag has 32 bits of it) */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(end - un->sun_path));
-}
-
-static int netlink(int protocol)
-{
-    return REAL(socket)(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
-}
-
-/* Asks and reads one answer into buf. Returns its header, or NULL. */
-static const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap)
-{
-    if (REAL(send)(fd, req, len, 0) != (ssize_t)len)
-        return NULL;
-    ssize_t n = REAL(recv)(fd, buf, cap, 0);
-    const struct nlmsghdr *h = buf;
-    if (n < (ssize_t)sizeof(*h) || !NLMSG_OK(h, (size_t)n) || h->nlmsg_type == NLMSG_ERROR)
-        return NULL;
-    return h;
 }
 
 /* Does the kernel deliver packets to this address locally? */
@@ -202,7 +186,7 @@ static bool is_local(const struct key *k)
     req.dst.rta_type = RTA_DST;
     req.dst.rta_len = (uint16_t)RTA_LENGTH(k->addr_len);
     memcpy(req.addr, k->addr, k->addr_len);
-    int fd = netlink(NETLINK_ROUTE);
+    int fd = netlink_open(NETLINK_ROUTE);
     if (fd < 0)
         return false;
     _Alignas(struct nlmsghdr) uint8_t buf[4096];
@@ -233,7 +217,7 @@ static int find_listener(const struct key *k, struct inet_diag_msg *out)
     req.r.id.idiag_if = k->scope;
     req.r.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
     req.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    int fd = netlink(NETLINK_SOCK_DIAG);
+    int fd = netlink_open(NETLINK_SOCK_DIAG);
     if (fd < 0)
         return -errno;
     _Alignas(struct nlmsghdr) uint8_t buf[4096];
@@ -390,7 +374,7 @@ static bool whole_group(const struct inet_diag_msg *like)
     req.r.sdiag_protocol = IPPROTO_TCP;
     req.r.idiag_states = 1u << LISTENING;
     req.r.id.idiag_sport = like->id.idiag_sport;
-    int fd = netlink(NETLINK_SOCK_DIAG);
+    int fd = netlink_open(NETLINK_SOCK_DIAG);
     bool whole = fd >= 0 && REAL(send)(fd, &req, sizeof(req), 0) == sizeof(req);
     unsigned members = 0;
     uint32_t first = 0;
@@ -528,7 +512,7 @@ void local_names_open(struct sock *s, int fd)
 /* What a socket is called; 0: it is no name of ours. */
 static socklen_t called(int fd, struct sockaddr_un *un)
 {
-    static const char head[] = "\0sockwarp/1/";
+    static const char head[] = "\0sockwarp/2/";
     socklen_t len = sizeof(*un);
     memset(un, 0, sizeof(*un));
     bool is = REAL(getsockname)(fd, (struct sockaddr *)un, &len) == 0 && un->sun_family == AF_UNIX && len <= sizeof(*un) &&

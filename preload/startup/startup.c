@@ -120,10 +120,13 @@ static void lowat_back(struct conn *c, int fd, int octets)
     c->lowat_now = 1;
 }
 
-/* The responder looks for a Hello, or, after it has declined one, for its withdrawal. */
+/*
+ * The responder looks for a Hello, or, after it has declined one, for its withdrawal; the initiator that has gone on in streaming mode
+ * for the answer.
+ */
 static bool peeks(const struct conn *c)
 {
-    return c->neg.state == NEGOTIATE_PEEK || c->neg.state == NEGOTIATE_NAKED;
+    return c->neg.state == NEGOTIATE_PEEK || c->neg.state == NEGOTIATE_NAKED || c->neg.state == NEGOTIATE_LATE;
 }
 
 /* The initiator looks for the answer among what the server says. */
@@ -132,7 +135,21 @@ static bool seeks_answer(const struct conn *c)
     return c->neg.state == NEGOTIATE_HELLO || c->neg.state == NEGOTIATE_WITHDRAWN;
 }
 
-/* The responder looks without taking: a plain client's octets stay where they are. False: would block. */
+/*
+ * What the initiator's program has done behind its Hello. If that is all it ever says nobody there may read an answer. Its urgent
+ * octet may be told apart in streaming mode alone.
+ */
+static void look_at_late(struct conn *c, int fd)
+{
+    int state = tcpinfo_state(fd);
+    struct pollfd p = { .fd = fd, .events = POLLPRI };
+    if (state == TCP_CLOSE_WAIT || state == TCP_CLOSE)
+        negotiate_peer_ended(&c->neg);
+    else if (REAL(poll)(&p, 1, 0) == 1 && (p.revents & POLLPRI))
+        negotiate_decline(&c->neg, REASON_URGENT);
+}
+
+/* Who looks without taking: the program's octets stay where they are. False: would block. */
 static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
@@ -148,6 +165,8 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         negotiate_eof(&c->neg);
         return true;
     }
+    if (c->neg.state == NEGOTIATE_PEEK && negotiate_is_late(buf, (size_t)n))
+        look_at_late(c, fd);
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used == 0 && device_offer(s, c))
         used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
@@ -308,6 +327,20 @@ static bool half_closed(const struct conn *c, int fd)
            REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked == 0;
 }
 
+/*
+ * The same of one that goes on in streaming mode, whose program has said nothing: what closed, or reset, the connection met frames of
+ * ours alone. (A peer that only has ended its direction has acknowledged them.)
+ */
+static bool ended_unanswered(const struct conn *c, int fd)
+{
+    int err = atomic_load(&c->so_error), state, unacked = 0;
+    if (c->responder || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN || c->neg.streamed > 0 || c->neg.mute ||
+        c->peer_reset || (err != 0 && err != ECONNRESET && err != EPIPE))
+        return false;
+    state = tcpinfo_state(fd);
+    return err != 0 || state == TCP_CLOSE || (state == TCP_CLOSE_WAIT && REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked > 0);
+}
+
 /* The negotiation is over, one way or the other. */
 static void settle(struct sock *s, struct conn *c, int fd)
 {
@@ -322,10 +355,14 @@ static void settle(struct sock *s, struct conn *c, int fd)
             conn_rx_progress(c, fd, false);
         break;
     case NEGOTIATE_PLAIN:
-        if (c->require)
+        if (c->require) {
             fallback_refuse(s, c, fd, c->neg.reason);
-        else
+        } else if (ended_unanswered(c, fd)) {
+            c->peer_closed = true;
+            conn_go_dead(s, c, REASON_CLOSED, 0);
+        } else {
             stay_plain(s, c);
+        }
         break;
     case NEGOTIATE_FALLBACK:
         /* (The reset that an unread Hello caused would have been an ordinary end without it.) */

@@ -36,9 +36,11 @@ int startup_go_on_unused(struct sock *s);
 int startup_hand_on(struct sock *s);
 /* A ring of the program's uses s: what is undecided is declined, what is not connected yet stays plain. */
 void startup_decline(struct sock *s);
+/* A step for a program that does not wait for connect(). Both turns held. */
+void startup_step_hurried(struct sock *s);
 /*
  * startup_go_on, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
- * accepted it yet, TCP would take its octets; so the Hello is withdrawn.
+ * accepted it yet, TCP would take its octets; so the Hello is withdrawn, or the connection goes on in streaming mode for now.
  */
 int startup_hurry(struct sock *s);
 

@@ -13,6 +13,12 @@
 /* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
 #define ACCEPT_NS 500000000u
 
+/*
+ * And so long connect() looks whether it is accepting just now. (One that does answers in a tenth of that.) TCP's connect() is done:
+ * behind that the program goes on, in streaming mode, until the answer is there.
+ */
+#define LOOK_NS 500000u
+
 /* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
 static uint16_t depth(uint16_t rule, uint16_t most)
 {
@@ -47,8 +53,10 @@ int startup_begin(struct conn *c)
     };
     cfg.early = !c->opts.separate && (c->responder || (!c->opts.immediate && !c->opts.rtr_frame &&
                                                        cfg.transports == HELLO_TRANSPORT_IWARP));
-    if (cfg.shim_known && cfg.timeout_ns > ACCEPT_NS)
-        cfg.timeout_ns = ACCEPT_NS;
+    cfg.may_switch = cfg.shim_known && cfg.early && !c->responder;
+    uint64_t most = cfg.may_switch ? LOOK_NS : ACCEPT_NS;
+    if (cfg.shim_known && cfg.timeout_ns > most)
+        cfg.timeout_ns = most;
     memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));
     proc_random(cfg.nonce, sizeof(cfg.nonce));
     do

@@ -22,20 +22,30 @@ int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s))
     return r;
 }
 
+static bool is_withdrawn_at_once(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO && (c->in_backlog || c->neg.cfg.may_switch);
+}
+
 static void withdraw(struct sock *s)
 {
-    if (conn_state(s->conn) == CONN_NEGOTIATING)
+    if (is_withdrawn_at_once(s->conn))
         negotiate_withdraw(&s->conn->neg);
     startup_step(s);
+}
+
+void startup_step_hurried(struct sock *s)
+{
+    startup_step(s);
+    if (is_withdrawn_at_once(s->conn))
+        withdraw(s);
 }
 
 int startup_hurry(struct sock *s)
 {
     const struct conn *c = s->conn;
     int r = startup_go_on(s, true);
-    if (r < 0 || !c->in_backlog || conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_HELLO)
-        return r;
-    return startup_in_turns(s, true, withdraw);
+    return r == 0 && is_withdrawn_at_once(c) ? startup_in_turns(s, true, withdraw) : r;
 }
 
 int startup_hand_on(struct sock *s)

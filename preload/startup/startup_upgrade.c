@@ -8,7 +8,9 @@
 
 #include "core/base/fault.h"
 #include "core/base/reason.h"
+#include "core/base/trace.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_switch.h"
 #include "preload/conn/explain.h"
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
@@ -50,11 +52,11 @@ static int begin_fpdus(struct conn *c, int fd)
         .initiator = !c->responder,
         .tx = { .crc = res->crc, .markers = res->markers_tx },
         .rx = { .crc = res->crc, .markers = res->markers_rx },
-        .rtr = res->rtr,
+        .rtr = c->neg.switched ? 0 : res->rtr, /* (the HSWI says it, or nobody has to) */
         .ird = res->ird,
         .ord = res->ord,
         .mulpdu = c->segment ? mpa_mulpdu(c->segment, res->markers_tx) : c->opts.fpdu_len,
-        .ready = res->rtr_frame,
+        .ready = res->rtr_frame || c->neg.switched,
         .aligned = c->segment != 0,
         .send_max = STREAM_HDR_LEN + CONN_EAGER_MAX,
         .in_buf = c->in,
@@ -64,6 +66,7 @@ static int begin_fpdus(struct conn *c, int fd)
         .immediate = (c->neg.cfg.params.flags & c->neg.peer.flags & STREAM_FLAG_IMMEDIATE) != 0,
         .random32 = proc_random32,
     };
+    ic.lead_len = negotiate_lead(&c->neg, &ic.lead);
     int r = iwarp_init(&c->ep, &ic);
     if (r < 0)
         return r;
@@ -88,7 +91,9 @@ static int begin_fpdus(struct conn *c, int fd)
         say_local_error(c, fd);
         return r;
     }
-    if (c->in_len > 0) { /* behind the startup frames: already where the endpoint wants it */
+    if (c->neg.switched && c->responder) {
+        conn_switch_begin(c);
+    } else if (c->in_len > 0) { /* behind the startup frames: already where the endpoint wants it */
         iwarp_in_fed(&c->ep, c->in_len);
         c->in_len = 0;
     }
@@ -100,7 +105,10 @@ int startup_upgrade(struct sock *s, struct conn *c)
     const struct mpa_startup_result *res = &c->neg.mpa.res;
     int fd = atomic_load(&s->fd);
     bool device = negotiate_by_device(&c->neg);
-    int r = device ? device_begin(c) : begin_fpdus(c, fd);
+    int r = conn_buffers(c);
+    if (r < 0)
+        return r;
+    r = device ? device_begin(c) : begin_fpdus(c, fd);
     if (r < 0)
         return r;
     /* A low-water mark that the program set before counts its octets, the kernel's from now on frames. */
@@ -149,7 +157,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
         c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
     }
     /* No RTR of MPA's: the stream has its own, since the other program may speak first. */
-    if (!c->responder && res->rtr == 0 && !res->rtr_frame) {
+    if (!c->responder && res->rtr == 0 && !res->rtr_frame && !c->neg.switched) {
         r = stream_rtr(&c->st);
         SW_CHECK(r == 0, "the first message: %d", r);
     }
@@ -157,9 +165,13 @@ int startup_upgrade(struct sock *s, struct conn *c)
      * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with
      * the program's first octets, if any, which are answered so in any case.
      */
-    r = !c->responder && tcpinfo_peer_closed(fd) ? 0 : conn_tx_flush(c, fd);
+    r = conn_only_leads(c) || (!c->responder && tcpinfo_peer_closed(fd)) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
+    if (c->neg.switched && !c->responder && c->neg.mute)
+        c->tx_shut = true;
+    if (c->neg.switched)
+        trace_info("fd %d: switched late, %s", fd, c->responder ? "what comes is plain for now" : "behind what was sent plain");
     /*
      * The startup's exchange has put the kernel into its request-and-response mode, where acknowledgements wait for data to
      * go with. A fresh TCP connection is not in it: the program's first small writes would feel the difference.

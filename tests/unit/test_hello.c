@@ -438,3 +438,30 @@ Test(hello, find_takes_the_first_of_two)
     cr_assert_eq(hello_find(buf, sizeof(buf), 0, nonce, &got, &frame_len, &safe), 0);
     cr_assert_eq(got.kind, HELLO_HNAK);
 }
+
+Test(hello, a_switch_is_found_by_nonce_and_place_however_it_is_cut)
+{
+    struct hello h = { .kind = HELLO_HSWI, .nonce = { 9, 8, 7 }, .streamed = 103 }, out;
+    uint8_t buf[3 + HELLO_LEN + 5];
+    size_t frame_len, safe;
+
+    memcpy(buf, "\xf5so", 3);
+    memset(buf + sizeof(buf) - 5, 1, 5);
+    cr_assert_eq(hello_encode(&h, buf + 3, HELLO_LEN), HELLO_LEN);
+    for (size_t n = 0; n < 3 + HELLO_LEN; n++) {
+        cr_expect_eq(hello_find_switch(buf, n, 100, h.nonce, &out, &frame_len, &safe), -EAGAIN);
+        cr_expect_eq(safe, n <= 3 ? 0u : 3u, "%zu of %zu", safe, n);
+    }
+    cr_expect_eq(hello_find_switch(buf, sizeof(buf), 100, h.nonce, &out, &frame_len, &safe), 3);
+    cr_expect_eq(frame_len, HELLO_LEN);
+    cr_expect_eq(out.streamed, 103u);
+    for (size_t i = 0; i < HELLO_LEN; i++) { /* each octet counts */
+        buf[3 + i] ^= 0x20;
+        cr_expect_eq(hello_find_switch(buf, sizeof(buf), 100, h.nonce, &out, &frame_len, &safe), -EAGAIN);
+        cr_expect_eq(safe, sizeof(buf), "octet %zu", i);
+        buf[3 + i] ^= 0x20;
+    }
+    cr_expect_eq(hello_find_switch(buf, sizeof(buf), 101, h.nonce, &out, &frame_len, &safe), -EAGAIN);
+    h.nonce[0]++;
+    cr_expect_eq(hello_find_switch(buf, sizeof(buf), 100, h.nonce, &out, &frame_len, &safe), -EAGAIN);
+}

@@ -431,3 +431,120 @@ Test(negotiate_early, nothing_is_withdrawn_that_was_not_said)
     EXPECT(a, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
     cr_expect_eq(negotiate_out(&a.n, &p), 0u);
 }
+
+/* ---- the late switch ---- */
+
+/* As up_to_withdrawal, of one that goes on in streaming mode and sends this. */
+static void up_to_late(const char *text)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.shim_known = ca.may_switch = true;
+    ca.early = cb.early = true;
+    both(&ca, &cb);
+    step_out(&a, SIZE_MAX);
+    now += TIMEOUT_NS;
+    negotiate_tick(&a.n, now);
+    cr_assert_eq(a.n.state, NEGOTIATE_LATE);
+    speak_plainly(text);
+    a.n.streamed += strlen(text);
+}
+
+Test(negotiate_early, a_late_switch_is_each_direction_s_own)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        const uint8_t *p;
+        struct hello h;
+
+        rng = 5 + c;
+        up_to_late("request");
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+        EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+        cr_expect(a.n.switched && b.n.switched);
+        cr_expect_eq(a.n.peer.ring_stag, 0xbbbbbbbb);
+        cr_expect_eq(b.n.peer.ring_stag, 0xaaaaaaaa);
+        cr_expect_eq(negotiate_lead(&b.n, &p), 0u);
+        cr_assert_eq(negotiate_lead(&a.n, &p), HELLO_LEN);
+        cr_assert_eq(hello_decode(p, HELLO_LEN, &h), HELLO_LEN);
+        cr_expect_eq(h.kind, HELLO_HSWI);
+        cr_expect_eq(h.streamed, 7u);
+        cr_expect_eq(memcmp(h.nonce, config(false).nonce, HELLO_NONCE_LEN), 0);
+        expect_programs("", "request");
+    }
+}
+
+Test(negotiate_early, a_late_switch_that_crosses_the_answer)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.shim_known = ca.may_switch = true;
+    ca.early = cb.early = true;
+    both(&ca, &cb);
+    step_out(&a, SIZE_MAX);
+    arrive(&b, SIZE_MAX);
+    step_in(&b);
+    cr_assert_eq(b.n.state, NEGOTIATE_MPA);
+    step_out(&b, SIZE_MAX);
+    negotiate_withdraw(&a.n);
+    cr_assert_eq(a.n.state, NEGOTIATE_LATE);
+    speak_plainly("request");
+    a.n.streamed += 7;
+    run(0);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+    cr_expect(a.n.switched && b.n.switched);
+    expect_programs("", "request");
+}
+
+Test(negotiate_early, what_is_no_late_switch_stays_plain)
+{
+    enum { DECLINED, SEPARATE, ENDED, MUTE, SPOKE, CASES };
+
+    for (int i = 0; i < CASES; i++) {
+        up_to_late("request");
+        if (i == DECLINED)
+            negotiate_decline(&b.n, REASON_STD_FD);
+        if (i == SEPARATE)
+            b.n.cfg.early = false;
+        if (i == ENDED)
+            negotiate_peer_ended(&b.n);
+        if (i == MUTE)
+            negotiate_mute(&b.n);
+        if (i == SPOKE)
+            speak("greeting", 8);
+        run(0);
+        cr_expect_eq(b.n.state, NEGOTIATE_PLAIN);
+        if (i == ENDED || i == MUTE) { /* not answered: the first of the program's octets says so, or the end */
+            cr_expect_eq(a.n.state, NEGOTIATE_LATE);
+            put(&a.wire, "answer", 6);
+            run(0);
+        }
+        cr_expect_eq(a.n.state, NEGOTIATE_PLAIN, "case %d: %u", i, a.n.state);
+        cr_expect(negotiate_over(&a.n) && negotiate_over(&b.n));
+        expect_programs(i == SPOKE ? "greeting" : i == ENDED || i == MUTE ? "answer" : "", "request");
+    }
+}
+
+Test(negotiate_early, an_answer_that_makes_no_sense_ends_a_late_switch)
+{
+    up_to_late("request");
+    arrive(&b, SIZE_MAX);
+    step_in(&b);
+    cr_assert_eq(b.n.state, NEGOTIATE_DONE);
+    step_out(&b, SIZE_MAX);
+    a.n.cfg.params.flags = STREAM_FLAG_LLP;
+    arrive(&a, SIZE_MAX);
+    struct hello h;
+    cr_assert_gt(hello_decode(a.kernel.p, a.kernel.n, &h), 0);
+    uint8_t tlv[256], frame[HELLO_LEN_MAX];
+    memcpy(tlv, h.tlv, h.tlv_len);
+    tlv[6] ^= 1; /* the Reply's key */
+    h.tlv = tlv;
+    ssize_t n = hello_encode(&h, frame, sizeof(frame));
+    cr_assert_gt(n, 0);
+    a.kernel.n = 0;
+    put(&a.kernel, frame, (size_t)n);
+    step_in(&a);
+    EXPECT(a, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+}

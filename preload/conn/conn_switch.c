@@ -1,0 +1,71 @@
+/*
+ * The late switch, receiving (DESIGN.md section 3): this side's program accepted late, and the initiator's has gone on in streaming
+ * mode meanwhile. Its octets are the program's as they are, and lie in `pre`; FPDUs begin behind the HSWI.
+ *
+ * The initiator's kernel was given the HSWI as a whole. So octets that may be its beginning are held back until it is certain that
+ * nothing is under way behind them; then they are the program's, and no time has to pass for that.
+ */
+#include <string.h>
+
+#include "core/base/fault.h"
+#include "core/base/trace.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/conn_switch.h"
+
+void conn_switch_begin(struct conn *c)
+{
+    size_t n = c->in_len;
+    c->rx_mode = CONN_RX_STREAMED;
+    memcpy(c->pre, c->in, n); /* (CONN_PRE_LEN: there is room) */
+    c->in_len = 0;
+    conn_switch_took(c, n);
+}
+
+size_t conn_switch_space(struct conn *c, uint8_t **p)
+{
+    if (c->pre_off == c->pre_len || c->pre_cap - c->pre_len - c->held_len < c->pre_cap / 2) {
+        memmove(c->pre, c->pre + c->pre_off, c->pre_len - c->pre_off + c->held_len);
+        c->pre_len -= c->pre_off;
+        c->pre_off = 0;
+    }
+    *p = c->pre + c->pre_len + c->held_len;
+    return c->pre_cap - c->pre_len - c->held_len;
+}
+
+/* n of the held octets are the program's. */
+static void give(struct conn *c, size_t n)
+{
+    c->pre_len += n;
+    c->held_len -= n;
+    c->streamed_rx += n;
+}
+
+/* The HSWI was found, and is so long: FPDUs from there on. */
+static void go_over(struct conn *c, size_t frame_len)
+{
+    uint8_t *p, *from = c->pre + c->pre_len + frame_len;
+    size_t n = c->held_len - frame_len, room = iwarp_in_space(&c->ep, &p);
+    SW_CHECK(n <= room, "%zu octets of FPDUs, room for %zu", n, room);
+    memcpy(p, from, n);
+    if (n > 0)
+        iwarp_in_fed(&c->ep, n);
+    c->held_len = 0;
+    c->rx_mode = CONN_RX_FPDUS;
+    trace_info("conn %p: switched late, behind %llu octets", (void *)c, (unsigned long long)c->streamed_rx);
+}
+
+void conn_switch_took(struct conn *c, size_t n)
+{
+    struct hello h;
+    size_t frame_len = 0, safe = 0;
+    c->held_len += n;
+    ssize_t at = hello_find_switch(c->pre + c->pre_len, c->held_len, c->streamed_rx, c->neg.cfg.nonce, &h, &frame_len, &safe);
+    give(c, at >= 0 ? (size_t)at : safe);
+    if (at >= 0)
+        go_over(c, frame_len);
+}
+
+void conn_switch_give_held(struct conn *c)
+{
+    give(c, c->held_len);
+}

@@ -1,0 +1,21 @@
+/*
+ * The late switch, receiving: see conn_switch.c. The receive turn is held.
+ */
+#ifndef SW_PRELOAD_CONN_SWITCH_H
+#define SW_PRELOAD_CONN_SWITCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct conn;
+
+/* The responder has answered; what was collected behind the HWDR is the beginning. Both turns held. */
+void conn_switch_begin(struct conn *c);
+/* Where received octets go, and how many have room. */
+size_t conn_switch_space(struct conn *c, uint8_t **p);
+/* n octets were put there. Some may be held back (held_len), or it was the last of the streaming mode (rx_mode). */
+void conn_switch_took(struct conn *c, size_t n);
+/* Nothing comes behind what is held back. */
+void conn_switch_give_held(struct conn *c);
+
+#endif

@@ -1,0 +1,22 @@
+/*
+ * Questions to the kernel by netlink.
+ */
+#ifndef SW_PRELOAD_NETLINK_H
+#define SW_PRELOAD_NETLINK_H
+
+#include <linux/netlink.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A descriptor, to be closed, or -1 with errno. */
+int netlink_open(int protocol);
+/* Asks and reads one answer into buf. Returns its header, or NULL. */
+const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap);
+
+/*
+ * fd is a TCP connection with a socket of this network namespace. Has this end received, and the other one been told so, all that was
+ * given to that one before the call? (False: not yet, or it cannot be found out.)
+ */
+bool netlink_peer_is_through(int fd);
+
+#endif
