@@ -159,12 +159,23 @@ static void reset_if_unread(struct conn *c, int fd)
     turn_give(&c->rx);
 }
 
+/* Does a thread wait for it in poll or select? */
+static bool is_polled(struct sock *s)
+{
+    pthread_mutex_lock(&s->watch_lock);
+    bool yes = s->pollers != NULL;
+    pthread_mutex_unlock(&s->watch_lock);
+    return yes;
+}
+
 /*
  * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is announced first,
  * and then what has come is taken in: an initiator that knows of the end sends none.
  */
-static void end_before_switch(struct conn *c, int fd)
+static void end_before_switch(struct sock *s, struct conn *c, int fd)
 {
+    if (is_polled(s)) /* the end, which would wake them, follows when they have left, as TCP's does */
+        return;
     if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || linger_s(fd) == 0 || turn_take_brief(&c->tx) < 0)
         return;
     bool all = !c->fin_owed && conn_tx_flush(c, fd) == 0;
@@ -205,7 +216,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     if (c->responder && !iwarp_can_send(&c->ep) && linger_s(fd) != 0)
         REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: as in leave_startup */
     reset_if_unread(c, fd);
-    end_before_switch(c, fd);
+    end_before_switch(s, c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
     int linger = linger_s(fd);
@@ -315,7 +326,7 @@ static void settle_one(int fd, struct sock *s, void *arg)
         leave_startup(s, c, fd);
     if (conn_state(c) == CONN_UPGRADED && alone) {
         reset_if_unread(c, fd);
-        end_before_switch(c, fd);
+        end_before_switch(s, c, fd);
         send_last(s, c, fd);
     } else if (conn_state(c) == CONN_UPGRADED) {
         settle_shared(s, c, fd);
