@@ -329,8 +329,10 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
     }
     if (n->reason != REASON_NONE) /* negotiate_decline */
         decline(n, &h, n->reason);
-    else if (n->mute || (late && n->peer_ended))
+    else if (n->mute)
         decline(n, &h, REASON_CLOSED);
+    else if (late && n->peer_ended)
+        decline(n, &h, REASON_WITHDRAWN);
     else if ((h.arg & n->cfg.transports & HELLO_TRANSPORT_IWARP) == 0)
         decline(n, &h, REASON_TRANSPORT);
     else if (switches(&h) && n->streamed > 0)
@@ -402,7 +404,8 @@ static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
     if (at < 0 && safe == 0)
         return 0;
     if (at != 0) {
-        move(n, NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
+        n->answered = true;
+        move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
         return 0;
     }
     const uint8_t *reply = h.kind == HELLO_HACK ? hello_tlv_find(&h, HELLO_TLV_MPA, &reply_len) : NULL;

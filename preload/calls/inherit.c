@@ -86,6 +86,22 @@ static void decide(struct sock *s, struct conn *c, int fd)
     }
 }
 
+#define STD_HELLO_NS 20000000u
+
+/*
+ * One that accept() has returned before its Hello was there, and that is a standard stream: the next program would decline what it
+ * finds there undecided. A client of this host that runs sockwarp is microseconds away from its Hello.
+ */
+static void decide_std(struct sock *s, struct conn *c, int fd)
+{
+    int r = startup_go_on(s, false);
+    for (uint64_t end = proc_now_ns() + STD_HELLO_NS; r == 0 && c->client_asked && conn_unheard(c) && proc_now_ns() < end;) {
+        if (wait_for(fd, POLLIN, end, s) < 0)
+            return;
+        r = startup_go_on(s, false);
+    }
+}
+
 /* The arena's descriptor as the next program has it: one that stays open. */
 static int shmem_for_next(struct inherit *in, int arena, int seen[8])
 {
@@ -247,6 +263,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
         return;
     if (!in->spawn) {
         decide_held(s, c, fd, w->h->can);
+        if (w->h->can && fd <= 2 && conn_undecided(c) && !c->inherited)
+            decide_std(s, c, fd);
         if (!w->h->can || !conn_is_late(c))
             decide(s, c, fd);
     }

@@ -216,11 +216,12 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     pending_add(s);
     atomic_fetch_add(&listener->asked, local_names_drain(listener));
     bool asked = atomic_load(&listener->asked) > 0;
+    c->client_asked = asked && local_same_host(&local, peer);
     if (asked && startup_is_hasty()) {
         atomic_store(&listener->asked, 0);
         asked = false;
     }
-    if (asked && local_same_host(&local, peer)) {
+    if (asked && c->client_asked) {
         startup_await(listener, s, c, fd);
     } else {
         int r = startup_go_on_unused(s);

@@ -75,6 +75,7 @@ struct conn {
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
+    bool client_asked;            /* responder: a client of this host has asked for the listener's name, and may be this one; any */
     bool inherited;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
     _Atomic pid_t user_pid;       /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
     _Atomic bool finish_on_use; /* any: its client has asked and waits: the first call on it sees the startup through */

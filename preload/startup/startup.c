@@ -149,6 +149,20 @@ static void look_at_late(struct conn *c, int fd)
         negotiate_decline(&c->neg, REASON_URGENT);
 }
 
+/* What was sent behind the HWDR, by the kernel's own count: a program that shares the descriptor without us may have sent, too. */
+static void count_streamed(struct conn *c, int fd)
+{
+    uint64_t rx, tx;
+    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->startup_tx)
+        return;
+    if (c->neg.streamed != tx - c->startup_tx)
+        trace_info("fd %d: %llu octets sent, %llu counted", fd, (unsigned long long)(tx - c->startup_tx),
+                   (unsigned long long)c->neg.streamed);
+    c->neg.streamed = tx - c->startup_tx;
+    c->kernel_tx = tx;
+    atomic_store(&c->plain_tx, c->neg.streamed);
+}
+
 /* Who looks without taking: the program's octets stay where they are. False: would block. */
 static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
@@ -167,6 +181,8 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     }
     if (c->neg.state == NEGOTIATE_PEEK && negotiate_is_late(buf, (size_t)n))
         look_at_late(c, fd);
+    if (c->neg.state == NEGOTIATE_LATE)
+        count_streamed(c, fd);
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used == 0 && device_offer(s, c))
         used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
@@ -334,7 +350,7 @@ static bool half_closed(const struct conn *c, int fd)
 static bool ended_unanswered(const struct conn *c, int fd)
 {
     int err = atomic_load(&c->so_error), state, unacked = 0;
-    if (c->responder || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN || c->neg.streamed > 0 || c->neg.mute ||
+    if (c->responder || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN || c->neg.streamed > 0 || c->neg.answered || c->neg.mute ||
         c->peer_reset || (err != 0 && err != ECONNRESET && err != EPIPE))
         return false;
     state = tcpinfo_state(fd);
