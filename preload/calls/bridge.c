@@ -284,7 +284,7 @@ static int build(struct sock *s, int fd)
     struct bridge *b = bridge_new();
     if (b == NULL)
         return -ENOMEM;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+    if (REAL(socketpair)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         r = -errno;
         bridge_free(b);
         return r;
@@ -317,6 +317,18 @@ int bridge_build(struct sock *s, int fd)
     int r = sock_peek(fd) == s ? build(s, fd) : 0; /* (another thread was quicker) */
     pthread_mutex_unlock(&lock);
     cancel_restore(hold);
+    return r;
+}
+
+int bridge_pass(struct sock *s, int fd)
+{
+    int r = bridge_build(s, fd);
+    pthread_mutex_lock(&lock);
+    uint64_t ino = r == 0 ? sock_ino(fd) : 0;
+    for (struct bridge *b = bridges; b != NULL && ino != 0; b = b->next)
+        if (b->near_ino == ino)
+            b->passed = true;
+    pthread_mutex_unlock(&lock);
     return r;
 }
 

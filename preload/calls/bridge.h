@@ -19,6 +19,8 @@ struct sock;
 
 /* fd names s, which is active: builds one. 0, or -errno: there is none, and all is as it was. */
 int bridge_build(struct sock *s, int fd) SW_MUST;
+/* As bridge_build, for fd is passed to another process (SCM_RIGHTS). */
+int bridge_pass(struct sock *s, int fd) SW_MUST;
 /*
  * fd is a program's end of a bridge: the connection's own descriptor, which stays what it is until bridge_release. -1: fd is none, and
  * there is nothing to release.

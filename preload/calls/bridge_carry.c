@@ -224,7 +224,7 @@ void bridge_send_rest(struct bridge *b, uint64_t end, bool ends)
         if (b->tcp_wants != 0)
             poll(&p, 1, (int)((end - now) / 1000000u + 1));
     }
-    if (!ends || atomic_load(&b->near->forked)) /* a child may read it */
+    if (!ends || b->passed || atomic_load(&b->near->forked)) /* another process may read it */
         return;
     if (b->unread || b->in.n > 0 || (REAL(ioctl)(b->far, SIOCOUTQ, &unread) == 0 && unread > 0))
         reset_at_close(b);

@@ -25,6 +25,7 @@ struct bridge {
     struct bridge_way in, out; /* to the program, to the peer */
     bool reset;                /* by the peer: the program is told behind what came before */
     bool cut;                  /* the peer takes no more */
+    bool passed;               /* another process may have the program's end: bridge_pass */
     bool unread;   /* something that came is not read by anybody: the peer sees a reset */
     bool again;    /* there is more to carry at once */
     bool asks_far; /* wait for far_wants, or its hang-up */

@@ -11,6 +11,7 @@
 #include "core/base/must.h"
 
 struct conn;
+struct sock;
 
 /* ---- fork.c ---- */
 
@@ -102,6 +103,9 @@ void inherit_forget(struct inherit *in);
  * not connected, and accepted connections from which nobody has read yet (inetd, socket activation).
  */
 void inherit_start(void);
+
+/* A startup that has begun comes to its end, so far as its peer is willing; the time is bounded. */
+void inherit_decide(struct sock *s, struct conn *c, int fd);
 
 /*
  * A descriptor that came over an AF_UNIX socket: a listener, a socket that may become one, an accepted connection from which nobody

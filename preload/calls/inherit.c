@@ -73,7 +73,7 @@ static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
 }
 
 /* A startup that has begun comes to its end here: the answer to a Hello is a matter of one round trip. */
-static void decide(struct sock *s, struct conn *c, int fd)
+void inherit_decide(struct sock *s, struct conn *c, int fd)
 {
     /* (What the parent is connecting is not meant for the next program.) */
     if (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c) && (c->responder || !startup_is_parents(s))) {
@@ -192,7 +192,7 @@ static void share(struct handing *h, struct conn *c)
 static int dead_end(void)
 {
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+    if (REAL(socketpair)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -1;
     REAL(close)(pair[1]);
     return pair[0];
@@ -266,7 +266,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
         if (w->h->can && fd <= 2 && conn_undecided(c) && !c->inherited)
             decide_std(s, c, fd);
         if (!w->h->can || !conn_is_late(c))
-            decide(s, c, fd);
+            inherit_decide(s, c, fd);
     }
     if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
         atomic_store(&c->recorded, true); /* the next program's */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/reason.h"
+#include "preload/calls/bridge.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/io.h"
 #include "preload/process/proc.h"
@@ -129,9 +130,24 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 }
 
 /*
- * Descriptors passed over AF_UNIX leave our sight. 0: nothing against it; -EOPNOTSUPP: one of them is accelerated, and
- * whoever got it would read frames. One whose Hello may still come is the receiver's.
+ * One that is passed leaves our sight. What is undecided goes as it is: a Hello that is there is declined, one that may still come is
+ * the receiver's. Of one that is upgraded, or has octets in our memory, a bridge's end goes: who gets it may be any program.
  */
+static bool pass(struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
+    int r = startup_hand_on(s);
+    (void)r; /* nothing more can be done */
+    if (conn_state(c) == CONN_CONNECTING)
+        startup_decline(s);
+    inherit_decide(s, c, fd);
+    enum conn_state st = conn_state(c);
+    if (st == CONN_UPGRADED || conn_rx_avail(c) > 0)
+        return bridge_pass(s, fd) == 0;
+    return st != CONN_CONNECTING && (st != CONN_NEGOTIATING || conn_undecided(c));
+}
+
+/* Descriptors are passed over AF_UNIX. 0, or -EOPNOTSUPP: whoever got one of them would read frames. */
 static int passing(const struct msghdr *msg)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL;
@@ -147,14 +163,9 @@ static int passing(const struct msghdr *msg)
             struct sock *s = sock_get_active(fd);
             if (s == NULL)
                 continue;
-            struct conn *c = s->conn;
-            int r = startup_hand_on(s);
-            (void)r; /* nothing more can be done */
-            enum conn_state st = conn_state(c);
-            bool refuse = st == CONN_UPGRADED || st == CONN_CONNECTING ||
-                          (st == CONN_NEGOTIATING && !conn_undecided(c)) || conn_rx_avail(c) > 0;
+            bool may = pass(s, fd);
             sock_put(s);
-            if (refuse)
+            if (!may)
                 return -EOPNOTSUPP;
         }
     }
@@ -272,6 +283,13 @@ int sendmmsg(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
     struct io io;
     enum io_who who = io_out_begin(&io, fd, flags);
+    for (unsigned i = 0; who == IO_KERNEL && i < n && i < IOV_MAX && usermem_readable(&vec[i], sizeof(vec[i])); i++) {
+        if (passes_any(&vec[i].msg_hdr) && passing(&vec[i].msg_hdr) < 0) {
+            n = i; /* those before it go */
+            if (n == 0)
+                return io_result(-EOPNOTSUPP);
+        }
+    }
     if (SW_LIKELY(who == IO_KERNEL))
         return send_messages(fd, vec, n, flags);
     if (who == IO_OURS)

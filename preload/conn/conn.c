@@ -99,7 +99,8 @@ void conn_use(struct conn *c)
 
 bool conn_is_held(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user_pid) != proc.pid;
+    return conn_state(c) == CONN_NEGOTIATING && atomic_load(&c->user_pid) != proc.pid &&
+           (negotiate_wants_offer(&c->neg) || (c->left_to_user && c->neg.state == NEGOTIATE_PEEK));
 }
 
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)

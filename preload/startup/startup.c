@@ -426,6 +426,7 @@ void startup_step_last(struct sock *s)
     struct conn *c = s->conn;
     if (!conn_undecided(c))
         return;
+    c->left_to_user = false;
     negotiate_decline(&c->neg, REASON_SHARED_FD);
     startup_step(s);
     if (conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_PEEK)
@@ -442,7 +443,7 @@ void startup_step_unmade(struct sock *s)
     struct conn *c = s->conn;
     if (conn_state(c) != CONN_CONNECTING || c->require || c->rev_1)
         return;
-    conn_go_plain(s, c, REASON_OWN_URING);
+    conn_go_plain(s, c, atomic_load(&proc.passes_conns) ? REASON_SHARED_FD : REASON_OWN_URING);
     pending_remove(s);
     changed(s);
 }
@@ -465,7 +466,7 @@ static void step(struct sock *s, struct conn *c, int fd)
         }
         return;
     }
-    if (conn_state(c) != CONN_NEGOTIATING)
+    if (conn_state(c) != CONN_NEGOTIATING || (c->left_to_user && conn_is_held(c)))
         return;
     uint32_t wanted = c->kernel_wants;
     uint8_t first = c->neg.state;
