@@ -1,7 +1,11 @@
-"""node: its HTTP server and client, with connections that are kept."""
+"""node: its HTTP server and client, with connections that are kept; its cluster module. SW_NODE=program: another version than node."""
+
+import os
 
 import shim
 from matrix import entry
+
+NODE = os.environ.get("SW_NODE", "node")
 
 SERVER = r"""
 const http = require('http'), crypto = require('crypto');
@@ -87,14 +91,51 @@ function request(agent, method, path, body) {
 """
 
 
-@entry("node", "http server and client: 8 kept connections and 20 new ones, 50 MB there and back", needs=["node"],
-       version=["node", "--version"], at_least=28)
-def node_http(run):
-    port = shim.free_port()
-    child = run.serve(port, "node", run.write("server.js", SERVER), str(port))
-    count, size = (20000, 500_000_000) if run.long else (1000, 50_000_000)
-    said = run.call("node", run.write("client.js", CLIENT), str(port), str(count), str(size))
+# The primary passes accepted connections to its workers (SCM_RIGHTS), or the listener.
+CLUSTER = r"""
+const cluster = require('cluster');
+cluster.schedulingPolicy = cluster[process.argv[3]];
+if (cluster.isPrimary) {
+    for (let n = 0; n < 3; n++) cluster.fork();
+    process.on('SIGTERM', () => { for (const worker of Object.values(cluster.workers)) worker.process.kill('SIGTERM'); });
+    cluster.on('exit', () => { if (!Object.keys(cluster.workers).length) process.exit(0); });
+} else {
+""" + SERVER + "}\n"
+
+
+def requests(run, port, count, size):
+    said = run.call(NODE, run.write("client.js", CLIENT), str(port), str(count), str(size))
     run.same(said.split(), [str(count + 20), "true", "true", "true", str(size)],
              "right answers; 50 MB down, back, digest, size")
-    run.stop(child)
     return "%d answers and 3 checksums right" % (count + 20)
+
+
+@entry("node", "http server and client: 8 kept connections and 20 new ones, 50 MB there and back", needs=[NODE],
+       version=[NODE, "--version"], at_least=28)
+def node_http(run):
+    port = shim.free_port()
+    child = run.serve(port, NODE, run.write("server.js", SERVER), str(port))
+    count, size = (20000, 500_000_000) if run.long else (1000, 50_000_000)
+    result = requests(run, port, count, size)
+    run.stop(child)
+    return result
+
+
+def cluster(run, policy):
+    port = shim.free_port()
+    child = run.serve(port, NODE, run.write("cluster.js", CLUSTER), str(port), policy)
+    result = requests(run, port, 200, 50_000_000)
+    run.stop(child)
+    return result
+
+
+@entry("node", "cluster: 3 workers that have the listener", needs=[NODE], version=[NODE, "--version"], at_least=28)
+def node_cluster_none(run):
+    return cluster(run, "SCHED_NONE")
+
+
+# (Who will get a connection that is passed is not known, so it stays plain; what is passed before the first one that was, may not.)
+@entry("node", "cluster: 3 workers that are passed the connections", needs=[NODE], version=[NODE, "--version"], at_least=0,
+       stays_plain={"shared-fd": 40, "peer-plain": 40, "no-local-shim": 40, "hello-nak": 40})
+def node_cluster_rr(run):
+    return cluster(run, "SCHED_RR")
