@@ -46,7 +46,8 @@ static bool put_end(const struct sockaddr_storage *ss, __be16 *port, __be32 addr
     return ss->ss_family == AF_INET6;
 }
 
-bool netlink_peer_is_through(int fd)
+/* What the kernel tells of the other end's socket. False: it is none of this host's, or cannot be asked for. */
+static bool ask_peer(int fd, struct inet_diag_msg *peers)
 {
     struct {
         struct nlmsghdr h;
@@ -54,13 +55,11 @@ bool netlink_peer_is_through(int fd)
     } req;
     struct sockaddr_storage local, peer;
     socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
-    int quick = 1;
     memset(&req, 0, sizeof(req));
     if (sandbox_on() || REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) < 0 ||
         REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) < 0 ||
         !put_end(&peer, &req.r.id.idiag_sport, req.r.id.idiag_src) || !put_end(&local, &req.r.id.idiag_dport, req.r.id.idiag_dst))
         return false;
-    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick)); /* what is owed goes out at once */
     req.h.nlmsg_len = sizeof(req);
     req.h.nlmsg_type = SOCK_DIAG_BY_FAMILY;
     req.h.nlmsg_flags = NLM_F_REQUEST;
@@ -73,9 +72,23 @@ bool netlink_peer_is_through(int fd)
         return false;
     _Alignas(struct nlmsghdr) uint8_t buf[4096];
     const struct nlmsghdr *h = netlink_ask(nl, &req, sizeof(req), buf, sizeof(buf));
-    bool through = false;
-    if (h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
-        through = ((const struct inet_diag_msg *)NLMSG_DATA(h))->idiag_wqueue == 0;
+    bool told = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*peers));
+    if (told)
+        memcpy(peers, NLMSG_DATA(h), sizeof(*peers));
     REAL(close)(nl);
-    return through;
+    return told;
+}
+
+bool netlink_peer_is_through(int fd)
+{
+    struct inet_diag_msg peer;
+    int quick = 1;
+    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick)); /* what is owed goes out at once */
+    return ask_peer(fd, &peer) && peer.idiag_wqueue == 0;
+}
+
+bool netlink_peer_is_open(int fd)
+{
+    struct inet_diag_msg peer;
+    return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }

@@ -18,5 +18,7 @@ const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *bu
  * given to that one before the call? (False: not yet, or it cannot be found out.)
  */
 bool netlink_peer_is_through(int fd);
+/* Has a process the other end still? A program that has closed its socket has not, one that has shut down a direction has. */
+bool netlink_peer_is_open(int fd);
 
 #endif

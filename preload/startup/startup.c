@@ -14,6 +14,7 @@
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
 #include "preload/device/device.h"
+#include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
@@ -136,14 +137,14 @@ static bool seeks_answer(const struct conn *c)
 }
 
 /*
- * What the initiator's program has done behind its Hello. If that is all it ever says nobody there may read an answer. Its urgent
- * octet may be told apart in streaming mode alone.
+ * What the initiator's program has done behind its Hello. Where it has closed nobody reads an answer (one that has only shut down its
+ * side waits for it). Its urgent octet may be told apart in streaming mode alone.
  */
 static void look_at_late(struct conn *c, int fd)
 {
     int state = tcpinfo_state(fd);
     struct pollfd p = { .fd = fd, .events = POLLPRI };
-    if (state == TCP_CLOSE_WAIT || state == TCP_CLOSE)
+    if (state == TCP_CLOSE || (state == TCP_CLOSE_WAIT && !netlink_peer_is_open(fd)))
         negotiate_peer_ended(&c->neg);
     else if (REAL(poll)(&p, 1, 0) == 1 && (p.revents & POLLPRI))
         negotiate_decline(&c->neg, REASON_URGENT);
