@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import socket
 
 import shim
 from matrix import blob, digest, entry
@@ -21,6 +22,11 @@ def mariadb(run):
              "--auth-root-authentication-method=normal", "--skip-test-db", plain=True)
     child = run.serve(port, "mariadbd", "--no-defaults", "--datadir=" + run.path("data"), user, "--port=%d" % port,
                       "--bind-address=127.0.0.1", "--socket=" + local, "--max-allowed-packet=64M")
+    # It greets when it waits for clients. With a ring of its own it has a name only from then on.
+    with socket.socket(socket.AF_UNIX) as early:
+        early.settimeout(60)
+        early.connect(local)
+        early.recv(1)
 
     def sql(text, **more):
         return run.call("mariadb", "--no-defaults", "-h", "127.0.0.1", "-P", str(port), "-u", "root", "-N", "-B", "--raw",
