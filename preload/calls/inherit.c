@@ -192,7 +192,7 @@ static void share(struct handing *h, struct conn *c)
 static int dead_end(void)
 {
     int pair[2];
-    if (REAL(socketpair)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -1;
     REAL(close)(pair[1]);
     return pair[0];

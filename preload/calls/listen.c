@@ -45,22 +45,8 @@ int socket(int domain, int type, int protocol)
         }
     } else {
         sock_drop(fd); /* the number may have been one of ours, closed behind our back */
-        if (domain == AF_UNIX)
-            atomic_store(&proc.has_local, true);
     }
     return fd;
-}
-
-int socketpair(int domain, int type, int protocol, int pair[2])
-{
-    int r = REAL(socketpair)(domain, type, protocol, pair);
-    if (r == 0 && proc_on() && !proc_is_borrowed() && !sandbox_on()) {
-        sock_drop(pair[0]); /* as above */
-        sock_drop(pair[1]);
-        if (domain == AF_UNIX)
-            atomic_store(&proc.has_local, true);
-    }
-    return r;
 }
 
 int bind(int fd, const struct sockaddr *addr, socklen_t len)
@@ -178,7 +164,7 @@ static bool abandoned(struct conn *c, int fd)
     unsigned reason = atomic_load(&c->reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
-    if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !negotiate_wants_offer(&c->neg)))
+    if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !conn_is_held(c)))
         return false;
     int state = tcpinfo_state(fd);
     return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
@@ -235,14 +221,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
         atomic_store(&listener->asked, 0);
         asked = false;
     }
-    bool awaits = asked && c->client_asked;
-    if (reason == REASON_NONE && startup_leaves_to_user()) {
-        c->left_to_user = true;
-        atomic_store(&c->finish_on_use, awaits);
-        c->kernel_wants = POLLIN;
-        if (awaits)
-            atomic_fetch_sub(&listener->asked, 1);
-    } else if (awaits) {
+    if (asked && c->client_asked) {
         startup_await(listener, s, c, fd);
     } else {
         int r = startup_go_on_unused(s);

@@ -99,8 +99,7 @@ void conn_use(struct conn *c)
 
 bool conn_is_held(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && atomic_load(&c->user_pid) != proc.pid &&
-           (negotiate_wants_offer(&c->neg) || (c->left_to_user && c->neg.state == NEGOTIATE_PEEK));
+    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user_pid) != proc.pid;
 }
 
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)

@@ -78,7 +78,6 @@ struct conn {
     bool client_asked;            /* responder: a client of this host has asked for the listener's name, and may be this one; any */
     bool inherited;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
     _Atomic pid_t user_pid;       /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
-    bool left_to_user; /* responder: what comes is looked at when the program uses it; set before others know it */
     _Atomic bool finish_on_use; /* any: its client has asked and waits: the first call on it sees the startup through */
     bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
     _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */

@@ -8,7 +8,6 @@
  */
 /* clang-format off */
 SW_CALL(int, socket, (int domain, int type, int protocol), (domain, type, protocol))
-SW_CALL(int, socketpair, (int domain, int type, int protocol, int pair[2]), (domain, type, protocol, pair))
 SW_CALL(int, bind, (int fd, const struct sockaddr *addr, socklen_t len), (fd, addr, len))
 SW_CALL(int, listen, (int fd, int backlog), (fd, backlog))
 SW_CALL(int, accept, (int fd, struct sockaddr *addr, socklen_t *len), (fd, addr, len))

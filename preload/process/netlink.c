@@ -12,6 +12,7 @@
 
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/tcpinfo.h"
 
 int netlink_open(int protocol)
 {
@@ -87,8 +88,14 @@ bool netlink_peer_is_through(int fd)
     return ask_peer(fd, &peer) && peer.idiag_wqueue == 0;
 }
 
-bool netlink_peer_is_open(int fd)
+bool netlink_peer_is_held(int fd)
 {
     struct inet_diag_msg peer;
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
+}
+
+bool netlink_peer_may_be_told(int fd)
+{
+    struct inet_diag_msg peer;
+    return ask_peer(fd, &peer) && peer.idiag_inode != 0 && (peer.idiag_state == TCP_ESTABLISHED || tcpinfo_peer_closed(fd));
 }

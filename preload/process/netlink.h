@@ -18,7 +18,12 @@ const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *bu
  * given to that one before the call? (False: not yet, or it cannot be found out.)
  */
 bool netlink_peer_is_through(int fd);
-/* Has a process the other end still? A program that has closed its socket has not, one that has shut down a direction has. */
-bool netlink_peer_is_open(int fd);
+/* Has a process the other end? Not before a program has accepted it, nor when it was closed. */
+bool netlink_peer_is_held(int fd);
+/*
+ * And does what is sent there now harm nothing? It has not ended its side, or all it has sent is here: the kernel answers what comes to
+ * a closed socket by a reset, which destroys what is under way from there. False, too: that cannot be found out.
+ */
+bool netlink_peer_may_be_told(int fd);
 
 #endif

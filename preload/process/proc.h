@@ -27,7 +27,6 @@ struct proc {
     _Atomic bool inq_used;   /* and TCP_INQ */
     _Atomic bool peek_off_used; /* and SO_PEEK_OFF, or has such a socket from a former program */
     _Atomic bool waited;    /* the program has waited for something by poll, select or epoll_wait of ours */
-    _Atomic bool has_local; /* it has made AF_UNIX sockets: it may come to pass connections */
     _Atomic bool passes_conns; /* a connection was to go over an AF_UNIX socket: names.c */
 };
 

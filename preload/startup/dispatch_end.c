@@ -11,6 +11,7 @@
 #include "preload/conn/conn.h"
 #include "preload/device/device.h"
 #include "preload/process/cancel.h"
+#include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -254,6 +255,17 @@ static void last_words(struct sock *s, struct conn *c, int fd)
 }
 
 /*
+ * The other program has accepted just now, and may have been about to be answered for when it was last looked whether we have closed;
+ * and some of what we have sent is not there yet. Then a moment is waited for the answer.
+ */
+#define ANSWER_MS 20
+static bool answer_may_come(int fd)
+{
+    int unacked = 0;
+    return REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked > 1 && netlink_peer_is_held(fd); /* (one is the end's) */
+}
+
+/*
  * The initiator closes before the other program has accepted, as far as is known. An answer that is unread at the close would make the
  * kernel reset the connection, where the other program is to see all that was sent, and the end: so it is taken now, and once it has
  * seen the end the responder sends none. (With SO_LINGER 0 it is a reset that the program wants.)
@@ -265,6 +277,10 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
         return;
     if (shutdown_undecided(s, c, fd, SHUT_WR, &r))
         r = startup_go_on(s, false);
+    if (conn_is_late(c) && answer_may_come(fd)) {
+        REAL(poll)(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, ANSWER_MS);
+        r = startup_go_on(s, false);
+    }
     pending_remove(s);
 }
 

@@ -137,14 +137,14 @@ static bool seeks_answer(const struct conn *c)
 }
 
 /*
- * What the initiator's program has done behind its Hello. Where it has closed nobody reads an answer (one that has only shut down its
- * side waits for it). Its urgent octet may be told apart in streaming mode alone.
+ * What the initiator's program has done behind its Hello. Where it has closed nobody reads an answer, which would destroy what is still
+ * under way (one that has only shut down its side waits for it). Its urgent octet may be told apart in streaming mode alone.
  */
 static void look_at_late(struct conn *c, int fd)
 {
     int state = tcpinfo_state(fd);
     struct pollfd p = { .fd = fd, .events = POLLPRI };
-    if (state == TCP_CLOSE || (state == TCP_CLOSE_WAIT && !netlink_peer_is_open(fd)))
+    if (state == TCP_CLOSE || !netlink_peer_may_be_told(fd))
         negotiate_peer_ended(&c->neg);
     else if (REAL(poll)(&p, 1, 0) == 1 && (p.revents & POLLPRI))
         negotiate_decline(&c->neg, REASON_URGENT);
@@ -427,7 +427,6 @@ void startup_step_last(struct sock *s)
     struct conn *c = s->conn;
     if (!conn_undecided(c))
         return;
-    c->left_to_user = false;
     negotiate_decline(&c->neg, REASON_SHARED_FD);
     startup_step(s);
     if (conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_PEEK)
@@ -467,7 +466,7 @@ static void step(struct sock *s, struct conn *c, int fd)
         }
         return;
     }
-    if (conn_state(c) != CONN_NEGOTIATING || (c->left_to_user && conn_is_held(c)))
+    if (conn_state(c) != CONN_NEGOTIATING)
         return;
     uint32_t wanted = c->kernel_wants;
     uint8_t first = c->neg.state;

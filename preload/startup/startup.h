@@ -65,8 +65,6 @@ int startup_upgrade(struct sock *s, struct conn *c) SW_MUST;
 void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd);
 /* It does not: it has waited in vain lately. */
 bool startup_is_hasty(void);
-/* Nor does it see to this connection at all: it is left to the program's first use. */
-bool startup_leaves_to_user(void);
 /*
  * The program makes a call on a connection that accept() has left unused. What accept() would have seen through is seen
  * through now, by the process that uses it. No turn held.

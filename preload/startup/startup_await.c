@@ -88,24 +88,9 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
     }
 }
 
-/*
- * Most programs that pass connections by SCM_RIGHTS do it before they use them, and what is upgraded by then goes by a bridge, no TCP
- * connection any more. So a process that may come to do it leaves its first connections to their first use, until so many were used.
- */
-#define LEFT_TO_USER 8u
-static _Atomic uint32_t used;
-
-bool startup_leaves_to_user(void)
-{
-    return atomic_load_explicit(&proc.has_local, memory_order_relaxed) &&
-           atomic_load_explicit(&used, memory_order_relaxed) < LEFT_TO_USER;
-}
-
 void startup_finish_on_use(struct sock *s)
 {
     struct conn *c = s->conn;
-    if (c->left_to_user && conn_is_held(c))
-        atomic_fetch_add(&used, 1);
     conn_use(c);
     if (!atomic_load_explicit(&c->finish_on_use, memory_order_relaxed) || !atomic_exchange(&c->finish_on_use, false))
         return;
