@@ -502,6 +502,8 @@ void conn_zerocopy_told(int fd, struct msghdr *msg);
 
 /* ---- conn_plain.c ---- */
 
+/* Up to most octets that the kernel has by now; what there is to say of the connection it says again. */
+size_t conn_recv_rest_plain(int fd, const struct iov_iter *it, size_t most, int flags);
 /* Up to most of the next octets to the kernel as they are. Octets sent, -errno. */
 ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags);
 /* As conn_send on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */

@@ -1,9 +1,10 @@
 /*
- * Sending to the kernel as it is.
+ * Sending to the kernel as it is, and receiving.
  */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "preload/conn/conn.h"
@@ -17,15 +18,35 @@ ssize_t conn_broken_pipe(int flags)
     return -EPIPE;
 }
 
+#define PIECES 64u
+
+/* Up to most of the next octets of the program's memory, as the kernel takes it. */
+static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iovec iov[PIECES])
+{
+    struct iov_iter at = *it;
+    size_t n = 0;
+    void *p;
+    for (size_t l; n < PIECES && (l = iov_iter_next(&at, most, &p)) > 0; most -= l)
+        iov[n++] = (struct iovec){ p, l };
+    return (struct msghdr){ .msg_iov = iov, .msg_iovlen = n };
+}
+
+size_t conn_recv_rest_plain(int fd, const struct iov_iter *it, size_t most, int flags)
+{
+    struct iovec iov[PIECES];
+    struct msghdr msg = next_of(it, most, iov);
+    int err = errno, mark = 0;
+    if (REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) /* a receive ends before the urgent octet */
+        return 0;
+    ssize_t got = REAL(recvmsg)(fd, &msg, flags | MSG_DONTWAIT);
+    errno = err;
+    return got > 0 ? (size_t)got : 0;
+}
+
 ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags)
 {
-    struct iovec iov[64];
-    struct iov_iter at = *it;
-    size_t n = 0, left = most;
-    void *p;
-    for (size_t l; n < SW_ARRAY_LEN(iov) && (l = iov_iter_next(&at, left, &p)) > 0; left -= l)
-        iov[n++] = (struct iovec){ p, l };
-    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+    struct iovec iov[PIECES];
+    struct msghdr msg = next_of(it, most, iov);
     ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
     if (sent < 0)
         return -errno;

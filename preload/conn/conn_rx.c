@@ -613,6 +613,10 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
     ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags, waits);
     if (conn_on_device(c))
         device_ops.after_recv(s, c, sock_fd_now(s, fd));
+    /* What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. */
+    if (SW_UNLIKELY(n > 0 && (size_t)n < len && conn_state(c) == CONN_PLAIN && atomic_load(&c->so_error) == 0) &&
+        ((flags & MSG_PEEK) ? conn_peek_at(c, flags) == 0 : conn_rx_avail(c) == 0))
+        n += (ssize_t)conn_recv_rest_plain(sock_fd_now(s, fd), it, len - (size_t)n, flags);
     if (n > 0) {
         conn_batch_asked(c, wait);
         conn_peek_moved(c, (size_t)n, flags);
