@@ -14,10 +14,10 @@
 #define ACCEPT_NS 500000000u
 
 /*
- * And so long connect() looks whether it is accepting just now. (One that does answers in a tenth of that.) TCP's connect() is done:
+ * And so long connect() looks whether it is accepting just now. (One that does answers in a fifth of that.) TCP's connect() is done:
  * behind that the program goes on, in streaming mode, until the answer is there.
  */
-#define LOOK_NS 500000u
+#define LOOK_NS 300000u
 
 /* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
 static uint16_t depth(uint16_t rule, uint16_t most)
