@@ -89,6 +89,7 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
     }
     struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
     if (s != NULL) {
+        int err = errno;
         /* Programs ask this to learn whether a non-blocking connect has succeeded. */
         enum conn_state st = conn_state(s->conn);
         if (!s->conn->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
@@ -98,10 +99,9 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
         }
         bool pending = !s->conn->responder && st == CONN_NEGOTIATING && !connect_told(s->conn);
         sock_put(s);
-        if (pending) {
-            errno = ENOTCONN;
+        errno = pending ? ENOTCONN : err;
+        if (pending)
             return -1;
-        }
     }
     return REAL(getpeername)(fd, addr, len);
 }
