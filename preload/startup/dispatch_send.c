@@ -105,8 +105,8 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         if (r < 0)
             return r;
         st = conn_state(c);
-        if (len == 0 && conn_speaks_plain(c))
-            return CONN_ASK_KERNEL; /* whether it could be sent to at all */
+        if (len == 0 && conn_speaks_plain(c)) /* can it be sent to at all? (What else the call sends is not the kernel's.) */
+            return REAL(send)(sock_fd_now(s, fd), NULL, 0, flags) < 0 ? -errno : 0;
         if (st == CONN_NEGOTIATING || (done > 0 && done == len))
             return (ssize_t)done;
     }
