@@ -281,20 +281,18 @@ void negotiate_peer_ended(struct negotiate *n)
     n->peer_ended = true;
 }
 
-/* The Hello and the HWDR behind it: how many octets the latter has, 0: it is left to NAKED. */
-static size_t accept_late(struct negotiate *n, const struct hello *h, uint64_t now_ns)
+/* A Hello with the HWDR behind it. To the initiator, too, a HACK without the Reply is the end of the negotiation. */
+static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now_ns)
 {
     mpa_begin(n, now_ns);
     if (n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
         reply_early(n, h);
     put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h->nonce, n->streamed);
-    if (!replied_early(n)) { /* to the initiator, too, a HACK without the Reply is the end of it */
+    n->switched = replied_early(n);
+    if (n->switched)
+        move(n, NEGOTIATE_DONE, REASON_UPGRADED);
+    else
         move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
-        return HELLO_LEN;
-    }
-    n->switched = true;
-    move(n, NEGOTIATE_DONE, REASON_UPGRADED);
-    return HELLO_LEN;
 }
 
 static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
@@ -337,9 +335,10 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         decline(n, &h, REASON_TRANSPORT);
     else if (switches(&h) && n->streamed > 0)
         decline(n, &h, REASON_SPOKE_FIRST);
-    else if (late)
-        return (size_t)r + accept_late(n, &h, now_ns);
-    else {
+    else if (late) {
+        accept_late(n, &h, now_ns);
+        r += HELLO_LEN; /* the HWDR's */
+    } else {
         mpa_begin(n, now_ns);
         uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
                       : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS

@@ -210,11 +210,14 @@ static inline struct watch *lock_told(struct epset *set, uint64_t *token, bool b
     return lock_for(set, *token);
 }
 
-static void refresh_held(struct watch *w, bool force)
+/* Has the kernel it now as the program has registered it? */
+static bool refresh_held(struct watch *w)
 {
     pthread_mutex_lock(&w->sock->watch_lock);
-    watch_refresh(w, force);
+    watch_refresh(w, false);
+    bool as_asked = w->kevents == w->events;
     pthread_mutex_unlock(&w->sock->watch_lock);
+    return as_asked;
 }
 
 /* A registration that is told nothing of: one-shot, and told. */
@@ -222,7 +225,7 @@ static void quiet(struct watch *w)
 {
     watch_unqueue(w);
     if (w->chan >= 0 && w->sock != NULL)
-        refresh_held(w, false); /* its channel would be readable for ever */
+        refresh_held(w); /* its channel would be readable for ever */
 }
 
 /*
@@ -235,7 +238,7 @@ static inline bool is_told(const struct wait *wt, struct watch *w, uint64_t toke
     if (!by_kernel)
         return w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_device(s->conn);
     if (s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active))
-        refresh_held(w, false); /* just found to stay plain by another thread, which may not have come to this yet */
+        refresh_held(w); /* just found to stay plain by another thread, which may not have come to this yet */
     return watch_is_stale(w, token);
 }
 
@@ -254,14 +257,8 @@ struct glance {
 static inline bool told_anew(struct watch *w, const struct glance *g)
 {
     const struct conn *c = w->sock->conn;
-    if (!(w->events & EPOLLET) || conn_state(c) != CONN_PLAIN || conn_rx_avail(c) != 0 ||
-        (g->was_plain && g->by_kernel && conn_may_be_staged(c)))
-        return false;
-    pthread_mutex_lock(&w->sock->watch_lock);
-    watch_refresh(w, false);
-    bool anew = w->kevents == w->events;
-    pthread_mutex_unlock(&w->sock->watch_lock);
-    return anew;
+    return (w->events & EPOLLET) && conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 &&
+           !(g->was_plain && g->by_kernel && conn_may_be_staged(c)) && refresh_held(w);
 }
 
 /* Tells what was found, and has the kernel and the list say what comes next. The set is locked by lock_for. */

@@ -113,13 +113,9 @@ static int out_lead(struct conn *c, int fd, int flags)
 {
     const struct iovec *iov;
     size_t len, n = iwarp_out(&c->ep, &iov, &len);
-    struct pollfd p = { .fd = fd, .events = POLLOUT };
-    struct iovec lead;
-    if (n == 0)
-        return 0;
-    if (REAL(poll)(&p, 1, 0) <= 0)
+    if (!conn_has_room(fd))
         return -EAGAIN;
-    lead = iov[0];
+    struct iovec lead = iov[0];
     struct msghdr msg = { .msg_iov = &lead, .msg_iovlen = 1 };
     ssize_t sent = sandbox_sendmsg(fd, &msg, flags | MSG_DONTWAIT | (n > 1 ? MSG_MORE : 0));
     if (sent < 0)

@@ -47,37 +47,45 @@ static bool put_end(const struct sockaddr_storage *ss, __be16 *port, __be32 addr
     return ss->ss_family == AF_INET6;
 }
 
-/* What the kernel tells of the other end's socket. False: it is none of this host's, or cannot be asked for. */
-static bool ask_peer(int fd, struct inet_diag_msg *peers)
+int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_diag_msg *out)
 {
     struct {
         struct nlmsghdr h;
         struct inet_diag_req_v2 r;
     } req;
-    struct sockaddr_storage local, peer;
-    socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
     memset(&req, 0, sizeof(req));
-    if (sandbox_on() || REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) < 0 ||
-        REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) < 0 ||
-        !put_end(&peer, &req.r.id.idiag_sport, req.r.id.idiag_src) || !put_end(&local, &req.r.id.idiag_dport, req.r.id.idiag_dst))
-        return false;
+    memset(out, 0, sizeof(*out));
     req.h.nlmsg_len = sizeof(req);
     req.h.nlmsg_type = SOCK_DIAG_BY_FAMILY;
     req.h.nlmsg_flags = NLM_F_REQUEST;
-    req.r.sdiag_family = (uint8_t)local.ss_family;
+    req.r.sdiag_family = (uint8_t)family;
     req.r.sdiag_protocol = IPPROTO_TCP;
     req.r.idiag_states = ~0u;
+    req.r.id = *id;
     req.r.id.idiag_cookie[0] = req.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    int nl = netlink_open(NETLINK_SOCK_DIAG);
-    if (nl < 0)
-        return false;
+    int fd = netlink_open(NETLINK_SOCK_DIAG);
+    if (fd < 0)
+        return -errno;
     _Alignas(struct nlmsghdr) uint8_t buf[4096];
-    const struct nlmsghdr *h = netlink_ask(nl, &req, sizeof(req), buf, sizeof(buf));
-    bool told = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*peers));
-    if (told)
-        memcpy(peers, NLMSG_DATA(h), sizeof(*peers));
-    REAL(close)(nl);
-    return told;
+    const struct nlmsghdr *h = netlink_ask(fd, &req, sizeof(req), buf, sizeof(buf));
+    bool found = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
+    if (found)
+        memcpy(out, NLMSG_DATA(h), sizeof(*out));
+    REAL(close)(fd);
+    return found;
+}
+
+/* What the kernel tells of the other end's socket. False: it is none of this host's, or cannot be asked for. */
+static bool ask_peer(int fd, struct inet_diag_msg *out)
+{
+    struct sockaddr_storage local, peer;
+    socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
+    struct inet_diag_sockid id;
+    memset(&id, 0, sizeof(id));
+    return !sandbox_on() && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0 &&
+           REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0 &&
+           put_end(&peer, &id.idiag_sport, id.idiag_src) && put_end(&local, &id.idiag_dport, id.idiag_dst) &&
+           netlink_find_tcp(local.ss_family, &id, out) > 0;
 }
 
 bool netlink_peer_is_through(int fd)

@@ -13,6 +13,14 @@ int netlink_open(int protocol);
 /* Asks and reads one answer into buf. Returns its header, or NULL. */
 const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap);
 
+struct inet_diag_msg;
+struct inet_diag_sockid;
+/*
+ * The TCP socket of these addresses and ports (no peer's: a listener), as the kernel tells; the cookie is not looked at. 1; 0: there is
+ * none, and out is zero; -errno: there is no asking.
+ */
+int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_diag_msg *out);
+
 /*
  * fd is a TCP connection with a socket of this network namespace. Has this end received, and the other one been told so, all that was
  * given to that one before the call? (False: not yet, or it cannot be found out.)

@@ -175,9 +175,9 @@ static bool is_polled(struct sock *s)
  */
 static void end_before_switch(struct sock *s, struct conn *c, int fd)
 {
-    if (is_polled(s)) /* the end, which would wake them, follows when they have left, as TCP's does */
-        return;
-    if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || linger_s(fd) == 0 || turn_take_brief(&c->tx) < 0)
+    /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
+    if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || linger_s(fd) == 0 || is_polled(s) ||
+        turn_take_brief(&c->tx) < 0)
         return;
     bool all = !c->fin_owed && conn_tx_flush(c, fd) == 0;
     if (all)
@@ -187,12 +187,18 @@ static void end_before_switch(struct sock *s, struct conn *c, int fd)
         reset_if_unread(c, fd);
 }
 
+/* What is queued says nothing that the program has said, and the close need not send it. (A reset of the program's comes behind it.) */
+static bool may_go_unsent(const struct conn *c, int linger)
+{
+    return conn_only_answers(c) || (conn_only_leads(c) && linger != 0);
+}
+
 /* What is left goes out now, or after the close. */
 static void send_last(struct sock *s, struct conn *c, int fd)
 {
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    if (!conn_only_answers(c) && !(conn_only_leads(c) && linger_s(fd) != 0) && conn_tx_flush(c, fd) == -EAGAIN)
+    if (!may_go_unsent(c, linger_s(fd)) && conn_tx_flush(c, fd) == -EAGAIN)
         conn_tx_finish(s, fd, proc.set.linger_ms);
     turn_give(&c->tx);
 }
@@ -220,9 +226,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     end_before_switch(s, c, fd);
     if (turn_take_brief(&c->tx) < 0)
         return; /* another thread is sending: it sees to it */
-    int linger = linger_s(fd);
-    bool nothing = conn_only_answers(c) || (conn_only_leads(c) && linger != 0);
-    int r = nothing ? 0 : conn_tx_flush(c, fd);
+    int linger = linger_s(fd), r = may_go_unsent(c, linger) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN && linger > 0) {
         conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
         r = conn_tx_flush(c, fd);

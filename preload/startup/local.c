@@ -200,34 +200,12 @@ static bool is_local(const struct key *k)
 /* The TCP listener the kernel would give a connection to k, and its owner. 1; 0: there is none; -errno: nobody can be asked. */
 static int find_listener(const struct key *k, struct inet_diag_msg *out)
 {
-    memset(out, 0, sizeof(*out));
-    struct {
-        struct nlmsghdr h;
-        struct inet_diag_req_v2 r;
-    } req;
-    memset(&req, 0, sizeof(req));
-    req.h.nlmsg_len = sizeof(req);
-    req.h.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-    req.h.nlmsg_flags = NLM_F_REQUEST;
-    req.r.sdiag_family = (uint8_t)k->family;
-    req.r.sdiag_protocol = IPPROTO_TCP;
-    req.r.idiag_states = ~0u;
-    req.r.id.idiag_sport = htons(k->port);
-    memcpy(req.r.id.idiag_src, k->addr, k->addr_len);
-    req.r.id.idiag_if = k->scope;
-    req.r.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
-    req.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    int fd = netlink_open(NETLINK_SOCK_DIAG);
-    if (fd < 0)
-        return -errno;
-    _Alignas(struct nlmsghdr) uint8_t buf[4096];
-    const struct nlmsghdr *h = netlink_ask(fd, &req, sizeof(req), buf, sizeof(buf));
-    bool found = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY &&
-                 h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
-    if (found)
-        memcpy(out, NLMSG_DATA(h), sizeof(*out));
-    REAL(close)(fd);
-    return found;
+    struct inet_diag_sockid id;
+    memset(&id, 0, sizeof(id));
+    id.idiag_sport = htons(k->port);
+    memcpy(id.idiag_src, k->addr, k->addr_len);
+    id.idiag_if = k->scope;
+    return netlink_find_tcp(k->family, &id, out);
 }
 
 enum { LISTENING = 10 }; /* TCP_LISTEN; <netinet/tcp.h> does not go with the kernel's headers */

@@ -2,12 +2,9 @@
 #include "preload/ready/epoll_set.h"
 #include "preload/sock/poller.h"
 #include "tests/threads/threads.h"
+#include "tests/unit/ready_world.h"
 
-#define WATCHES 24u
 #define ROUNDS 50000u
-
-static struct epset set;
-static struct watch watches[WATCHES];
 
 /* ---- what the list asks of the rest ---- */
 
@@ -17,40 +14,9 @@ struct epset *epset_hold(int epfd)
     return NULL;
 }
 
-void epset_put(struct epset *s)
-{
-    (void)s;
-}
-
 void epset_take_over(struct epset *s)
 {
     (void)s;
-}
-
-void epset_lock(struct epset *s)
-{
-    pthread_mutex_lock(&s->lock);
-}
-
-void epset_unlock(struct epset *s)
-{
-    pthread_mutex_unlock(&s->lock);
-}
-
-void epset_expel_all(struct epset *s)
-{
-    (void)s;
-}
-
-bool share_is_tokened(const struct epset *s)
-{
-    (void)s;
-    return true;
-}
-
-uint64_t watch_token(const struct watch *w)
-{
-    return (uint64_t)(w - watches);
 }
 
 void poller_kick(int fd)

@@ -10,11 +10,8 @@
 #include "preload/ready/epoll_set.h"
 #include "preload/sock/poller.h"
 #include "tests/unit/preload_world.h"
+#include "tests/unit/ready_world.h"
 
-#define WATCHES 24u
-
-static struct epset set;
-static struct watch watches[WATCHES];
 static unsigned model[WATCHES], model_n; /* the first is the next */
 
 /* ---- what the list asks of the rest ---- */
@@ -24,40 +21,9 @@ struct epset *epset_hold(int epfd)
     return epfd == atomic_load(&set.epfd) ? &set : NULL;
 }
 
-void epset_put(struct epset *s)
-{
-    (void)s;
-}
-
 void epset_take_over(struct epset *s)
 {
     atomic_store(&s->tokened, true);
-}
-
-void epset_lock(struct epset *s)
-{
-    pthread_mutex_lock(&s->lock);
-}
-
-void epset_unlock(struct epset *s)
-{
-    pthread_mutex_unlock(&s->lock);
-}
-
-void epset_expel_all(struct epset *s)
-{
-    (void)s;
-}
-
-bool share_is_tokened(const struct epset *s)
-{
-    (void)s;
-    return true;
-}
-
-uint64_t watch_token(const struct watch *w)
-{
-    return (uint64_t)(w - watches);
 }
 
 void poller_kick(int fd)
