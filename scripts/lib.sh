@@ -65,8 +65,10 @@ install_packages()
             printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
             $as_root chmod 755 $policy
         fi
-        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update || : # the lists that are there may do
-        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing
+        # Another apt (a machine that is new updates itself) has dpkg's lock for minutes: it is waited for.
+        wait=DPkg::Lock::Timeout=600
+        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o $wait update || : # the lists that are there may do
+        $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o $wait install -y --no-install-recommends $missing
     ) >"$log" 2>&1 </dev/null; then
         tail -n 20 "$log"
         say "packages: apt-get failed (all it said is in $log); going on without:$missing"
