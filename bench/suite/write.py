@@ -37,14 +37,18 @@ def pages(whole, folder):
 
 
 def short(whole, drawn, where):
-    """The rows with a bar, for the project's README."""
+    """For the project's README: the first plot, how many bars are met, and the rows of those that are not."""
     rows = [row for row in arithmetic.rows(whole) if row.met is not None]
-    yield from (text + "\n" for text in table.about(whole))
-    yield from table.markdown(rows)
-    yield ""
+    missed = [row for row in rows if not row.met]
     if drawn:
         yield "![%s](%s)" % (drawn[0][1], os.path.join(where, drawn[0][0]))
         yield ""
+    yield from (text + "\n" for text in table.about(whole))
+    yield "%d of %d bars are met%s" % (len(rows) - len(missed), len(rows), "." if not missed else "; these are not:")
+    if missed:
+        yield ""
+        yield from table.markdown(missed)
+    yield ""
     yield "All workloads, with every sample: [%s](%s/README.md)." % (where, where)
 
 

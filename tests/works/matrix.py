@@ -366,7 +366,7 @@ def table(rows):
         yield "| %s %s | %s | %s | %s | %s |" % (e.program, version, e.what, plain, shimmed, upgrades)
 
 
-BEGIN, END = "<!-- tests/works/works.test --readme README.md: begin -->", "<!-- end -->"
+BEGIN, END = "<!-- tests/works/works.test --into docs/WORKS.md: begin -->", "<!-- end -->"
 
 
 def put_into(path, rows):
