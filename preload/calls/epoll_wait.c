@@ -644,16 +644,16 @@ static void put_set(void *set)
     epset_put(set);
 }
 
+/* (errno is as it was before a call that succeeds.) */
 static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns, const sigset_t *mask)
 {
+    int before = errno;
     struct cancel hold = cancel_hold(put_set, set);
     int r = ready_mask(mask) ? wait_on(set, evs, max, timeout_ns, mask) : -EFAULT;
     cancel_restore(hold);
     epset_put(set);
-    if (r >= 0)
-        return r;
-    errno = -r;
-    return -1;
+    errno = r < 0 ? -r : before;
+    return r < 0 ? -1 : r;
 }
 
 /* At the beginning of a wait. With a reference, or NULL: the kernel's business. */
