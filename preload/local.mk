@@ -125,6 +125,8 @@ preload_sources = \
     preload/calls/opts.c \
     preload/calls/poll.c \
     preload/calls/raw.c \
+    preload/calls/rights.c \
+    preload/calls/rights.h \
     preload/calls/ring.c \
     preload/calls/ring.h \
     preload/calls/ring_look.c \

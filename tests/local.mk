@@ -144,6 +144,7 @@ preload_tests += tests/preload/startup.test
 preload_tests += tests/preload/handed.test
 preload_tests += tests/preload/passed.test
 preload_tests += tests/preload/withdrawn.test
+preload_tests += tests/preload/rights.test
 EXTRA_DIST += tests/preload/worker.c
 preload_tests += tests/preload/storm.test
 preload_tests += tests/preload/asyncio.test

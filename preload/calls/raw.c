@@ -16,6 +16,7 @@
 
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
+#include "preload/calls/rights.h"
 #include "preload/calls/seccomp.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -180,6 +181,22 @@ long syscall(long number, ...)
         return ring_register(a);
     case SYS_prctl:
         return prctl(I(0), a[1], a[2], a[3], a[4]);
+    case SYS_setuid:
+    case SYS_setgid:
+    case SYS_setreuid:
+    case SYS_setregid:
+    case SYS_setresuid:
+    case SYS_setresgid:
+    case SYS_setfsuid:
+    case SYS_setfsgid:
+    case SYS_setgroups:
+    case SYS_capset:
+    case SYS_chroot:
+    case SYS_pivot_root:
+    case SYS_unshare:
+    case SYS_setns:
+    case SYS_landlock_restrict_self:
+        return rights_syscall(number, a);
     case SYS_seccomp:
         return seccomp_call(U(0), U(1), P(2));
     case SYS_exit_group:

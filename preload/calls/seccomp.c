@@ -11,6 +11,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/calls/rights.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/flusher.h"
@@ -80,6 +81,7 @@ static bool enter(bool strict, bool filter, const void *program)
     coalesce_stop();
     conn_tx_finished(flusher_has_jobs() ? proc.set.linger_ms : 0);
     flusher_stop(); /* it is a thread that the filter may be meant for, too */
+    rights_part();
     sock_each(prepare, NULL);
     atomic_store(&sandbox_entered, true);
     errno = err;

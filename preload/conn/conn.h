@@ -202,6 +202,14 @@ struct conn_place {
 bool conn_place(const struct conn *c, struct conn_place *at) SW_MUST;
 /* There: the connection, held by this process from now on, or NULL: it cannot be mapped here, or is over. */
 struct conn *conn_take_up(const struct conn_place *at);
+/*
+ * This process is about to give up rights: what it holds alone moves to memory of its own, at the same addresses, and nothing that
+ * others hold stays mapped or open here. Until until_ns it waits for others that are about to let go of what it holds, too. It has
+ * one thread, whose signals are blocked. 0; -EBUSY: others hold what it holds, and -ENOMEM: all is as before.
+ */
+int conn_mem_part(uint64_t until_ns) SW_MUST;
+/* Is there anything to part from? */
+bool conn_mem_is_shared(void);
 /* Their memory stands still while the process is copied; in the parent, and in the child, afterwards. */
 void conn_mem_before_fork(void);
 void conn_mem_after_fork(bool child);

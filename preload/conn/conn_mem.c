@@ -245,6 +245,92 @@ struct conn *conn_take_up(const struct conn_place *at)
     return NULL;
 }
 
+/* ---- parting ---- */
+
+static struct conn *slot_held(unsigned b, unsigned i)
+{
+    struct conn *c = &blocks[b].conns[i];
+    return atomic_load(&c->holders.n) > 0 && holders_has_me(&c->holders) ? c : NULL;
+}
+
+/* Does anybody else hold a connection of this process'? */
+static bool any_is_shared(uint64_t until_ns)
+{
+    for (unsigned b = 0; b < blocks_n; b++)
+        for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
+            struct conn *c = slot_held(b, i);
+            if (c != NULL && (conn_has_device(c) || !holders_await_alone(&c->holders, until_ns)))
+                return true;
+        }
+    return false;
+}
+
+static bool piece_stays(void *p, size_t len)
+{
+    void *to = shmem_part_anew(p, len);
+    if (to == NULL)
+        return false;
+    shmem_part_copy(to, p, len);
+    return true;
+}
+
+/* Blocks stay where they are, for whoever looks at what was a connection's; the slots of others are free there. */
+static bool block_stays(unsigned b)
+{
+    struct conn *to = shmem_part_anew(blocks[b].conns, BLOCK_LEN);
+    if (to == NULL)
+        return false;
+    for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
+        struct conn *c = slot_held(b, i);
+        if (c == NULL)
+            continue;
+        shmem_part_copy(&to[i], c, sizeof(*c));
+        if (c->mem != NULL && !piece_stays(c->mem, CONN_MEM_LEN))
+            return false;
+        if (c->pre_cap == CONN_PRE_BIG_LEN && !piece_stays(c->pre, CONN_PRE_BIG_LEN))
+            return false;
+    }
+    return true;
+}
+
+/* For the processes that have the old memory the slot is free. */
+static void slot_leave(struct conn *c)
+{
+    if (c->pre_cap == CONN_PRE_BIG_LEN)
+        shmem_part_drop(c->pre, CONN_PRE_BIG_LEN);
+    if (c->mem != NULL)
+        shmem_part_drop(c->mem, CONN_MEM_LEN);
+    holders_leave(&c->holders);
+}
+
+bool conn_mem_is_shared(void)
+{
+    return shmem_is_shared();
+}
+
+int conn_mem_part(uint64_t until_ns)
+{
+    pthread_mutex_lock(&lock);
+    int r = any_is_shared(until_ns) ? -EBUSY : shmem_part_begin();
+    if (r == 0) {
+        for (unsigned b = 0; b < blocks_n && r == 0; b++)
+            r = block_stays(b) ? 0 : -ENOMEM;
+        if (r < 0)
+            shmem_part_undo();
+    }
+    if (r == 0) {
+        for (unsigned b = 0; b < blocks_n; b++)
+            for (unsigned i = 0; i < BLOCK_SLOTS; i++)
+                if (slot_held(b, i) != NULL)
+                    slot_leave(&blocks[b].conns[i]);
+        while (spares_n > 0) /* (those are unmapped with all the rest) */
+            shmem_part_drop(spares[--spares_n], CONN_MEM_LEN);
+        shmem_part_end();
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
 void conn_mem_before_fork(void)
 {
     pthread_mutex_lock(&lock);

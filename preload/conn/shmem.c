@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -48,6 +49,7 @@ static struct arena {
 static unsigned arenas_n;
 static bool own;        /* is arenas[0] ours to take from? */
 static bool impossible; /* no use trying */
+static bool shared;     /* a fork has seen what is mapped, or another program has made it */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the above; innermost but for sock.c's */
 
 static uint64_t ops_off(void)
@@ -86,13 +88,14 @@ static int file_make(void)
     struct rlimit lim;
     if (getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY)
         return -1; /* a file larger than that is answered by SIGXFSZ */
-    int fd = memfd_create("sockwarp", MFD_CLOEXEC | 8u /* MFD_NOEXEC_SEAL, Linux 6.3 */);
+    int fd = memfd_create("sockwarp", MFD_CLOEXEC | MFD_ALLOW_SEALING | 8u /* MFD_NOEXEC_SEAL, Linux 6.3 */);
     if (fd < 0)
-        fd = memfd_create("sockwarp", MFD_CLOEXEC);
+        fd = memfd_create("sockwarp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
     fd = hidden_move(fd);
-    if (ftruncate(fd, (off_t)ARENA_LEN) == 0)
+    /* Nobody makes it shorter, which would be a SIGBUS for the others. */
+    if (ftruncate(fd, (off_t)ARENA_LEN) == 0 && REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
     hidden_close(fd);
     return -1;
@@ -108,19 +111,17 @@ static void put(unsigned at, int fd, ino_t ino, struct head *head)
     hidden_own(fd, &a->fd);
 }
 
-/* Makes our own. The lock is held. */
-static bool shmem_make(void)
+/* A file for the range at base, from whose offset `next` on nothing is used. False: there is none to be had. */
+static bool arena_make(struct arena *a, uint64_t base, uint64_t next)
 {
-    if (impossible || arenas_n == ARENAS_MAX)
-        return false;
-    impossible = true;
-    uint64_t base = free_range();
-    int fd = base != 0 ? file_make() : -1;
+    int fd = file_make();
     if (fd < 0)
         return false;
     struct stat st;
     struct head *h = mmap(NULL, HEAD_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (h == MAP_FAILED || fstat(fd, &st) < 0) {
+        if (h != MAP_FAILED)
+            munmap(h, HEAD_LEN);
         hidden_close(fd);
         return false;
     }
@@ -128,11 +129,27 @@ static bool shmem_make(void)
     h->conn_len = sizeof(struct conn);
     h->ops_off = ops_off();
     h->base = base;
-    atomic_store(&h->next, HEAD_LEN);
+    atomic_store(&h->next, next);
+    atomic_store(&a->fd, fd);
+    a->ino = st.st_ino;
+    a->head = h;
+    return true;
+}
+
+/* Makes our own. The lock is held. */
+static bool shmem_make(void)
+{
+    if (impossible || arenas_n == ARENAS_MAX)
+        return false;
+    impossible = true;
+    uint64_t base = free_range();
+    struct arena a;
+    if (base == 0 || !arena_make(&a, base, HEAD_LEN))
+        return false;
     if (arenas_n > 0)
         put(arenas_n, arenas[0].fd, arenas[0].ino, arenas[0].head);
     arenas_n++;
-    put(0, fd, st.st_ino, h);
+    put(0, a.fd, a.ino, a.head);
     own = true;
     impossible = false;
     return true;
@@ -228,6 +245,7 @@ static struct arena *shmem_given(int fd)
         munmap(h, HEAD_LEN);
         return NULL;
     }
+    shared = true;
     /* Never the first: another process takes pieces from it, and so could we, but its range is its makers'. */
     put(arenas_n, hidden_move(high), st.st_ino, h);
     return &arenas[arenas_n++];
@@ -258,6 +276,126 @@ int shmem_attach(int fd, void *p, size_t len)
     return r;
 }
 
+/* ---- parting ---- */
+
+/* What takes the place of a piece. */
+struct anew {
+    struct anew *next;
+    void *p, *at;
+    size_t len;
+};
+static struct {
+    struct arena arenas[ARENAS_MAX]; /* by the place of those that they stand for */
+    unsigned n;
+    struct anew *pieces;
+} part;
+
+bool shmem_is_shared(void)
+{
+    return shared;
+}
+
+static void anew_free(void)
+{
+    for (struct anew *a = part.pieces, *next; a != NULL; a = next) {
+        next = a->next;
+        free(a);
+    }
+    part.pieces = NULL;
+    part.n = 0;
+}
+
+void shmem_part_undo(void)
+{
+    for (unsigned i = 0; i < part.n; i++) {
+        munmap(part.arenas[i].head, HEAD_LEN);
+        hidden_close(part.arenas[i].fd);
+    }
+    for (const struct anew *a = part.pieces; a != NULL; a = a->next)
+        munmap(a->at, a->len);
+    anew_free();
+    pthread_mutex_unlock(&lock);
+}
+
+int shmem_part_begin(void)
+{
+    pthread_mutex_lock(&lock);
+    for (part.n = 0; part.n < arenas_n; part.n++) {
+        const struct head *h = arenas[part.n].head;
+        if (!arena_make(&part.arenas[part.n], h->base, atomic_load(&h->next))) {
+            shmem_part_undo();
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+void *shmem_part_anew(void *p, size_t len)
+{
+    const struct arena *a = shmem_of(p);
+    struct anew *new = malloc(sizeof(*new));
+    if (new == NULL)
+        return NULL;
+    new->p = p;
+    new->len = whole_pages(len);
+    if (a != NULL) {
+        new->at = mmap(NULL, new->len, PROT_READ | PROT_WRITE, MAP_SHARED, part.arenas[a - arenas].fd,
+                       (off_t)((uintptr_t)p - a->head->base));
+    } else {
+        new->at = mmap(NULL, new->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    }
+    if (new->at == MAP_FAILED) {
+        free(new);
+        return NULL;
+    }
+    new->next = part.pieces;
+    part.pieces = new;
+    return new->at;
+}
+
+void shmem_part_copy(void *to, const void *from, size_t len)
+{
+    unsigned char there[64];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), most = sizeof(there) * page;
+    uintptr_t begin = (uintptr_t)from & ~(page - 1), end = (uintptr_t)from + len;
+    for (uintptr_t at = begin; at < end; at += most) {
+        size_t n = end - at < most ? end - at : most;
+        if (mincore((void *)at, n, there) < 0) /* NOLINT: of a page */
+            memset(there, 1, sizeof(there));
+        for (size_t i = 0; i * page < n; i++) {
+            uintptr_t first = at + i * page, last = first + page;
+            first = first < (uintptr_t)from ? (uintptr_t)from : first;
+            last = last > end ? end : last;
+            if (there[i] & 1)
+                memcpy((uint8_t *)to + (first - (uintptr_t)from), (const void *)first, last - first); /* NOLINT */
+        }
+    }
+}
+
+void shmem_part_drop(void *p, size_t len)
+{
+    if (madvise(p, whole_pages(len), MADV_REMOVE) < 0)
+        trace_debug("arena: what this process held stays: errno %d", errno);
+}
+
+void shmem_part_end(void)
+{
+    for (unsigned i = 0; i < part.n; i++) {
+        struct head *old = arenas[i].head;
+        munmap((void *)(uintptr_t)old->base, ARENA_LEN); /* NOLINT: all that is mapped there */
+        munmap(old, HEAD_LEN);
+        if (still_there(&arenas[i]))
+            hidden_close(arenas[i].fd);
+        put(i, part.arenas[i].fd, part.arenas[i].ino, part.arenas[i].head);
+    }
+    for (const struct anew *a = part.pieces; a != NULL; a = a->next)
+        if (mremap(a->at, a->len, a->len, MREMAP_MAYMOVE | MREMAP_FIXED, a->p) == MAP_FAILED)
+            abort(); /* what it held is gone, and was its own */
+    anew_free();
+    shared = false;
+    pthread_mutex_unlock(&lock);
+}
+
 void shmem_before_fork(void)
 {
     pthread_mutex_lock(&lock);
@@ -265,6 +403,7 @@ void shmem_before_fork(void)
 
 void shmem_after_fork(bool child)
 {
+    shared = true;
     if (child)
         pthread_mutex_init(&lock, NULL);
     else

@@ -37,6 +37,28 @@ int shmem_attach(int fd, void *p, size_t len) SW_MUST;
 /* Another program's arena, from which something will be mapped: our own, if there is none yet, keeps out of its range. */
 void shmem_learn(int fd);
 
+/*
+ * ---- Parting ----
+ *
+ * A process that gives up rights keeps what it holds alone, and nothing else stays in its reach. It has one thread, and no
+ * signal handler runs from shmem_part_begin to shmem_part_end. Not async-signal-safe.
+ *
+ * May others have what is mapped here, or this process what others map? False: there is nothing to part from.
+ */
+bool shmem_is_shared(void);
+/* Begins with a file of its own for each arena. -errno: it cannot be, and all is as before. */
+int shmem_part_begin(void) SW_MUST;
+/* Zeroes that will take the place of [p, p + len), which shmem_map or shmem_attach gave. NULL: no memory. */
+void *shmem_part_anew(void *p, size_t len) SW_MUST;
+/* Copies pages of len octets that were ever touched. The target was given by shmem_part_anew. */
+void shmem_part_copy(void *to, const void *from, size_t len);
+/* What the place of was taken: those who have the old memory need not keep what is there. */
+void shmem_part_drop(void *p, size_t len);
+/* Nothing of the arenas is mapped or open here any more, and what was given takes its place. */
+void shmem_part_end(void);
+/* Or it does not, and all is as before. */
+void shmem_part_undo(void);
+
 /* The arenas stand still while the process is copied; in the parent, and in the child, afterwards. */
 void shmem_before_fork(void);
 void shmem_after_fork(bool child);

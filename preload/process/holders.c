@@ -4,10 +4,12 @@
 #include "preload/process/holders.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/rawsys.h"
@@ -81,8 +83,10 @@ bool holders_leave_others(struct holders *h)
     change(h, proc.pid, 0);
     uint32_t n = atomic_load(&h->n);
     while (n > 1)
-        if (atomic_compare_exchange_weak(&h->n, &n, n - 1))
+        if (atomic_compare_exchange_weak(&h->n, &n, n - 1)) {
+            rawsys4(__NR_futex, (long)&h->n, FUTEX_WAKE, 1, 0); /* holders_await_alone */
             return true;
+        }
     return false;
 }
 
@@ -106,6 +110,24 @@ bool holders_alone(struct holders *h)
         return true;
     strike_dead(h);
     return atomic_load(&h->n) == 1;
+}
+
+bool holders_await_alone(struct holders *h, uint64_t until_ns)
+{
+    for (uint32_t n; !holders_alone(h) && (n = atomic_load(&h->n)) > 1;) {
+        uint64_t now = proc_now_ns();
+        if (now >= until_ns)
+            return false;
+        struct timespec ts = { .tv_sec = (time_t)((until_ns - now) / 1000000000u),
+                               .tv_nsec = (long)((until_ns - now) % 1000000000u) };
+        rawsys4(__NR_futex, (long)&h->n, FUTEX_WAIT, n, (long)&ts);
+    }
+    return true;
+}
+
+bool holders_has_me(struct holders *h)
+{
+    return has(h, proc.pid);
 }
 
 bool holders_all_dead(struct holders *h)

@@ -33,6 +33,10 @@ bool holders_leave_others(struct holders *h) SW_MUST;
 uint32_t holders_leave(struct holders *h);
 /* Does nobody else hold it? Strikes out those who are dead. */
 bool holders_alone(struct holders *h);
+/* The same, and waits until then for those who are about to leave it. */
+bool holders_await_alone(struct holders *h, uint64_t until_ns);
+/* Is this process one of them, as far as is known? (Beyond HOLDERS_MAX nobody is.) */
+bool holders_has_me(struct holders *h);
 /* Has this process ended? */
 bool holders_is_dead(pid_t pid);
 /* Are all of them dead? Then it is nobody's, and true. */

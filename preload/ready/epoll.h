@@ -66,6 +66,8 @@ bool epoll_waits_unseen(struct sock *s);
 bool epoll_tracks(int fd);
 /* One above the highest tracked epoll descriptor ever. */
 int epoll_fd_limit(void);
+/* This process gives up rights, and has no threads: it knows of its sets what it knew, and shares that with nobody. */
+void epoll_part(void);
 /* The sets stand still while the process is copied; in the parent, and in the child, afterwards. */
 void epoll_before_fork(void);
 void epoll_after_fork(bool child);

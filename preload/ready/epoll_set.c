@@ -550,6 +550,20 @@ static struct epset *set_at(int fd)
     return set != NULL && atomic_load(&set->epfd) == fd ? set : NULL;
 }
 
+void epoll_part(void)
+{
+    for (int fd = 0; fd < atomic_load(&fd_limit); fd++) {
+        struct epset *set = set_at(fd);
+        if (set == NULL)
+            continue;
+        pthread_mutex_lock(&set->lock);
+        struct share *share = share_leave(set);
+        pthread_mutex_unlock(&set->lock);
+        share_end(share);
+    }
+    share_left_part();
+}
+
 void epoll_before_fork(void)
 {
     epoll_park_stop();

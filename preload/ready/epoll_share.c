@@ -462,6 +462,13 @@ void share_left_make(void)
     pthread_once(&left_once, left_map);
 }
 
+void share_left_part(void)
+{
+    if (left != NULL &&
+        mmap(left, sizeof(*left), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        left = NULL;
+}
+
 void epoll_shared_left(void)
 {
     if (left != NULL)

@@ -72,5 +72,7 @@ bool share_awaited_elsewhere(const struct epset *set);
 
 /* Before this process' first set: what epoll_shared_left counts with. */
 void share_left_make(void);
+/* epoll_part: another count from now on. */
+void share_left_part(void);
 
 #endif

@@ -23,6 +23,7 @@ BUILD = os.environ.get("SW_BUILDDIR", ".")
 LAUNCHER = os.environ.get("SW_LAUNCHER", os.path.join(BUILD, "sockwarp"))
 LIBRARY = os.environ.get("SW_LIBRARY", os.path.join(BUILD, ".libs", "libsockwarp.so"))
 LIB = os.path.dirname(os.path.realpath(__file__))
+CC = os.environ.get("CC", "").split() or ["cc"]  # a launcher and options may belong to it
 
 # How long a test waits for what has to come: this tells a hang from a busy machine. What is true ends the wait at once.
 PATIENCE = 60  # for each single thing

@@ -1,0 +1,115 @@
+/*
+ * Rights that the program gives up: see rights.h.
+ */
+#include "preload/calls/rights.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/trace.h"
+#include "preload/conn/coalesce.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/flusher.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/ready/epoll.h"
+
+/* A parent that has just forked is about to close what its child goes on with. */
+#define AWAIT_NS 20000000u
+
+static pid_t awaited; /* in this process it was of no use */
+
+/* The kernel tells by the number of links. */
+static bool has_threads(void)
+{
+    struct stat st;
+    return stat("/proc/self/task", &st) < 0 || st.st_nlink > 3;
+}
+
+void rights_part(void)
+{
+    if (!conn_mem_is_shared())
+        return;
+    if (has_threads()) {
+        trace_info("the program gives up rights beside other threads: what it shares with other processes it goes on sharing");
+        return;
+    }
+    uint64_t until_ns = awaited != proc.pid ? proc_now_ns() + AWAIT_NS : 0;
+    sigset_t before, all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = conn_mem_part(until_ns);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r == 0) {
+        epoll_part();
+        return;
+    }
+    awaited = proc.pid;
+    trace_info("the program gives up rights and holds a connection with others: it goes on sharing memory with them");
+}
+
+void rights_before(void)
+{
+    if (!proc_on() || proc_is_borrowed() || sandbox_on())
+        return;
+    int err = errno;
+    coalesce_stop();
+    flusher_stop(); /* it would keep the rights */
+    rights_part();
+    errno = err;
+}
+
+void rights_after(void)
+{
+    if (!proc_on() || proc_is_borrowed() || sandbox_on())
+        return;
+    int err = errno;
+    flusher_again();
+    coalesce_go_on();
+    if (flusher_has_jobs())
+        flusher_note(0);
+    errno = err;
+}
+
+/* ---- the calls ---- */
+
+#define RIGHTS_CALL(name, params, args) \
+    int name params                     \
+    {                                   \
+        rights_before();                \
+        int r = REAL(name) args;        \
+        rights_after();                 \
+        return r;                       \
+    }
+
+RIGHTS_CALL(setuid, (uid_t uid), (uid))
+RIGHTS_CALL(setgid, (gid_t gid), (gid))
+RIGHTS_CALL(seteuid, (uid_t uid), (uid))
+RIGHTS_CALL(setegid, (gid_t gid), (gid))
+RIGHTS_CALL(setreuid, (uid_t real, uid_t effective), (real, effective))
+RIGHTS_CALL(setregid, (gid_t real, gid_t effective), (real, effective))
+RIGHTS_CALL(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective, saved))
+RIGHTS_CALL(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved))
+RIGHTS_CALL(setfsuid, (uid_t uid), (uid))
+RIGHTS_CALL(setfsgid, (gid_t gid), (gid))
+RIGHTS_CALL(setgroups, (size_t n, const gid_t *list), (n, list))
+RIGHTS_CALL(initgroups, (const char *user, gid_t group), (user, group))
+int capset(void *header, const void *data); /* (sys/capability.h is libcap's) */
+RIGHTS_CALL(capset, (void *header, const void *data), (header, data))
+RIGHTS_CALL(chroot, (const char *path), (path))
+RIGHTS_CALL(unshare, (int flags), (flags))
+RIGHTS_CALL(setns, (int fd, int type), (fd, type))
+
+long rights_syscall(long number, const long a[6])
+{
+    rights_before();
+    long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    rights_after();
+    return r;
+}
