@@ -3,6 +3,8 @@
 tools_sources = \
     tools/check.c \
     tools/check.h \
+    tools/explain.c \
+    tools/explain.h \
     tools/library.c \
     tools/library.h \
     tools/sockwarp.c \

@@ -19,6 +19,7 @@
 #include "core/policy/settings.h"
 #include "include/sockwarp.h"
 #include "tools/check.h"
+#include "tools/explain.h"
 #include "tools/library.h"
 #include "tools/target.h"
 
@@ -58,10 +59,12 @@ static int print_help(void)
 {
     fputs("Usage: sockwarp [run] [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
           "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT]]\n"
+          "  or:  sockwarp explain [CODE]...\n"
           "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
           "runs sockwarp too, and left plain everywhere else.\n"
           "check: says what works on this host, which RDMA devices there are, and what would\n"
           "be chosen for connections with ADDRESS.\n"
+          "explain: what a reason code means, and what to do about it.\n"
           "\n"
           "  -p, --policy RULES        which connections to accelerate, and how; instead of\n"
           "                            SOCKWARP_POLICY (default: " DEFAULT_POLICY ")\n"
@@ -336,6 +339,16 @@ static void clear_preload(const char *lib)
     free(rest);
 }
 
+/* sockwarp explain. */
+static int explain(char **codes, int count)
+{
+    const char *unknown;
+
+    if (explain_print(codes, count, &unknown) < 0)
+        die("explain: '%s' is no reason code ('sockwarp explain' lists them)", unknown);
+    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
+}
+
 int main(int argc, char **argv)
 {
     struct options o = { NULL, NULL, NULL, false, false };
@@ -347,6 +360,8 @@ int main(int argc, char **argv)
     struct target t;
     int first, rc;
 
+    if (argc > 1 && strcmp(argv[1], "explain") == 0)
+        return explain(argv + 2, argc - 2);
     first = parse_options(argc, argv, &o);
     if (o.transport)
         check_transport(o.transport);
