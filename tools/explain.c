@@ -141,6 +141,8 @@ static const char *advice(enum reason reason)
     case REASON_STAMPS:
         return "Nothing: a program that asks for timestamps gets those of TCP. Switch them off in the program "
                "if the connection should be upgraded.";
+    case REASON_VERSION:
+        return "Install the same version of sockwarp at both ends: sockwarp --version says which one is there.";
     }
     return NULL;
 }

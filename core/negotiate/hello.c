@@ -9,13 +9,10 @@
 #include "core/negotiate/hello.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
-
-#define VERSION 1
 
 enum {
     OFF_VERSION = 16,
@@ -62,7 +59,7 @@ ssize_t hello_encode(const struct hello *h, uint8_t *buf, size_t cap)
     size_t total = HELLO_LEN + h->tlv_len;
     memset(buf, 0, HELLO_LEN);
     memcpy(buf, keys[h->kind], HELLO_KEY_LEN);
-    buf[OFF_VERSION] = VERSION;
+    buf[OFF_VERSION] = HELLO_VERSION;
     buf[OFF_FLAGS] = h->flags;
     put_be16(buf + OFF_TOTAL, (uint16_t)total);
     put_be32(buf + OFF_ARG, h->arg);
@@ -84,11 +81,11 @@ static bool key_matches(enum hello_kind kind, const uint8_t *buf, size_t len)
 /* Sees whether the first len octets of the fixed part may stand so: 0, -EPROTO. */
 static int check_prefix(const uint8_t *buf, size_t len)
 {
-    if (!key_matches(HELLO_HELO, buf, len) && !key_matches(HELLO_HACK, buf, len) &&
-        !key_matches(HELLO_HNAK, buf, len) && !key_matches(HELLO_HWDR, buf, len) &&
-        !key_matches(HELLO_HSWI, buf, len))
+    bool any_version = key_matches(HELLO_HELO, buf, len) || key_matches(HELLO_HNAK, buf, len) ||
+                       key_matches(HELLO_HWDR, buf, len);
+    if (!any_version && !key_matches(HELLO_HACK, buf, len) && !key_matches(HELLO_HSWI, buf, len))
         return -EPROTO;
-    if (len > OFF_VERSION && buf[OFF_VERSION] != VERSION)
+    if (len > OFF_VERSION && buf[OFF_VERSION] != HELLO_VERSION && !any_version)
         return -EPROTO;
     if (len == OFF_TOTAL + 1 && buf[OFF_TOTAL] > HELLO_LEN_MAX >> 8)
         return -EPROTO;
@@ -122,6 +119,7 @@ ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out)
     if (frame_crc(buf, total) != get_be32(buf + OFF_CRC))
         return -EPROTO;
     out->kind = kind_of(buf);
+    out->version = buf[OFF_VERSION];
     out->flags = buf[OFF_FLAGS];
     out->arg = get_be32(buf + OFF_ARG);
     memcpy(out->nonce, buf + OFF_NONCE, HELLO_NONCE_LEN);
@@ -139,7 +137,7 @@ static bool may_be_switch_at(size_t at, uint8_t octet, const uint8_t *nonce)
         return octet == keys[HELLO_HSWI][at];
     if (at >= OFF_NONCE)
         return octet == nonce[at - OFF_NONCE];
-    return octet == (at == OFF_VERSION ? VERSION : at == OFF_TOTAL + 1 ? HELLO_LEN : 0);
+    return octet == (at == OFF_VERSION ? HELLO_VERSION : at == OFF_TOTAL + 1 ? HELLO_LEN : 0);
 }
 
 /*
@@ -204,7 +202,8 @@ ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base,
     return find(switches, buf, len, base, nonce, out, frame_len, safe);
 }
 
-const uint8_t *hello_tlv_find(const struct hello *h, uint16_t type, size_t *len)
+/* The first TLV whose type is from..to. */
+static const uint8_t *tlv_among(const struct hello *h, uint16_t from, uint16_t to, size_t *len)
 {
     struct bytes_rd r = bytes_rd_init(h->tlv, h->tlv_len);
     while (bytes_rd_left(&r) > 0) {
@@ -213,10 +212,22 @@ const uint8_t *hello_tlv_find(const struct hello *h, uint16_t type, size_t *len)
         const uint8_t *value = bytes_rd_take(&r, l);
         if (r.bad)
             return NULL;
-        if (t == type) {
+        if (t >= from && t <= to) {
             *len = l;
             return value;
         }
     }
     return NULL;
+}
+
+const uint8_t *hello_tlv_find(const struct hello *h, uint16_t type, size_t *len)
+{
+    return tlv_among(h, type, type, len);
+}
+
+bool hello_is_understood(const struct hello *h)
+{
+    size_t len;
+    return h->version == HELLO_VERSION &&
+           tlv_among(h, HELLO_TLV_CRITICAL, UINT16_MAX, &len) == NULL;
 }

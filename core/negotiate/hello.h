@@ -8,12 +8,14 @@
 #ifndef SW_NEGOTIATE_HELLO_H
 #define SW_NEGOTIATE_HELLO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "core/base/must.h"
 
+#define HELLO_VERSION 1u
 #define HELLO_LEN 64u
 #define HELLO_LEN_MAX 1024u
 #define HELLO_KEY_LEN 16u
@@ -37,6 +39,9 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR, HELLO_HSWI };
  */
 #define HELLO_TRANSPORT_MIXED 8u
 
+/* Types from here on are critical: who does not know one declines the Hello. (Others are skipped.) None is known yet. */
+#define HELLO_TLV_CRITICAL 0x8000u
+
 #define HELLO_TLV_VERBS 1u
 /*
  * HELO: the MPA Request Frame, HACK: the Reply Frame that accepts it, each the last octets of its Hello. Who does not know them
@@ -46,6 +51,8 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR, HELLO_HSWI };
 
 struct hello {
     enum hello_kind kind;
+    uint8_t
+        version; /* decode: HELLO_VERSION, or another one's HELO, HNAK or HWDR; encode: not looked at */
     uint8_t flags; /* HELLO_FLAG_*; sent as given */
     uint32_t arg;  /* HELO: transports offered; HACK: chosen; HNAK: enum reason */
     uint8_t nonce[HELLO_NONCE_LEN];
@@ -64,6 +71,9 @@ ssize_t hello_encode(const struct hello *h, uint8_t *buf, size_t cap) SW_MUST;
  * become one: wrong key, version, length, CRC. Says -EPROTO at the first octet that is wrong, so
  * that a plain client's octets are not held back. Flags and the reserved field are not checked (but
  * in the CRC); TLVs are not looked at.
+ *
+ * What asks and declines (HELO, HWDR, HNAK) is the same in all versions but for arg and TLVs: so a Hello of any version can
+ * be declined and taken away. Of the others only our own version is known.
  */
 ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out) SW_MUST;
 
@@ -82,6 +92,9 @@ ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
 ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base,
                           const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
                           size_t *safe) SW_MUST;
+
+/* Can it be gone into? Of our version, and without a critical TLV that is not known. */
+bool hello_is_understood(const struct hello *h);
 
 /*
  * Walks TLVs: returns the value of the first one of that type and its length, or NULL. Ends at a

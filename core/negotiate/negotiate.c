@@ -315,6 +315,8 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         return 0;
     }
     memcpy(n->cfg.nonce, h.nonce, sizeof(n->cfg.nonce));
+    if (!hello_is_understood(&h))
+        negotiate_decline(n, n->reason != REASON_NONE ? n->reason : REASON_VERSION);
     bool late = negotiate_is_late(buf, len);
     /* One end at least has a device, and both say what the other one needs. */
     uint32_t common = h.arg & n->cfg.transports & BY_DEVICE;
@@ -337,7 +339,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         decline(n, &h, REASON_SPOKE_FIRST);
     else if (late) {
         accept_late(n, &h, now_ns);
-        r += HELLO_LEN; /* the HWDR's */
+        r += hello_decode(buf + r, len - (size_t)r, &h); /* the HWDR's */
     } else {
         mpa_begin(n, now_ns);
         uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
@@ -408,6 +410,10 @@ static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
         return 0;
     }
     const uint8_t *reply = h.kind == HELLO_HACK ? hello_tlv_find(&h, HELLO_TLV_MPA, &reply_len) : NULL;
+    if (h.kind == HELLO_HACK && !hello_is_understood(&h)) {
+        move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+        return frame_len;
+    }
     if (reply == NULL || h.arg != HELLO_TRANSPORT_IWARP) {
         move(n, NEGOTIATE_PLAIN, h.kind == HELLO_HACK ? REASON_WITHDRAWN : REASON_HELLO_NAK);
         return frame_len;
@@ -525,6 +531,8 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     n->out_len = n->out_off = 0;
     if (h.kind == HELLO_HNAK)
         move(n, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+    else if (!hello_is_understood(&h))
+        spoil(n, REASON_HELLO_GARBAGE);
     else if ((h.arg == HELLO_TRANSPORT_VERBS || h.arg == HELLO_TRANSPORT_MIXED) && (n->cfg.transports & h.arg))
         device_begin(n, &h, now_ns);
     else if (h.arg != HELLO_TRANSPORT_IWARP)

@@ -60,6 +60,8 @@ static void check_decoded(const uint8_t *buf, size_t len, const struct hello *h)
     must(back.kind == h->kind && back.flags == h->flags && back.arg == h->arg &&
          back.host == h->host);
     must(back.streamed == (h->kind == HELLO_HELO ? 0 : h->streamed));
+    must(back.version == HELLO_VERSION && again[16] == HELLO_VERSION);
+    again[16] = buf[16];
     must(memcmp(again, buf, 40) == 0 && memcmp(again + HELLO_LEN, h->tlv, h->tlv_len) == 0);
 }
 

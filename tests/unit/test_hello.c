@@ -184,12 +184,12 @@ Test(hello, each_octet_changed_is_noticed)
 }
 
 /* A plain client's first octet that differs ends the wait: nothing after it is needed. */
-Test(hello, a_wrong_octet_of_key_version_or_length_is_told_at_once)
+Test(hello, a_wrong_octet_of_key_or_length_is_told_at_once)
 {
     uint8_t buf[HELLO_LEN_MAX];
     struct hello h = sample(HELLO_HELO), got;
     put(&h, buf, sizeof(buf));
-    for (size_t i = 0; i <= 16; i++) {
+    for (size_t i = 0; i < HELLO_KEY_LEN; i++) {
         uint8_t was = buf[i];
         buf[i] = '#';
         cr_assert_eq(hello_decode(buf, i + 1, &got), -EPROTO, "octet %zu", i);
@@ -236,6 +236,27 @@ Test(hello, mixed_up_kinds_are_no_kind)
         memcpy(buf + 12, letters[i], 4);
         cr_assert_eq(hello_decode(buf, 16, &got), -EPROTO, "%s", letters[i]);
     }
+}
+
+/* To decline, and to take a declined one away, is possible in any version. */
+Test(hello, another_version_is_told_at_once_but_of_what_asks_or_declines)
+{
+    for (int kind = HELLO_HELO; kind <= HELLO_HSWI; kind++)
+        for (unsigned version = 0; version < 256; version++) {
+            bool any = kind == HELLO_HELO || kind == HELLO_HNAK || kind == HELLO_HWDR;
+            uint8_t buf[HELLO_LEN];
+            struct hello got;
+            put_answer((enum hello_kind)kind, 0, buf);
+            buf[16] = (uint8_t)version;
+            memset(buf + 60, 0, 4);
+            put_be32(buf + 60, crc32c_final(crc32c_update(CRC32C_INIT, buf, HELLO_LEN)));
+            bool good = any || version == HELLO_VERSION;
+            cr_assert_eq(hello_decode(buf, 17, &got), good ? -EAGAIN : -EPROTO, "%d, version %u",
+                         kind, version);
+            cr_assert_eq(hello_decode(buf, HELLO_LEN, &got), good ? (ssize_t)HELLO_LEN : -EPROTO);
+            cr_assert(!good || got.version == version);
+            cr_assert(!good || hello_is_understood(&got) == (version == HELLO_VERSION));
+        }
 }
 
 /* Reserved octets may come to mean something: under a good CRC any value passes. */

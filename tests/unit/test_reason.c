@@ -17,7 +17,9 @@ static const struct {
     { 20, "own-io-uring" }, { 21, "epoll-kind" },    { 22, "urgent" },       { 23, "no-memory" },
     { 24, "no-transport" }, { 25, "not-connected" }, { 26, "stdio" },        { 27, "exec" },
     { 28, "peer-limit" },   { 29, "off" },           { 30, "closed" },        { 31, "withdrawn" },
-    { 32, "sandbox" },
+    { 32, "sandbox" },      { 33, "device-none" },    { 34, "device-address" }, { 35, "device-peer" },
+    { 36, "device-failed" }, { 37, "device-timeout" }, { 38, "device-forked" }, { 39, "device-memory" },
+    { 40, "device-kind" },  { 41, "timestamps" },    { 42, "version" },
 };
 
 Test(reason, numbers_on_the_wire_never_change_meaning)
