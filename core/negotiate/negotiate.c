@@ -295,6 +295,32 @@ static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now
         move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
 }
 
+/* common: the kinds of devices that both ends have. */
+static void accept_now(struct negotiate *n, const struct hello *h, uint32_t common, uint64_t now_ns)
+{
+    uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
+                  : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
+                                                          : HELLO_TRANSPORT_MIXED;
+    mpa_begin(n, now_ns);
+    if (by == HELLO_TRANSPORT_IWARP && n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
+        reply_early(n, h);
+    put_hello(n, HELLO_HACK, by, h->nonce, n->streamed);
+}
+
+/* REASON_NONE: it is not. */
+static unsigned why_declined(const struct negotiate *n, const struct hello *h, bool late)
+{
+    if (n->reason != REASON_NONE) /* negotiate_decline */
+        return n->reason;
+    if (n->mute)
+        return REASON_CLOSED;
+    if (late && n->peer_ended)
+        return REASON_WITHDRAWN;
+    if ((h->arg & n->cfg.transports & HELLO_TRANSPORT_IWARP) == 0)
+        return REASON_TRANSPORT;
+    return switches(h) && n->streamed > 0 ? REASON_SPOKE_FIRST : REASON_NONE;
+}
+
 static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
     struct hello h;
@@ -327,27 +353,14 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         n->deadline_ns = 0; /* (it is whole, though it may have come in pieces) */
         return 0;
     }
-    if (n->reason != REASON_NONE) /* negotiate_decline */
-        decline(n, &h, n->reason);
-    else if (n->mute)
-        decline(n, &h, REASON_CLOSED);
-    else if (late && n->peer_ended)
-        decline(n, &h, REASON_WITHDRAWN);
-    else if ((h.arg & n->cfg.transports & HELLO_TRANSPORT_IWARP) == 0)
-        decline(n, &h, REASON_TRANSPORT);
-    else if (switches(&h) && n->streamed > 0)
-        decline(n, &h, REASON_SPOKE_FIRST);
-    else if (late) {
+    unsigned reason = why_declined(n, &h, late);
+    if (reason != REASON_NONE) {
+        decline(n, &h, reason);
+    } else if (late) {
         accept_late(n, &h, now_ns);
         r += hello_decode(buf + r, len - (size_t)r, &h); /* the HWDR's */
     } else {
-        mpa_begin(n, now_ns);
-        uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
-                      : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
-                                                              : HELLO_TRANSPORT_MIXED;
-        if (by == HELLO_TRANSPORT_IWARP && n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
-            reply_early(n, &h);
-        put_hello(n, HELLO_HACK, by, h.nonce, n->streamed);
+        accept_now(n, &h, common, now_ns);
     }
     return (size_t)r;
 }
@@ -504,6 +517,12 @@ static bool in_reply(struct negotiate *n, const struct hello *h)
     return true;
 }
 
+/* Does the answer name a device's transport that was offered? */
+static bool is_our_device(const struct negotiate *n, const struct hello *h)
+{
+    return (h->arg == HELLO_TRANSPORT_VERBS || h->arg == HELLO_TRANSPORT_MIXED) && (n->cfg.transports & h->arg);
+}
+
 static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
     struct hello h;
@@ -531,12 +550,10 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     n->out_len = n->out_off = 0;
     if (h.kind == HELLO_HNAK)
         move(n, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
-    else if (!hello_is_understood(&h))
+    else if (!hello_is_understood(&h) || (h.arg != HELLO_TRANSPORT_IWARP && !is_our_device(n, &h)))
         spoil(n, REASON_HELLO_GARBAGE);
-    else if ((h.arg == HELLO_TRANSPORT_VERBS || h.arg == HELLO_TRANSPORT_MIXED) && (n->cfg.transports & h.arg))
-        device_begin(n, &h, now_ns);
     else if (h.arg != HELLO_TRANSPORT_IWARP)
-        spoil(n, REASON_HELLO_GARBAGE);
+        device_begin(n, &h, now_ns);
     else if (!n->cfg.early || !in_reply(n, &h))
         mpa_begin(n, now_ns);
     return (size_t)at + frame_len;
