@@ -49,8 +49,8 @@ struct sock_hooks {
     enum pending_look (*look)(struct sock *s, uint64_t now_ns, struct pollfd *p);
     /* When it is to be stepped, whatever comes; 0: no such time, or that is another process' affair. */
     uint64_t (*due)(const struct sock *s);
-    /* What was waited for has come, or its time. No turn held. */
-    void (*step)(struct sock *s);
+    /* What was waited for has come, or its time. No turn held. False: another thread is at it. */
+    bool (*step)(struct sock *s);
     /* Its time has come, while no call waits. No turn held. */
     void (*step_due)(struct sock *s);
 

@@ -11,7 +11,7 @@
 #include "preload/sock/wait.h"
 
 /*
- * Protects: the lists below and every sock's pending_next, pending_pprev, pending_silent, pending_over. Innermost but for wait.c's,
+ * Protects: the lists below and every sock's pending_next, pending_pprev, pending_silent, pending_over, pending_off_ns. Innermost but for wait.c's,
  * and watch_lock in what the hooks do.
  *
  * A connection that was accepted, and on which nothing has come, has no deadline and may stay so for ever. It stands on a list of its
@@ -21,6 +21,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sock *list, *silent; /* the newest first */
 static _Atomic unsigned count, silent_n; /* of both; of those */
 static _Atomic uint64_t looked;          /* how many entries waits have looked at */
+
+/* Longer than a step takes. */
+#define PUT_OFF_NS 1000000u
+static _Atomic uint64_t put_off_until; /* the latest; set before the sock's own, so that a wait that leaves one out finds it */
 
 /* Through both lists, the silent ones behind the others. The lock is held. */
 static struct sock *first_listed(void)
@@ -135,7 +139,8 @@ unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, con
         mute_n += s->pending_silent;
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         fds[n] = (struct pollfd){ .fd = atomic_load(&s->fd) };
-        enum pending_look look = s == self || fds[n].fd < 0 ? PENDING_SKIP : sock_hooks.look(s, now, &fds[n]);
+        bool skip = s == self || fds[n].fd < 0 || s->pending_off_ns > now;
+        enum pending_look look = skip ? PENDING_SKIP : sock_hooks.look(s, now, &fds[n]);
         if (look == PENDING_DROP)
             unlist(s);
         if (look != PENDING_WAIT)
@@ -157,6 +162,24 @@ void pending_let_go(struct sock **socks, unsigned n)
         socks[i]->pending_held--;
     wait_holds(false);
     pthread_mutex_unlock(&lock);
+}
+
+void pending_put_off(struct sock *s)
+{
+    uint64_t until = proc_now_ns() + PUT_OFF_NS;
+    atomic_store(&put_off_until, until);
+    pthread_mutex_lock(&lock);
+    s->pending_off_ns = until;
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t pending_put_off_until(void)
+{
+    uint64_t until = atomic_load(&put_off_until);
+    if (SW_LIKELY(until == 0) || proc_now_ns() < until)
+        return until;
+    atomic_compare_exchange_strong(&put_off_until, &until, 0);
+    return until; /* it may have been the clock's last step since the wait was filled */
 }
 
 void pending_step_due(void)
@@ -189,6 +212,8 @@ uint64_t pending_deadline(void)
     for (struct sock *s = list; s != NULL; s = s->pending_next) {
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         uint64_t due = sock_hooks.due(s);
+        if (due != 0 && due < s->pending_off_ns)
+            due = s->pending_off_ns;
         if (due != 0 && (min == 0 || due < min))
             min = due;
     }

@@ -30,6 +30,13 @@ uint64_t pending_looked(void);
 unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
 /* Those are not waited for any more; their references stay. */
 void pending_let_go(struct sock **socks, unsigned n);
+/*
+ * Another thread is at s, and what has come on it is that one's to take: waits leave s out for a moment (they would find it ready
+ * again and again, on the processor that the other thread needs). Any thread; takes the list's lock.
+ */
+void pending_put_off(struct sock *s);
+/* The end of that moment, to which a wait that was filled before sleeps at most; 0: nothing is put off. CLOCK_MONOTONIC, ns. */
+uint64_t pending_put_off_until(void);
 
 /* Steps all whose time has come. */
 void pending_step_due(void);

@@ -263,6 +263,7 @@ struct sock *sock_new(int fd, int domain)
         s->forked = false;
         s->child_counted = false;
         s->pending_inherited = false;
+        s->pending_off_ns = 0;
         s->pending_over = false;
         for (int i = 0; i < SOCK_NAMES; i++)
             s->name_fd[i] = -1;

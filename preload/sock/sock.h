@@ -71,6 +71,7 @@ struct sock {
     struct sock *pending_next;              /* pending.c: the list it is on */
     _Atomic(struct sock **) pending_pprev;  /* the same, NULL: none; read without the lock as a hint */
     bool pending_silent;                    /* pending.c: on the list of those that have said nothing */
+    uint64_t pending_off_ns;                /* pending.c: waits leave it out until then */
     bool pending_over;                      /* pending.c: its last descriptor goes: nobody puts it on the list again */
 };
 

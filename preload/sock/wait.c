@@ -154,10 +154,25 @@ static int ppoll_cancellable(struct pollfd *fds, nfds_t all, const struct timesp
     return r;
 }
 
+/* The timeout, or less where a connection was left out that is to be looked at again. */
+static const struct timespec *sooner(const struct timespec *timeout, struct timespec *own)
+{
+    uint64_t until = pending_put_off_until();
+    if (SW_LIKELY(until == 0) || (timeout != NULL && timeout->tv_sec == 0 && timeout->tv_nsec == 0))
+        return timeout;
+    uint64_t now = proc_now_ns(), left = until > now ? until - now : 0;
+    if (timeout != NULL && (timeout->tv_sec == 0 && (uint64_t)timeout->tv_nsec <= left))
+        return timeout;
+    *own = (struct timespec){ .tv_nsec = (long)left };
+    return own;
+}
+
 int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
                const sigset_t *mask)
 {
     struct handful h = { socks, n };
+    struct timespec own;
+    timeout = sooner(timeout, &own);
     unsigned kept = n > 0 ? cancel_keep(drop, &h) : 0;
     int r = ppoll_cancellable(fds, all, timeout, mask);
     if (n > 0)
@@ -183,8 +198,8 @@ void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n)
             continue;
         }
         uint64_t due = sock_hooks.due(socks[i]);
-        if (fds[i].revents != 0 || (due != 0 && due <= now))
-            sock_hooks.step(socks[i]);
+        if ((fds[i].revents != 0 || (due != 0 && due <= now)) && !sock_hooks.step(socks[i]))
+            pending_put_off(socks[i]);
         sock_put(socks[i]);
     }
 }

@@ -41,7 +41,7 @@ void wait_thread_end(void);
 unsigned wait_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
 /*
  * ppoll on the program's descriptors and those n others at the end of fds, which are let go of if the thread is cancelled meanwhile.
- * Otherwise wait_filled is to be called next. errno.
+ * Otherwise wait_filled is to be called next. It may be over sooner than the timeout, with 0. errno.
  */
 int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
                 const sigset_t *mask);

@@ -77,7 +77,7 @@ bool startup_is_silent(const struct sock *s);
 enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p);
 uint64_t startup_due(const struct sock *s);
 uint64_t startup_deadline(const struct sock *s);
-void startup_step_pending(struct sock *s);
+bool startup_step_pending(struct sock *s);
 void startup_step_due(struct sock *s);
 void startup_step_devices(void);
 /* Nothing here has s any more. */

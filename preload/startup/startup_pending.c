@@ -84,14 +84,14 @@ uint64_t startup_deadline(const struct sock *s)
     return st == CONN_NEGOTIATING || st == CONN_CONNECTING ? s->conn->neg.deadline_ns : 0;
 }
 
-/* The tail of an accelerated connection that no ring sends. */
-static void step_tail(struct sock *s)
+/* The tail of an accelerated connection that no ring sends. False: another thread is at it. */
+static bool step_tail(struct sock *s)
 {
     struct conn *c = s->conn;
     if (conn_on_device(c))
         device_tail(s, atomic_load(&s->fd));
     if (turn_try(&c->tx) < 0)
-        return;
+        return false;
     if (conn_tail_is_ours(c)) {
         int r = conn_tx_rest(c, atomic_load(&s->fd));
         (void)r; /* it is asked below whether there is more */
@@ -100,6 +100,7 @@ static void step_tail(struct sock *s)
     turn_give(&c->tx);
     if (done)
         pending_remove(s);
+    return true;
 }
 
 /*
@@ -128,24 +129,15 @@ static void step_unwaited(struct sock *s)
         pending_remove(s);
 }
 
-/* (If another thread is at it, it sees what there is.) */
-static void in_turns(struct sock *s, void (*step)(struct sock *s))
+bool startup_step_pending(struct sock *s)
 {
-    int r = startup_in_turns(s, true, step);
-    (void)r;
-}
-
-void startup_step_pending(struct sock *s)
-{
-    if (conn_state(s->conn) == CONN_UPGRADED)
-        step_tail(s);
-    else
-        in_turns(s, step_unwaited);
+    return conn_state(s->conn) == CONN_UPGRADED ? step_tail(s) : startup_in_turns(s, true, step_unwaited) == 0;
 }
 
 void startup_step_due(struct sock *s)
 {
-    in_turns(s, step_as_other);
+    int r = startup_in_turns(s, true, step_as_other);
+    (void)r; /* another thread is at it, and sees what there is */
 }
 
 void startup_released(struct sock *s)

@@ -1,6 +1,7 @@
 /* The lists of what is under way, against a model; and what a wait takes from them. */
 #include <criterion/criterion.h>
 
+#include "preload/process/proc.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
@@ -117,6 +118,31 @@ Test(pending, a_wait_gets_them_with_a_reference_and_gives_them_back)
     pending_leave(&socks[1]);
     cr_assert_eq(kicks, 1, "nobody held that one");
     cr_assert(!pending_any());
+}
+
+Test(pending, one_that_another_thread_is_at_is_left_out_for_a_moment)
+{
+    struct pollfd fds[MAX];
+    struct sock *got[MAX];
+    facts[1].due = 1;
+    pending_add(&socks[1]);
+    pending_add(&socks[2]);
+    cr_assert_eq(pending_put_off_until(), 0);
+    pending_put_off(&socks[1]);
+    uint64_t until = socks[1].pending_off_ns;
+    cr_assert_eq(pending_put_off_until(), until);
+    cr_assert_eq(pending_deadline(), until, "its time is not over before, else the wait would not sleep at all");
+    socks[1].pending_off_ns = UINT64_MAX; /* the moment lasts, whatever the clock says */
+    cr_assert_eq(pending_hold(fds, got, MAX, NULL), 1);
+    cr_assert_eq(got[0], &socks[2]);
+    pending_let_go(got, 1);
+    socks[1].pending_off_ns = until;
+    while (proc_now_ns() < until)
+        ;
+    cr_assert_eq(pending_hold(fds, got, MAX, NULL), 2, "it is looked at again");
+    pending_let_go(got, 2);
+    pending_put_off_until();
+    cr_assert_eq(pending_put_off_until(), 0, "and nothing is put off any more");
 }
 
 Test(pending, silent_ones_that_a_set_watches_are_not_looked_at)
