@@ -270,6 +270,7 @@ tests_preload_sem_SOURCES = \
     tests/preload/sem_send.c \
     tests/preload/sem_share.c \
     tests/preload/sem_signal.c \
+    tests/preload/sem_stack.c \
     tests/preload/sem_stdio.c \
     tests/preload/sem_thread.c \
     tests/preload/sem_urgent.c \

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -27,6 +28,7 @@
 #include "preload/sock/wait.h"
 #include "preload/startup/dispatch.h"
 
+/* So much is taken at a time, into memory of the call's: a thread's stack may be smaller. */
 #define PIECE_LEN 65536u
 #define SEND_MAX_LEN 0x7ffff000u /* the kernel's limit for one call */
 #define SPLICE_FLAGS (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
@@ -44,7 +46,7 @@ static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, i
 /* ---- sendfile ---- */
 
 /*
- * The process' room for large pieces, which fewer calls send, for one thread at a time; the others have their stacks. (A call that
+ * The process' room for large pieces, which fewer calls send, for one thread at a time; the others have their own. (A call that
  * is left by siglongjmp leaves it taken, as does one that another thread is in at a fork, in the child.)
  */
 static uint8_t big[CONN_BATCH_LEN];
@@ -55,7 +57,8 @@ struct source {
     int fd;
     int copy;      /* a file of our own that the kernel sends it to, -1: pread does as well */
     bool own;      /* it is read at its own position, not at an offset of the program's */
-    bool big;      /* has the room for large pieces */
+    bool big;      /* has the room for large pieces, */
+    uint8_t *mem;  /* or this; the call's */
     bool guessed;  /* the number was a file's that reads as it is sent; it may be another's now */
     off64_t at, end; /* end: as far as is known */
     size_t len;    /* asked for in all */
@@ -92,6 +95,7 @@ static void source_fini(void *source)
         REAL(close)(src->copy);
     if (src->big)
         atomic_store(&big_taken, false);
+    free(src->mem);
 }
 
 /* More is known to follow a piece of n octets: the kernel need not send its last segment by itself. */
@@ -159,9 +163,14 @@ static bool source_again(struct source *src, ssize_t n)
 /* Sends src piece by piece. *done: octets sent; returns what the last step said. position: as the kernel has left it. */
 static ssize_t send_source(struct sock *s, int out, struct source *src, size_t *done, off64_t *position)
 {
-    uint8_t small[PIECE_LEN];
-    src->big = src->len > sizeof(small) && !atomic_exchange(&big_taken, true);
-    uint8_t *buf = src->big ? big : small;
+    size_t most = src->len < PIECE_LEN ? src->len : PIECE_LEN;
+    src->big = src->len > PIECE_LEN && !atomic_exchange(&big_taken, true);
+    src->mem = src->big ? NULL : malloc(most);
+    uint8_t *buf = src->big ? big : src->mem;
+    if (buf == NULL && most > 0) {
+        source_fini(src);
+        return -ENOMEM;
+    }
     bool waits = !atomic_load(&s->nonblock);
     ssize_t r = 0;
     unsigned kept = cancel_keep(source_fini, src);
@@ -170,7 +179,7 @@ static ssize_t send_source(struct sock *s, int out, struct source *src, size_t *
             conn_room_used(s->conn, 0, src->len);
             break;
         }
-        ssize_t n = source_read(src, buf, src->big ? conn_batch_len(s->conn, waits) : sizeof(small));
+        ssize_t n = source_read(src, buf, src->big ? conn_batch_len(s->conn, waits) : most);
         if (*done == 0 && source_again(src, n))
             continue;
         r = n;
@@ -238,10 +247,10 @@ static int await(int fd, short events, struct sock *self, struct sock *s)
     return r;
 }
 
-static void close_both(void *fds)
+static void close_both(const int fds[2])
 {
-    for (const int *fd = fds, *end = fd + 2; fd < end; fd++)
-        REAL(close)(*fd);
+    REAL(close)(fds[0]);
+    REAL(close)(fds[1]);
 }
 
 /* There has to be room in the pipe, and a reader, before the connection is looked at. */
@@ -276,15 +285,14 @@ static ssize_t put(int fd, const uint8_t *buf, size_t len)
     return n;
 }
 
-/* Looks at the octets, gives the pipe what it takes, and only then takes them off the stream. */
-static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wait)
+/* Looks at the octets, gives the pipe what it takes, and only then takes them off the stream. buf: room for len. */
+static ssize_t to_pipe(struct sock *s, int in, int out, uint8_t *buf, size_t len, bool wait)
 {
-    uint8_t buf[PIECE_LEN];
     for (;;) {
         ssize_t n = await_pipe(s, out, wait);
         if (n < 0)
             return n;
-        struct iovec v = { .iov_base = buf, .iov_len = len < sizeof(buf) ? len : sizeof(buf) };
+        struct iovec v = { .iov_base = buf, .iov_len = len };
         struct iov_iter it = iov_iter_init(&v, 1);
         struct cancel allow = cancel_allow();
         n = dispatch_recv(s, in, &it, v.iov_len, MSG_PEEK | CONN_PEEK_FIRST);
@@ -302,6 +310,19 @@ static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wa
     }
 }
 
+static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wait)
+{
+    size_t most = len < PIECE_LEN ? len : PIECE_LEN;
+    uint8_t *buf = malloc(most);
+    if (buf == NULL && most > 0)
+        return -ENOMEM;
+    unsigned kept = cancel_keep(free, buf);
+    ssize_t r = to_pipe(s, in, out, buf, most, wait);
+    cancel_kept(kept);
+    free(buf);
+    return r;
+}
+
 static __attribute__((noinline)) ssize_t tee_waiting(struct sock *s, int in, int out, size_t len, unsigned flags)
 {
     unsigned kept = cancel_keep(conn_left, s);
@@ -311,18 +332,34 @@ static __attribute__((noinline)) ssize_t tee_waiting(struct sock *s, int in, int
     return n;
 }
 
+struct pipe_copy {
+    int pipe[2];
+    uint8_t *buf;
+};
+
+static void pipe_copy_fini(void *copied)
+{
+    const struct pipe_copy *copy = copied;
+    close_both(copy->pipe);
+    free(copy->buf);
+}
+
 /*
  * A pipe cannot be looked into; tee(2) copies without taking, and waits as splice would. What was sent is then moved, not
  * read: of octets that were written together a read drops the rest.
  */
 static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned flags, bool *all)
 {
-    uint8_t buf[PIECE_LEN];
-    int copy[2];
-    if (pipe2(copy, O_CLOEXEC) < 0)
+    size_t most = len < PIECE_LEN ? len : PIECE_LEN;
+    struct pipe_copy copied = { .buf = malloc(most) };
+    const int *copy = copied.pipe;
+    uint8_t *buf = copied.buf;
+    if (buf == NULL || pipe2(copied.pipe, O_CLOEXEC) < 0) {
+        free(buf);
         return -ENOMEM;
-    unsigned kept = cancel_keep(close_both, copy);
-    ssize_t n = tee_waiting(s, in, copy[1], len < sizeof(buf) ? len : sizeof(buf), flags & SPLICE_F_NONBLOCK);
+    }
+    unsigned kept = cancel_keep(pipe_copy_fini, &copied);
+    ssize_t n = tee_waiting(s, in, copy[1], most, flags & SPLICE_F_NONBLOCK);
     if (n < 0)
         n = -errno;
     for (ssize_t got = 0, r; got < n; got += r) {
@@ -337,7 +374,7 @@ static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned 
             break;
     }
     cancel_kept(kept);
-    close_both(copy);
+    pipe_copy_fini(&copied);
     *all = sent > 0 && sent == n;
     return sent;
 }

@@ -380,13 +380,16 @@ static int sets_fill(const struct sets *sets, const struct pollfd *fds, nfds_t c
 /* As pselect, -errno. The sets are changed only on success. */
 static int select_ns(const struct sets *sets, int64_t timeout_ns, const sigset_t *mask)
 {
-    struct pollfd few[FD_SETSIZE], *fds = few;
+    struct pollfd few[STACK_FDS], *fds = few;
     nfds_t cnt = 0;
-    if (sets->n > FD_SETSIZE) {
-        fds = malloc((size_t)sets->n * sizeof(*fds));
+    for (int fd = 0; fd < sets->n; fd++)
+        cnt += sets_want(sets, fd) != 0;
+    if (cnt > STACK_FDS) {
+        fds = malloc(cnt * sizeof(*fds));
         if (fds == NULL)
             return -ENOMEM;
     }
+    cnt = 0;
     for (int fd = 0; fd < sets->n; fd++) {
         short ev = sets_want(sets, fd);
         if (ev != 0)

@@ -66,7 +66,7 @@ int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_
     int fd = netlink_open(NETLINK_SOCK_DIAG);
     if (fd < 0)
         return -errno;
-    _Alignas(struct nlmsghdr) uint8_t buf[4096];
+    _Alignas(struct nlmsghdr) uint8_t buf[NETLINK_ANSWER_LEN];
     const struct nlmsghdr *h = netlink_ask(fd, &req, sizeof(req), buf, sizeof(buf));
     bool found = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
     if (found)

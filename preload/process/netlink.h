@@ -10,7 +10,9 @@
 
 /* A descriptor, to be closed, or -1 with errno. */
 int netlink_open(int protocol);
-/* Asks and reads one answer into buf. Returns its header, or NULL. */
+/* Room for the answer about one route, or one socket without what may be asked for beside (a thread's stack may be small). */
+#define NETLINK_ANSWER_LEN 1024u
+/* Asks and reads one answer into buf. Returns its header, or NULL (one that is longer than cap, too). */
 const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap);
 
 struct inet_diag_msg;

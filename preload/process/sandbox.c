@@ -25,12 +25,11 @@ ssize_t sandbox_recv(int fd, void *buf, size_t len, int flags)
 
 /*
  * Not writev: who only writes need not have allowed it. A frame of the largest kind is one write, or its end would wait for
- * an acknowledgement by Nagle's rule.
+ * an acknowledgement by Nagle's rule. (Apart from sandbox_sendmsg: the compiler's look at each page of so large a frame would
+ * touch them in every thread that sends, and there may be less stack than that.)
  */
-ssize_t sandbox_sendmsg(int fd, const struct msghdr *msg, int flags)
+static __attribute__((noinline)) ssize_t write_all(int fd, const struct msghdr *msg)
 {
-    if (!sandbox_on())
-        return REAL(sendmsg)(fd, msg, flags);
     char buf[68 * 1024];
     size_t sent = 0, used = 0;
     for (size_t i = 0; i < msg->msg_iovlen; i++) {
@@ -52,6 +51,11 @@ ssize_t sandbox_sendmsg(int fd, const struct msghdr *msg, int flags)
         }
     }
     return (ssize_t)sent;
+}
+
+ssize_t sandbox_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+    return sandbox_on() ? write_all(fd, msg) : REAL(sendmsg)(fd, msg, flags);
 }
 
 int sandbox_setsockopt(int fd, int level, int name, const void *val, socklen_t len)

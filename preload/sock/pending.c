@@ -24,7 +24,8 @@ static _Atomic uint64_t looked;          /* how many entries waits have looked a
 
 /* Longer than a step takes. */
 #define PUT_OFF_NS 1000000u
-static _Atomic uint64_t put_off_until; /* the latest; set before the sock's own, so that a wait that leaves one out finds it */
+/* The latest; set before the sock's own, so that a wait that leaves one out finds it. */
+static _Atomic uint64_t put_off_until;
 
 /* Through both lists, the silent ones behind the others. The lock is held. */
 static struct sock *first_listed(void)

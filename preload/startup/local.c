@@ -189,7 +189,7 @@ static bool is_local(const struct key *k)
     int fd = netlink_open(NETLINK_ROUTE);
     if (fd < 0)
         return false;
-    _Alignas(struct nlmsghdr) uint8_t buf[4096];
+    _Alignas(struct nlmsghdr) uint8_t buf[NETLINK_ANSWER_LEN];
     const struct nlmsghdr *h = netlink_ask(fd, &req, req.h.nlmsg_len, buf, sizeof(buf));
     bool local = h != NULL && h->nlmsg_type == RTM_NEWROUTE &&
                  ((const struct rtmsg *)NLMSG_DATA(h))->rtm_type == RTN_LOCAL;
@@ -357,10 +357,10 @@ static bool whole_group(const struct inet_diag_msg *like)
     unsigned members = 0;
     uint32_t first = 0;
     for (bool end = false; whole && !end;) {
-        _Alignas(struct nlmsghdr) uint8_t buf[16384];
-        ssize_t n = REAL(recv)(fd, buf, sizeof(buf), 0);
-        unsigned left = n > 0 ? (unsigned)n : 0;
-        whole = n > 0;
+        _Alignas(struct nlmsghdr) uint8_t buf[4096]; /* (a thread's stack may be small) */
+        ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_TRUNC);
+        whole = n > 0 && (size_t)n <= sizeof(buf);
+        unsigned left = whole ? (unsigned)n : 0;
         for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; whole && !end && NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
             end = h->nlmsg_type == NLMSG_DONE;
             whole = end || (h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*like)) &&

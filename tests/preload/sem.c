@@ -541,7 +541,7 @@ static const struct scenario *const all[] = {
     sem_name,       sem_option,     sem_poll, sem_raw,   sem_select, sem_share, sem_stdio,
     sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent, sem_drain, sem_epoll_fork,
     sem_epoll_late,
-    sem_epoll_park, sem_epoll_beside, sem_ring, sem_ring_data, sem_ring_lib, sem_peek, sem_zerocopy, sem_ends,
+    sem_epoll_park, sem_epoll_beside, sem_ring, sem_ring_data, sem_ring_lib, sem_peek, sem_zerocopy, sem_ends, sem_stack,
 };
 
 /* NULL if there is none of that name. */

@@ -24,7 +24,7 @@ extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem
     sem_epoll_sets[], sem_epoll_beside[], sem_epoll_fork[], sem_epoll_late[], sem_epoll_park[], sem_flags[],
     sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[], sem_poll[], sem_raw[],
     sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[],
-    sem_ring[], sem_ring_data[], sem_ring_lib[], sem_urgent[], sem_drain[], sem_peek[], sem_zerocopy[], sem_ends[];
+    sem_ring[], sem_ring_data[], sem_ring_lib[], sem_urgent[], sem_drain[], sem_peek[], sem_zerocopy[], sem_ends[], sem_stack[];
 
 /* ---- the outcome ---- */
 
