@@ -7,9 +7,19 @@ tools_sources = \
     tools/explain.h \
     tools/library.c \
     tools/library.h \
+    tools/rules.c \
+    tools/rules.h \
     tools/sockwarp.c \
     tools/target.c \
-    tools/target.h
+    tools/target.h \
+    tools/unit_check.c \
+    tools/unit_check.h \
+    tools/unit_file.c \
+    tools/unit_file.h \
+    tools/units.c \
+    tools/units.h \
+    tools/usage.c \
+    tools/usage.h
 
 bin_PROGRAMS += sockwarp
 sockwarp_SOURCES = $(tools_sources)

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +20,10 @@
 #include "tools/check.h"
 #include "tools/explain.h"
 #include "tools/library.h"
+#include "tools/rules.h"
 #include "tools/target.h"
-
-/* As env(1), but 2 for mistakes of usage and settings. */
-enum { EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
-
-#define DEFAULT_POLICY "any * auto"
+#include "tools/units.h"
+#include "tools/usage.h"
 
 struct options {
     const char *policy;    /* -p, NULL = not given */
@@ -35,19 +32,6 @@ struct options {
     bool explain;          /* -v, --explain */
     bool check;            /* the command check, not a program */
 };
-
-static void die(const char *fmt, ...) SW_PRINTF(1, 2) __attribute__((noreturn));
-static void die(const char *fmt, ...)
-{
-    va_list ap;
-
-    fputs("sockwarp: ", stderr);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fputc('\n', stderr);
-    exit(EXIT_USAGE);
-}
 
 static void set(const char *name, const char *value)
 {
@@ -60,11 +44,13 @@ static int print_help(void)
     fputs("Usage: sockwarp [run] [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
           "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT]]\n"
           "  or:  sockwarp explain [CODE]...\n"
+          "  or:  sockwarp enable [OPTION]... UNIT, disable UNIT, enabled\n"
           "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
           "runs sockwarp too, and left plain everywhere else.\n"
           "check: says what works on this host, which RDMA devices there are, and what would\n"
           "be chosen for connections with ADDRESS.\n"
           "explain: what a reason code means, and what to do about it.\n"
+          "enable: lets a service of systemd run under it (see enable --help).\n"
           "\n"
           "  -p, --policy RULES        which connections to accelerate, and how; instead of\n"
           "                            SOCKWARP_POLICY (default: " DEFAULT_POLICY ")\n"
@@ -77,13 +63,13 @@ static int print_help(void)
           "Exit status: PROGRAM's; 127 if it is not found, 126 if it cannot be run, 2 for\n"
           "mistakes in options and settings. Rules and variables: man 7 sockwarp.\n",
           stdout);
-    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
+    return finish_output();
 }
 
 static int print_version(void)
 {
     puts("sockwarp " SW_VERSION);
-    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
+    return finish_output();
 }
 
 /* Words that are kept for later: a program of that name needs "run" before it. */
@@ -149,57 +135,6 @@ static int parse_options(int argc, char **argv, struct options *o)
         exit(EXIT_USAGE);
     }
     return optind;
-}
-
-/* -t: one of the policy's transports, or several joined with '+'. */
-static void check_transport(const char *name)
-{
-    struct policy_opts defaults = policy_default_opts(TRANSPORTS_BUILT_IN);
-    struct policy_error err;
-    struct policy policy;
-    char rule[128];
-
-    if (name[0] == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789+-")] != '\0' ||
-        strlen(name) > 64)
-        die("-t: unknown transport '%s' (iwarp, verbs or shm)", name);
-    snprintf(rule, sizeof(rule), "any * auto transport=%s", name);
-    if (policy_parse(rule, &defaults, &policy, &err) < 0)
-        die("-t: %s", err.text);
-    policy_free(&policy);
-}
-
-/* Does the rule, which ends at end, choose its transport itself? */
-static bool has_transport(const char *rule, const char *end)
-{
-    const char *at = memmem(rule, (size_t)(end - rule), "transport=", strlen("transport="));
-
-    return at != NULL;
-}
-
-/* The rules, each with " transport=NAME" unless it has one. The caller frees it. */
-static char *add_transport(const char *rules, const char *name)
-{
-    size_t len = 0;
-    char *text = NULL;
-    FILE *f = open_memstream(&text, &len);
-
-    if (!f)
-        die("%s", strerror(errno));
-    for (;;) {
-        const char *end = strchrnul(rules, ';');
-        bool any = strspn(rules, " \t\r\n") < (size_t)(end - rules);
-
-        fprintf(f, "%.*s", (int)(end - rules), rules);
-        if (any && !has_transport(rules, end))
-            fprintf(f, " transport=%s", name);
-        if (*end == '\0')
-            break;
-        fputc(';', f);
-        rules = end + 1;
-    }
-    if (fclose(f) != 0)
-        die("%s", strerror(errno));
-    return text;
 }
 
 /*
@@ -272,13 +207,13 @@ static int check(const struct options *o, struct overlay *env, const char *lib, 
     if (!env->policy)
         env->policy = variable;
     if (o->transport)
-        env->policy = with = add_transport(env->policy, o->transport);
+        env->policy = with = rules_add_transport(env->policy, o->transport);
     read_settings(o, env, &s);
     if (check_print(lib, &s, env->policy, by_default, target, err, sizeof(err)) < 0)
         die("check: %s", err);
     settings_free(&s);
     free(with);
-    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
+    return finish_output();
 }
 
 /* What is said about a program that cannot be reached. */
@@ -306,7 +241,7 @@ static void set_environment(const struct options *o, const struct overlay *env, 
     if (!preload)
         die("%s", strerror(ENOMEM));
     if (o->transport)
-        rules = with = add_transport(rules, o->transport);
+        rules = with = rules_add_transport(rules, o->transport);
     if (rules != NULL) /* (else main() has chosen the default) */
         set(SOCKWARP_ENV_POLICY, rules);
     if (env->stats)
@@ -340,14 +275,25 @@ static void clear_preload(const char *lib)
 }
 
 /* sockwarp explain. */
-static int explain(char **codes, int count)
+static int explain(int argc, char **argv)
 {
     const char *unknown;
 
-    if (explain_print(codes, count, &unknown) < 0)
+    if (explain_print(argv + 1, argc - 1, &unknown) < 0)
         die("explain: '%s' is no reason code ('sockwarp explain' lists them)", unknown);
-    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_USAGE;
+    return finish_output();
 }
+
+/* Commands with options of their own. A program of such a name needs "run" before it. */
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    { "disable", units_disable },
+    { "enable", units_enable },
+    { "enabled", units_enabled },
+    { "explain", explain },
+};
 
 int main(int argc, char **argv)
 {
@@ -360,11 +306,12 @@ int main(int argc, char **argv)
     struct target t;
     int first, rc;
 
-    if (argc > 1 && strcmp(argv[1], "explain") == 0)
-        return explain(argv + 2, argc - 2);
+    for (size_t i = 0; argc > 1 && i < SW_ARRAY_LEN(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
     first = parse_options(argc, argv, &o);
     if (o.transport)
-        check_transport(o.transport);
+        rules_check_transport(o.transport);
     if (o.stats)
         env.stats = stats = stats_path(o.stats);
     rules = getenv(SOCKWARP_ENV_POLICY);

@@ -18,6 +18,7 @@
 
 #define SCRIPT_DEPTH_MAX 5  /* execve(2): deeper nesting fails */
 #define SCRIPT_LINE_MAX 256 /* what the kernel reads of the first line */
+#define DYNAMIC_MAX 4096    /* entries of a dynamic section that are looked at */
 
 #if defined(__x86_64__)
 #define OWN_MACHINE EM_X86_64
@@ -112,8 +113,6 @@ static bool read_at(int fd, void *buf, size_t len, off_t off)
 static enum target_kind classify_elf(int fd, const ElfW(Ehdr) * eh, struct target *t)
 {
     t->interp[0] = '\0';
-    if (gains_privileges(t->path))
-        return TARGET_SECURE;
     if (eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_ident[EI_DATA] != ELFDATA2LSB ||
         eh->e_machine != OWN_MACHINE)
         return TARGET_MACHINE;
@@ -151,16 +150,18 @@ static bool script_interp(char *line, char path[PATH_MAX])
     return true;
 }
 
-int target_find(const char *name, struct target *t)
+/* A file of the tree below root ("" is this system's), for reading; -1 if it cannot be read. */
+static int open_in(const char *root, const char *path)
 {
-    int rc;
+    char full[2 * PATH_MAX];
 
-    t->kind = TARGET_DYNAMIC;
-    t->interp[0] = '\0';
-    rc = search(name, t->path);
-    if (rc < 0)
-        return rc;
+    snprintf(full, sizeof(full), "%s%s", root, path);
+    return open(full, O_RDONLY | O_CLOEXEC);
+}
 
+/* From t->path, a program or script, to the ELF file that decides. */
+static void follow(const char *root, struct target *t)
+{
     for (int depth = 0; depth < SCRIPT_DEPTH_MAX; depth++) {
         union {
             ElfW(Ehdr) eh;
@@ -170,24 +171,108 @@ int target_find(const char *name, struct target *t)
         int fd;
 
         memset(&head, 0, sizeof(head));
-        fd = open(t->path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) { /* may be run but not read: all that can be told is its mode */
-            if (gains_privileges(t->path))
-                t->kind = TARGET_SECURE;
-            return 0;
-        }
+        fd = open_in(root, t->path);
+        if (fd < 0) /* may be run but not read: all that can be told is its mode */
+            return;
         n = pread(fd, &head, SCRIPT_LINE_MAX, 0);
         if (n >= (ssize_t)sizeof(head.eh) && memcmp(head.eh.e_ident, ELFMAG, SELFMAG) == 0) {
             t->kind = classify_elf(fd, &head.eh, t);
             close(fd);
-            return 0;
+            return;
         }
         close(fd);
         if (n < 2 || memcmp(head.line, "#!", 2) != 0)
             strcpy(t->path,
                    "/bin/sh"); /* execvp(3) hands what the kernel does not know to the shell */
         else if (!script_interp(head.line, t->path))
-            return 0;
+            return;
+    }
+}
+
+int target_find(const char *name, struct target *t)
+{
+    int rc;
+
+    t->kind = TARGET_DYNAMIC;
+    t->interp[0] = '\0';
+    rc = search(name, t->path);
+    if (rc < 0)
+        return rc;
+    follow("", t);
+    if (gains_privileges(t->path)) {
+        t->kind = TARGET_SECURE;
+        t->interp[0] = '\0';
     }
     return 0;
+}
+
+int target_find_in(const char *root, const char *path, struct target *t)
+{
+    char full[2 * PATH_MAX];
+    int rc;
+
+    t->kind = TARGET_DYNAMIC;
+    t->interp[0] = '\0';
+    if (path[0] != '/' || strlen(path) >= sizeof(t->path))
+        return -EINVAL;
+    strcpy(t->path, path);
+    snprintf(full, sizeof(full), "%s%s", root, path);
+    rc = executable(full);
+    if (rc == 0)
+        follow(root, t);
+    return rc;
+}
+
+/* Where the file has what the dynamic linker will find at an address; 0 if nowhere. */
+static off_t offset_of(int fd, const ElfW(Ehdr) * eh, ElfW(Addr) addr)
+{
+    for (unsigned i = 0; i < eh->e_phnum; i++) {
+        ElfW(Phdr) ph;
+
+        if (read_at(fd, &ph, sizeof(ph), (off_t)(eh->e_phoff + i * sizeof(ph))) && ph.p_type == PT_LOAD &&
+            addr >= ph.p_vaddr && addr - ph.p_vaddr < ph.p_filesz)
+            return (off_t)(ph.p_offset + (addr - ph.p_vaddr));
+    }
+    return 0;
+}
+
+/* The dynamic section: is there a DT_NEEDED whose name begins so? */
+static bool dynamic_needs(int fd, const ElfW(Ehdr) * eh, const ElfW(Phdr) * dynamic, const char *name)
+{
+    size_t count = dynamic->p_filesz / sizeof(ElfW(Dyn));
+    off_t strings = 0;
+    ElfW(Dyn) dyn;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < count && i < DYNAMIC_MAX; i++) {
+            char buf[64] = "";
+
+            if (!read_at(fd, &dyn, sizeof(dyn), (off_t)(dynamic->p_offset + i * sizeof(dyn))))
+                return false;
+            if (pass == 0 && dyn.d_tag == DT_STRTAB)
+                strings = offset_of(fd, eh, dyn.d_un.d_ptr);
+            if (pass == 1 && dyn.d_tag == DT_NEEDED &&
+                pread(fd, buf, sizeof(buf) - 1, strings + (off_t)dyn.d_un.d_val) > 0 &&
+                strncmp(buf, name, strlen(name)) == 0)
+                return true;
+        }
+    return false;
+}
+
+bool target_needs(const char *root, const struct target *t, const char *name)
+{
+    ElfW(Ehdr) eh;
+    ElfW(Phdr) ph;
+    bool found = false;
+    int fd = open_in(root, t->path);
+
+    if (fd < 0)
+        return false;
+    if (read_at(fd, &eh, sizeof(eh), 0) && memcmp(eh.e_ident, ELFMAG, SELFMAG) == 0 &&
+        eh.e_ident[EI_CLASS] == ELFCLASS64 && eh.e_phentsize == sizeof(ph))
+        for (unsigned i = 0; i < eh.e_phnum && !found; i++)
+            if (read_at(fd, &ph, sizeof(ph), (off_t)(eh.e_phoff + i * sizeof(ph))) && ph.p_type == PT_DYNAMIC)
+                found = dynamic_needs(fd, &eh, &ph, name);
+    close(fd);
+    return found;
 }

@@ -6,6 +6,7 @@
 #define SW_TOOLS_TARGET_H
 
 #include <limits.h>
+#include <stdbool.h>
 
 #include "core/base/must.h"
 
@@ -28,5 +29,14 @@ struct target {
  * fail: -ENOENT, -EACCES.
  */
 int target_find(const char *name, struct target *t) SW_MUST;
+
+/*
+ * The same for the absolute name path of the system below root ("" is this one), whoever runs it: kind is never TARGET_SECURE.
+ * path and interp are names in that system. -EINVAL: not absolute, or too long.
+ */
+int target_find_in(const char *root, const char *path, struct target *t) SW_MUST;
+
+/* Does the ELF file t->path below root ask the dynamic linker for a library whose name begins with name? */
+bool target_needs(const char *root, const struct target *t, const char *name) SW_MUST;
 
 #endif

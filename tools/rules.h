@@ -1,0 +1,16 @@
+/* The rules that programs get from the launcher: its default, and -t. */
+#ifndef SW_TOOLS_RULES_H
+#define SW_TOOLS_RULES_H
+
+#include "core/base/must.h"
+
+/* What sockwarp(1) uses where neither an option nor a variable gives rules. */
+#define DEFAULT_POLICY "any * auto"
+
+/* -t: exits with a message unless name is one of the policy's transports, or several joined with '+'. */
+void rules_check_transport(const char *name);
+
+/* The rules, each with " transport=NAME" unless it has one. The caller frees it. Exits when memory is out. */
+char *rules_add_transport(const char *rules, const char *name) SW_MUST;
+
+#endif

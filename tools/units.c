@@ -1,0 +1,371 @@
+/* Writing, removing and listing the drop-ins of services; see units.h. */
+#include "tools/units.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/policy/settings.h"
+#include "include/sockwarp.h"
+#include "tools/library.h"
+#include "tools/rules.h"
+#include "tools/unit_check.h"
+#include "tools/unit_file.h"
+#include "tools/usage.h"
+
+/* The first line of what we write: files without it are somebody else's, and are left alone. */
+#define MARK "# Written by 'sockwarp enable'; 'sockwarp disable' removes it."
+
+struct options {
+    const char *policy, *transport, *stats; /* NULL = not given */
+    const char *root;                       /* "" = this system */
+    bool all, force;
+};
+
+static int print_help(void)
+{
+    fputs("Usage: sockwarp enable [OPTION]... UNIT\n"
+          "  or:  sockwarp disable [--root DIR] UNIT | --all\n"
+          "  or:  sockwarp enabled [--root DIR]\n"
+          "Lets a service of systemd run under sockwarp from its next start on, by a drop-in\n"
+          "of its own; removes that; lists the services that have one.\n"
+          "\n"
+          "  -p, --policy RULES        which connections to accelerate, and how\n"
+          "                            (default: " DEFAULT_POLICY ")\n"
+          "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
+          "      --stats FILE          the service appends a line of JSON for every connection\n"
+          "      --force               write it though something is in the way\n"
+          "      --root DIR            the system below DIR instead of this one\n"
+          "      --all                 disable all that are enabled\n"
+          "\n"
+          "Exit status: 0; 1 if something is in the way or nothing was to do; 2 for mistakes.\n",
+          stdout);
+    return finish_output();
+}
+
+/* Exits for --help and mistakes. units: how many names may follow. */
+static void parse(int argc, char **argv, const char *allowed, int units, struct options *o)
+{
+    static const struct option longs[] = {
+        { "policy", required_argument, NULL, 'p' }, { "transport", required_argument, NULL, 't' },
+        { "stats", required_argument, NULL, 'S' },  { "force", no_argument, NULL, 'F' },
+        { "root", required_argument, NULL, 'R' },   { "all", no_argument, NULL, 'A' },
+        { "help", no_argument, NULL, 'h' },         { NULL, 0, NULL, 0 },
+    };
+    const char **const texts[] = {
+        ['p'] = &o->policy, ['t'] = &o->transport, ['S'] = &o->stats, ['R'] = &o->root
+    };
+    int c;
+
+    *o = (struct options){ .root = "" };
+    while ((c = getopt_long(argc, argv, "p:t:h", longs, NULL)) != -1) {
+        if (c == 'h')
+            exit(print_help());
+        if (c == '?') {
+            fprintf(stderr, "Try 'sockwarp %s --help'.\n", argv[0]);
+            exit(EXIT_USAGE);
+        }
+        if (!strchr(allowed, c))
+            die("%s: such an option is for 'sockwarp enable'%s", argv[0],
+                c == 'A' ? " no option; disable has it" : "");
+        if (c == 'A')
+            o->all = true;
+        else if (c == 'F')
+            o->force = true;
+        else
+            *texts[c] = optarg;
+    }
+    if (o->all)
+        units = 0;
+    if (argc - optind < units)
+        die("%s: no unit given (try 'sockwarp %s --help')", argv[0], argv[0]);
+    if (argc - optind > units)
+        die("%s: '%s' is too much (try 'sockwarp %s --help')", argv[0], argv[optind + units],
+            argv[0]);
+    if (o->root[0] != '\0' && o->root[0] != '/')
+        die("--root: '%s' does not begin with '/'", o->root);
+    if (strcmp(o->root, "/") == 0)
+        o->root = "";
+}
+
+/* ---- writing ---- */
+
+/* One word of Environment=, quoted as systemd.syntax(7) and systemd.unit(5), "Specifiers", want it. */
+static void print_variable(FILE *f, const char *name, const char *value)
+{
+    fprintf(f, "Environment=\"%s=", name);
+    for (; *value != '\0'; value++) {
+        if (*value == '"' || *value == '\\')
+            fputc('\\', f);
+        if (*value == '%')
+            fputc('%', f);
+        fputc(*value, f);
+    }
+    fputs("\"\n", f);
+}
+
+static const char *given(void *arg, const char *name)
+{
+    const struct options *o = arg;
+
+    return strcmp(name, SOCKWARP_ENV_POLICY) == 0  ? o->policy
+           : strcmp(name, SOCKWARP_ENV_STATS) == 0 ? o->stats
+                                                   : NULL;
+}
+
+/* The service's environment does not depend on the caller's. Exits on mistakes. */
+static void check_settings(struct options *o)
+{
+    static const char variable[] = SOCKWARP_ENV_POLICY ":";
+    struct settings s;
+    char err[320];
+
+    if (o->stats && o->stats[0] != '/')
+        die("--stats: a service has no folder of yours: '%s' does not begin with '/'", o->stats);
+    if ((o->policy && strpbrk(o->policy, "\n\r")) || (o->stats && strpbrk(o->stats, "\n\r")))
+        die("a line's end cannot be in a drop-in");
+    if (settings_read(&s, given, o, TRANSPORTS_BUILT_IN, err, sizeof(err)) < 0) {
+        if (strncmp(err, variable, strlen(variable)) == 0)
+            die("-p:%s", err + strlen(variable));
+        die("%s", err);
+    }
+    settings_free(&s);
+}
+
+static bool is_ours(const char *path)
+{
+    char line[sizeof(MARK)] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool ours = fd >= 0 && read(fd, line, sizeof(line) - 1) == (ssize_t)sizeof(line) - 1 &&
+                strcmp(line, MARK) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return ours;
+}
+
+static void make_folders(const char *path)
+{
+    char *copy = text_of("%s", path);
+
+    for (char *p = strchr(copy + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = '\0';
+        if (mkdir(copy, 0755) < 0 && errno != EEXIST)
+            die("%s: %s", copy, strerror(errno));
+        *p = '/';
+    }
+    free(copy);
+}
+
+/* A new file takes the old one's place in one step, so that systemd never reads half of one. */
+static void write_drop_in(const char *path, const struct options *o, const char *lib,
+                          const struct unit_needs *needs)
+{
+    char *tmp = text_of("%s.%ld.tmp", path, (long)getpid());
+    char *preload = library_preload(needs->preload, lib, true);
+    int fd, bad;
+    FILE *f;
+
+    if (!preload)
+        die("%s", strerror(ENOMEM));
+    make_folders(path);
+    fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f)
+        die("%s: %s", tmp, strerror(errno));
+    fputs(MARK "\n[Service]\n", f);
+    print_variable(f, "LD_PRELOAD", preload);
+    print_variable(f, SOCKWARP_ENV_POLICY, o->policy);
+    if (o->stats)
+        print_variable(f, SOCKWARP_ENV_STATS, o->stats);
+    if (needs->system_calls)
+        print_variable(f, SOCKWARP_ENV_IO, "syscall");
+    bad = fflush(f) != 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0 ? errno : 0;
+    if (fclose(f) != 0 && !bad)
+        bad = errno;
+    if (!bad && rename(tmp, path) < 0)
+        bad = errno;
+    if (bad) {
+        unlink(tmp);
+        die("%s: %s", path, strerror(bad));
+    }
+    free(preload);
+    free(tmp);
+}
+
+static void print_effect(const char *unit)
+{
+    printf("to make it take effect: systemctl daemon-reload && systemctl try-restart %s\n", unit);
+}
+
+int units_enable(int argc, char **argv)
+{
+    char lib[PATH_MAX], err[PATH_MAX + 128], *with = NULL;
+    struct unit_needs needs;
+    unsigned obstacles;
+    struct options o;
+    struct unit u;
+
+    parse(argc, argv, "ptSFR", 1, &o);
+    if (!o.policy)
+        o.policy = DEFAULT_POLICY;
+    if (o.transport) {
+        rules_check_transport(o.transport);
+        o.policy = with = rules_add_transport(o.policy, o.transport);
+    }
+    check_settings(&o);
+    if (library_find(lib, err, sizeof(err)) < 0 ||
+        unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0)
+        die("%s", err);
+
+    char *path = unit_drop_in(o.root, u.name);
+    if (access(path, F_OK) == 0 && !is_ours(path))
+        die("%s is not written by 'sockwarp enable', and is left alone", path);
+    printf("unit: %s (%s)\n", u.name, u.fragment);
+    obstacles = unit_check(o.root, &u, lib, o.stats, &needs);
+    if (obstacles > 0 && !o.force) {
+        puts("nothing is written (--force does it all the same)");
+    } else {
+        fflush(stdout); /* (what is to know stands before what goes wrong) */
+        write_drop_in(path, &o, lib, &needs);
+        printf("written: %s\n", path);
+        print_effect(u.name);
+    }
+    free(needs.preload);
+    free(path);
+    free(with);
+    unit_free(&u);
+    return obstacles > 0 && !o.force ? EXIT_REFUSED : finish_output();
+}
+
+/* ---- removing and listing ---- */
+
+/* Removes path, and its folder if nothing else is in it. */
+static void remove_drop_in(const char *path, const char *unit)
+{
+    char *folder = text_of("%.*s", (int)(strrchr(path, '/') - path), path);
+
+    if (unlink(path) < 0)
+        die("%s: %s", path, strerror(errno));
+    (void)rmdir(folder);
+    free(folder);
+    printf("removed: %s\n", path);
+    print_effect(unit);
+}
+
+/* The value of a variable in a drop-in of ours, with its quoting taken off; "" if it has none. */
+static void variable_of(const char *path, const char *name, char *value, size_t cap)
+{
+    FILE *f = fopen(path, "re");
+    char *line = NULL;
+    size_t size = 0;
+
+    value[0] = '\0';
+    while (f && getline(&line, &size, f) >= 0) {
+        const char *p = line + strlen("Environment=");
+        char word[8192], *out = word;
+
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "Environment=", strlen("Environment=")) != 0 ||
+            !unit_word(&p, word, sizeof(word)) || strncmp(word, name, strlen(name)) != 0 ||
+            word[strlen(name)] != '=')
+            continue;
+        for (const char *in = word + strlen(name) + 1; *in != '\0';
+             in += 1 + (in[0] == '%' && in[1] == '%'))
+            *out++ = *in;
+        *out = '\0';
+        snprintf(value, cap, "%s", word);
+    }
+    free(line);
+    if (f)
+        fclose(f);
+}
+
+static void list_one(const char *path, const char *unit)
+{
+    char rules[8192], preload[8192];
+
+    variable_of(path, SOCKWARP_ENV_POLICY, rules, sizeof(rules));
+    variable_of(path, "LD_PRELOAD", preload, sizeof(preload));
+    preload[strcspn(preload, ":")] = '\0';
+    printf("%s\t%s%s%s%s\n", unit, rules, access(preload, R_OK) < 0 ? "\t(the library " : "",
+           access(preload, R_OK) < 0 ? preload : "",
+           access(preload, R_OK) < 0 ? " is not there; enable it anew)" : "");
+}
+
+/* Each unit with a drop-in of ours. The number of them. */
+static unsigned each(const char *root, void (*what)(const char *path, const char *unit))
+{
+    char *folder = text_of("%s" UNIT_ADMIN_FOLDER, root);
+    struct dirent **list;
+    unsigned found = 0;
+    int n = scandir(folder, &list, NULL, alphasort);
+
+    for (int i = 0; i < n; i++) {
+        char *dot = strrchr(list[i]->d_name, '.');
+
+        if (dot && strcmp(dot, ".d") == 0) {
+            *dot = '\0';
+            char *path = unit_drop_in(root, list[i]->d_name);
+            if (is_ours(path)) {
+                what(path, list[i]->d_name);
+                found++;
+            }
+            free(path);
+        }
+        free(list[i]);
+    }
+    if (n >= 0)
+        free(list);
+    free(folder);
+    return found;
+}
+
+int units_disable(int argc, char **argv)
+{
+    struct options o;
+    struct unit u;
+    char err[256];
+    int status = EXIT_REFUSED;
+
+    parse(argc, argv, "RA", 1, &o);
+    if (o.all) {
+        (void)each(o.root, remove_drop_in);
+        return finish_output();
+    }
+    /* (The unit may be gone by now, and its drop-in still there.) */
+    if (unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0) {
+        size_t len = strlen(argv[optind]);
+        bool suffix = len > 8 && strcmp(argv[optind] + len - 8, ".service") == 0;
+
+        if (strchr(argv[optind], '/') || len > UNIT_NAME_MAX - 8)
+            die("%s", err);
+        memset(&u, 0, sizeof(u));
+        snprintf(u.name, sizeof(u.name), "%s%s", argv[optind], suffix ? "" : ".service");
+    }
+    char *path = unit_drop_in(o.root, u.name);
+    if (is_ours(path)) {
+        remove_drop_in(path, u.name);
+        status = finish_output();
+    } else {
+        fprintf(stderr, "sockwarp: %s is not enabled\n", u.name);
+    }
+    free(path);
+    unit_free(&u);
+    return status;
+}
+
+int units_enabled(int argc, char **argv)
+{
+    struct options o;
+
+    parse(argc, argv, "R", 0, &o);
+    (void)each(o.root, list_one);
+    return finish_output();
+}

@@ -1,0 +1,19 @@
+/* What all commands of the launcher share: its exit statuses, and how it says that something is wrong. */
+#ifndef SW_TOOLS_USAGE_H
+#define SW_TOOLS_USAGE_H
+
+#include "core/base/must.h"
+
+/* As env(1), but 2 for mistakes of usage and settings. 1: a command that was understood and refuses. */
+enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+/* Prints "sockwarp: TEXT" and exits with EXIT_USAGE. */
+void die(const char *fmt, ...) SW_PRINTF(1, 2) __attribute__((noreturn));
+
+/* Text like printf's, to be freed by the caller; exits when memory is out. */
+char *text_of(const char *fmt, ...) SW_PRINTF(1, 2) SW_MUST;
+
+/* The status for main: were all lines of a command written to standard output? */
+int finish_output(void) SW_MUST;
+
+#endif
