@@ -1,7 +1,9 @@
 /* Which processes have a connection: against a model, with children that leave, are killed, or were never made. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "preload/process/holders.h"
@@ -145,6 +147,28 @@ Test(holders, one_killed_between_two_programs_is_struck_out)
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
     cr_assert_eq(atomic_load(&h->n), 2);
     cr_assert(holders_alone(h));
+}
+
+static void *leaves(void *unused)
+{
+    (void)unused;
+    struct timespec moment = { .tv_nsec = 1000000 };
+    nanosleep(&moment, NULL);
+    cr_assert(holders_leave_others(h));
+    return NULL;
+}
+
+Test(holders, who_waits_to_be_alone_is_told)
+{
+    pthread_t t;
+    cr_assert(holders_claim(h));
+    cr_assert(holders_has_me(h));
+    cr_assert(holders_await_alone(h, 0), "it is");
+    atomic_fetch_add(&h->n, 1); /* of one that is not told by number */
+    cr_assert(!holders_await_alone(h, proc_now_ns() + 1000000), "the other one stays");
+    cr_assert_eq(pthread_create(&t, NULL, leaves, NULL), 0);
+    cr_assert(holders_await_alone(h, UINT64_MAX), "or it would wait for ever");
+    cr_assert_eq(pthread_join(t, NULL), 0);
 }
 
 Test(holders, as_the_model_says, .timeout = 250)

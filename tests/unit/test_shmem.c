@@ -148,6 +148,76 @@ Test(shmem, without_the_descriptor_it_is_shared_by_fork_only)
     memset(p, 1, PAGE); /* what is mapped stays */
 }
 
+/* It keeps the second piece, half of it, and nothing else of its parent's. */
+static int parts(void *arg)
+{
+    uint8_t **p = arg;
+    int old = shmem_fd(p[0]);
+    struct stat before, after;
+    if (!shmem_is_shared() || fstat(old, &before) < 0 || shmem_part_begin() < 0)
+        return 1;
+    uint8_t *to = shmem_part_anew(p[1], 2 * PAGE);
+    if (to == NULL)
+        return 2;
+    shmem_part_copy(to + PAGE / 2, p[1] + PAGE / 2, PAGE);
+    shmem_part_end();
+    unsigned char there;
+    if (shmem_is_shared() || mincore(p[0], 1, &there) == 0 || mincore(p[2], 1, &there) == 0)
+        return 3;
+    if (!all_are(p[1], PAGE / 2, 0) || !all_are(p[1] + PAGE / 2, PAGE, 2) || !all_are(p[1] + 3 * PAGE / 2, PAGE / 2, 0))
+        return 4;
+    memset(p[1], 9, 2 * PAGE);
+    if (fstat(shmem_fd(p[1]), &after) < 0 || after.st_ino == before.st_ino || !hidden_is(shmem_fd(p[1])))
+        return 5;
+    uint8_t *q = shmem_map(PAGE);
+    if (q == NULL || !shmem_is_own(q) || !all_are(q, PAGE, 0) || shmem_fd(q) != shmem_fd(p[1]))
+        return 6;
+    memset(q, 9, PAGE);
+    return 0;
+}
+
+Test(shmem, who_parts_keeps_what_is_its_own_at_the_same_place)
+{
+    uint8_t *p[3];
+    for (int i = 0; i < 3; i++) {
+        p[i] = shmem_map(2 * PAGE);
+        memset(p[i], i + 1, 2 * PAGE);
+    }
+    cr_assert(!shmem_is_shared(), "no fork has seen it");
+    cr_assert_eq(in_child(parts, p), 0);
+    for (int i = 0; i < 3; i++)
+        cr_assert(all_are(p[i], 2 * PAGE, (uint8_t)(i + 1)), "the others have what they had: %d", i);
+    cr_assert(all_are(shmem_map(PAGE), PAGE, 0));
+}
+
+static int undoes(void *arg)
+{
+    uint8_t *p = arg;
+    int fd = shmem_fd(p);
+    if (shmem_part_begin() < 0 || shmem_part_anew(p, PAGE) == NULL)
+        return 1;
+    shmem_part_undo();
+    if (!shmem_is_shared() || shmem_fd(p) != fd || !all_are(p, PAGE, 5))
+        return 2;
+    memset(p, 6, PAGE);
+    return 0;
+}
+
+Test(shmem, who_does_not_part_after_all_has_what_it_had)
+{
+    uint8_t *p = shmem_map(PAGE);
+    memset(p, 5, PAGE);
+    cr_assert_eq(in_child(undoes, p), 0);
+    cr_assert(all_are(p, PAGE, 6));
+}
+
+Test(shmem, nobody_makes_the_file_longer_or_shorter)
+{
+    int fd = shmem_fd(shmem_map(1));
+    cr_assert(ftruncate(fd, 0) < 0 && errno == EPERM);
+    cr_assert(ftruncate(fd, (off_t)1 << 50) < 0 && errno == EPERM);
+}
+
 /* What the model knows of a piece. */
 struct piece {
     uint8_t *at;
