@@ -79,6 +79,8 @@ preload_sources = \
     preload/startup/fallback.h \
     preload/startup/local.c \
     preload/startup/local.h \
+    preload/startup/mark.c \
+    preload/startup/mark.h \
     preload/startup/startup.c \
     preload/startup/startup.h \
     preload/startup/startup_await.c \

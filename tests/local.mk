@@ -113,6 +113,7 @@ preload_tests += tests/preload/semantics.test
 preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/late.test
+preload_tests += tests/preload/mark.test
 preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test
 preload_tests += tests/preload/dlsym.test

@@ -141,6 +141,9 @@ static const char *advice(enum reason reason)
     case REASON_STAMPS:
         return "Nothing: a program that asks for timestamps gets those of TCP. Switch them off in the program "
                "if the connection should be upgraded.";
+    case REASON_UNMARKED:
+        return "Start the server under sockwarp too. If it runs under it, its segment size may be its own, or be "
+               "changed on the way, or it may have had clients of its own host only: then this rule's ask=always asks.";
     case REASON_VERSION:
         return "Install the same version of sockwarp at both ends: sockwarp --version says which one is there.";
     }

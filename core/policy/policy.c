@@ -298,6 +298,16 @@ static int opt_self(struct parser *ps, struct word v, struct policy_opts *o)
     return parse_switch(ps, v, &o->self, "on", "off", "self is on or off, not '%s'");
 }
 
+static int opt_ask(struct parser *ps, struct word v, struct policy_opts *o)
+{
+    return parse_switch(ps, v, &o->ask_always, "always", "marked", "ask is marked or always, not '%s'");
+}
+
+static int opt_mark(struct parser *ps, struct word v, struct policy_opts *o)
+{
+    return parse_switch(ps, v, &o->mark, "on", "off", "mark is on or off, not '%s'");
+}
+
 static int opt_startup(struct parser *ps, struct word v, struct policy_opts *o)
 {
     o->immediate = is(v, "immediate");
@@ -417,6 +427,8 @@ static const struct {
     { "dialect", opt_dialect },
     { "self", opt_self },
     { "hello", opt_hello },
+    { "ask", opt_ask },
+    { "mark", opt_mark },
 };
 
 #define SEEN_TRANSPORT 1u /* its place in options[] */
@@ -516,6 +528,7 @@ struct policy_opts policy_default_opts(uint8_t transports)
         .ord = 8,
         .fpdu_len = FPDU_LEN_MAX,
         .ring_len = 1u << 20,
+        .mark = true,
     };
 }
 

@@ -37,6 +37,7 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 #include "preload/startup/local.h"
+#include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
 #define ENTRY_LEN 96u   /* the longest entry of the text */
@@ -484,6 +485,8 @@ static void take_up_listener(int fd, const struct sockaddr_storage *local, sockl
     if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && names_may_be() &&
         !ring_drives_sockets())
         local_names_open(s, fd);
+    else
+        mark_take_back(fd);
     sock_put(s);
 }
 

@@ -27,6 +27,7 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 #include "preload/startup/local.h"
+#include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
 int socket(int domain, int type, int protocol)
@@ -137,6 +138,7 @@ static int listen_sock(struct sock *s, int fd, int backlog)
     int r = REAL(listen)(fd, backlog) < 0 ? -errno : 0;
     len = sizeof(ss);
     if (fresh && r < 0) {
+        mark_end(s);
         local_names_close(s);
         atomic_store(&s->names_later, false);
     } else if (fresh && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
@@ -202,6 +204,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     c->peer = *peer;
     s->conn = c;
     s->kind = SOCK_CONN;
+    mark_inherit(s, listener);
     unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY
                       : listener->stay_plain     ? listener->plain_reason
                       : fd <= 2                  ? REASON_STD_FD
@@ -216,7 +219,9 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     pending_add(s);
     atomic_fetch_add(&listener->asked, local_names_drain(listener));
     bool asked = atomic_load(&listener->asked) > 0;
-    c->client_asked = asked && local_same_host(&local, peer);
+    bool near = local_same_host(&local, peer);
+    c->client_asked = asked && near;
+    mark_client(listener, listener_fd, near);
     if (asked && startup_is_hasty()) {
         atomic_store(&listener->asked, 0);
         asked = false;

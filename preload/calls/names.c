@@ -39,7 +39,8 @@ static void give(struct names *n, struct sock *s)
 static void go(int fd, struct sock *s, void *arg)
 {
     const struct going *g = arg;
-    if (s->kind != SOCK_LISTENER || atomic_load(&s->fd) != fd || !local_names_are_of(s, g->fd))
+    if (s->kind != SOCK_LISTENER || atomic_load(&s->fd) != fd ||
+        (!local_names_are_of(s, g->fd) && (s->mark == 0 || sock_ino(fd) != sock_ino(g->fd))))
         return;
     if (g->names != NULL)
         give(g->names, s);

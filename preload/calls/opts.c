@@ -21,6 +21,7 @@
 #include "preload/sock/notify.h"
 #include "preload/startup/dispatch.h"
 #include "preload/startup/local.h"
+#include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
 /*
@@ -226,6 +227,8 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
             conn_nodelay_changed(s->conn);
         if (s->conn != NULL && kernels && conn_frame_depends(level, name))
             atomic_store_explicit(&s->conn->frame_left, 0, memory_order_relaxed);
+        if (r == 0 && level == IPPROTO_TCP && name == TCP_MAXSEG)
+            mark_is_overridden(s);
         sock_put(s);
     }
     errno = r < 0 ? -r : err;
@@ -298,6 +301,8 @@ static bool is_own_reset(const struct conn *c)
 static int shown_value(struct sock *s, int fd, int level, int name, int v)
 {
     struct conn *c = s->conn;
+    if (level == IPPROTO_TCP && name == TCP_MAXSEG)
+        return mark_shown(s, fd, v);
     if (level == IPPROTO_TCP)
         return name == TCP_CORK ? v || atomic_load(&c->cork) == CORK_OURS : v && !conn_nodelay_lent(c);
     switch (name) {
@@ -314,6 +319,13 @@ static int shown_value(struct sock *s, int fd, int level, int name, int v)
     }
 }
 
+/* Is the program to see another value than the kernel's? */
+static bool is_shown_otherwise(int level, int name)
+{
+    return (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
+           (level == IPPROTO_TCP && name == TCP_MAXSEG) || is_nagle(level, name);
+}
+
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
     int tcp = behind_bridge(fd, level, name);
@@ -322,11 +334,10 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         bridge_release();
         return done;
     }
-    bool ours = (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
-                is_nagle(level, name);
+    bool ours = is_shown_otherwise(level, name), size = level == IPPROTO_TCP && name == TCP_MAXSEG;
     bool maps = level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE;
     coalesce_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
-    struct sock *s = (ours || maps) && proc_on() ? sock_get_active(fd) : NULL;
+    struct sock *s = !(ours || maps) || !proc_on() ? NULL : size ? sock_get(fd) : sock_get_active(fd);
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
     int err = errno, r;
@@ -359,6 +370,7 @@ int shutdown(int fd, int how)
         int r = REAL(shutdown)(fd, how);
         if (s != NULL && s->kind == SOCK_LISTENER && r == 0 && how != SHUT_WR && !proc_is_borrowed()) {
             /* It listens no longer; if it does again, its port may be another one. */
+            mark_end(s);
             local_names_close(s);
             s->kind = SOCK_NEW;
         }

@@ -61,6 +61,20 @@ uint64_t tcpinfo_rate(int fd)
     return ask(fd, &info) && info.tcpi_pacing_rate > 0 ? info.tcpi_pacing_rate : UINT64_MAX;
 }
 
+#define STAMPS_LEN 12u /* RFC 7323: timestamps, padded */
+
+bool tcpinfo_segment(int fd, struct tcpinfo_segment *out)
+{
+    struct tcp_info info;
+    if (!ask(fd, &info))
+        return false;
+    out->octets = info.tcpi_snd_mss;
+    out->options_len = (info.tcpi_options & TCPI_OPT_TIMESTAMPS) ? STAMPS_LEN : 0;
+    out->path_mtu = info.tcpi_pmtu;
+    out->rtt_us = info.tcpi_rtt;
+    return true;
+}
+
 size_t tcpinfo_emss(int fd)
 {
     int mss = 0;

@@ -18,6 +18,15 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
 bool tcpinfo_acked_all(int fd);
 /* Octets a second that TCP sends at most, as it reckons the path now; UINT64_MAX: not known. */
 uint64_t tcpinfo_rate(int fd);
+/* The segments that a connection sends. */
+struct tcpinfo_segment {
+    uint32_t octets;      /* of the stream in each */
+    uint32_t options_len; /* octets of TCP options in each */
+    uint32_t path_mtu;
+    uint32_t rtt_us;      /* smoothed; 0: nothing was measured yet */
+};
+/* False: fd is no TCP socket, or nobody may ask. */
+bool tcpinfo_segment(int fd, struct tcpinfo_segment *out);
 /* What fits a TCP segment of this connection now (RFC 5044: EMSS). */
 size_t tcpinfo_emss(int fd);
 

@@ -252,6 +252,8 @@ struct sock *sock_new(int fd, int domain)
         s->conn = NULL;
         s->coalesce = NULL;
         s->names_later = false;
+        s->mark_later = s->mark_own = s->mark_far = false;
+        s->mark = s->mark_mtu = 0;
         s->asked = 0;
         s->bridge_fd = -1;
         s->sent_from = 0;

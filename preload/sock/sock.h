@@ -51,6 +51,11 @@ struct sock {
     /* SOCK_LISTENER */
     _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
     _Atomic bool names_later; /* they are opened when a call of ours waits for it: preload/calls/ring.h */
+    bool mark_later;          /* marked as soon as a client of another host comes: preload/startup/mark.h */
+    bool mark_far;            /* a client of another host has come */
+    bool mark_own;            /* the program has chosen its segments' size */
+    uint16_t mark;            /* the segment size by which it is marked, 0: it is not; and what it has accepted, its listener's */
+    uint16_t mark_mtu;        /* for links of this MTU */
     _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
 
     /* SOCK_BRIDGED: preload/calls/bridge.h */

@@ -24,6 +24,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/sock/sock.h"
+#include "preload/startup/mark.h"
 
 /* An address in the form names are made of: IPv4-mapped ones as IPv4. */
 struct key {
@@ -480,6 +481,7 @@ void local_names_open(struct sock *s, int fd)
 {
     struct sockaddr_un un[SOCK_NAMES];
     socklen_t len[SOCK_NAMES];
+    mark_open(s, fd);
     if (s->name_fd[0] >= 0 || !names_of(fd, un, len))
         return;
     for (int i = 0; i < SOCK_NAMES; i++)
@@ -506,7 +508,7 @@ bool local_name_is(int fd)
 
 unsigned local_names(void)
 {
-    return atomic_load(&names_n);
+    return atomic_load(&names_n) + mark_count();
 }
 
 bool local_names_are_of(const struct sock *s, int fd)
@@ -522,6 +524,7 @@ bool local_names_are_of(const struct sock *s, int fd)
 
 void local_names_end(struct sock *s)
 {
+    mark_end(s);
     for (int i = 0; i < SOCK_NAMES; i++)
         if (s->name_fd[i] >= 0)
             REAL(shutdown)(s->name_fd[i], SHUT_RDWR);

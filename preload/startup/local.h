@@ -34,17 +34,17 @@ void local_absent(const struct sockaddr *peer);
 /* In the child of a fork. */
 void local_after_fork(void);
 
-/* fd listens, or is about to: takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
+/* fd listens, or is about to: marks it (mark.h), and takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
 void local_names_open(struct sock *s, int fd);
 /* The port of an address of IPv4 or IPv6, 0: it has none yet, or is of another family. */
 unsigned local_port_of(const struct sockaddr_storage *ss);
 void local_names_close(struct sock *s);
 /*
- * From now on nobody finds it, whichever process asks and whichever holds the names: a program without this library will accept
+ * From now on nobody finds it, by its names or by its mark, whichever process asks and whichever holds the names: a program without this library will accept
  * its connections, or may.
  */
 void local_names_end(struct sock *s);
-/* How many names are open? */
+/* How many names are open, and listeners marked? */
 unsigned local_names(void);
 /* Is fd, which listens, the one that these names are of? (By its address.) */
 bool local_names_are_of(const struct sock *s, int fd);

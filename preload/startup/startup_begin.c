@@ -1,6 +1,7 @@
 /*
  * A startup begins: what is said of this end.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "core/base/reason.h"
@@ -8,6 +9,7 @@
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
 /* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
@@ -69,8 +71,22 @@ int startup_begin(struct conn *c)
     return 0;
 }
 
+/* Is there, as far as is known, somebody to be asked? Nothing was sent yet. */
+static bool asks(struct conn *c, int fd)
+{
+    uint32_t rtt_us;
+    if (c->known_shim || c->require || c->opts.ask_always || c->opts.hello_always || c->opts.immediate)
+        return true;
+    c->marked = mark_is_seen(fd, &rtt_us);
+    return c->marked;
+}
+
 int startup_begin_initiator(struct sock *s, struct conn *c)
 {
+    if (!asks(c, atomic_load(&s->fd))) {
+        conn_go_plain(s, c, REASON_UNMARKED);
+        return -ENOENT;
+    }
     struct sockaddr_storage peer;
     socklen_t len = sizeof(peer);
     if (REAL(getpeername)(atomic_load(&s->fd), (struct sockaddr *)&peer, &len) == 0) {

@@ -132,6 +132,8 @@ Test(policy, bad_rules_name_the_column_and_the_word)
         { "any * auto notify=write", 19, "notify is send or immediate, not 'write'" },
         { "any * auto startup=later", 20, "startup is delayed, separate or immediate, not 'later'" },
         { "any * auto hello=never", 18, "hello is auto or always, not 'never'" },
+        { "any * auto ask=never", 16, "ask is marked or always, not 'never'" },
+        { "any * auto mark=1", 17, "mark is on or off, not '1'" },
         { "any * auto rtr=send+", 21, "unknown rtr ''" },
         { "any * auto rtr=send+foo", 21, "unknown rtr 'foo'" },
         { "any * auto rtr=read+read", 21, "'read' is named twice" },
@@ -188,6 +190,7 @@ Test(policy, options_default_and_override)
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP);
     cr_expect(o->crc && !o->markers && !o->immediate && !o->separate && !o->self && !o->hello_always);
+    cr_expect(!o->ask_always && o->mark);
     cr_expect(!o->rtr_frame);
     cr_expect_eq(o->rtr, MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_SEND);
@@ -200,12 +203,14 @@ Test(policy, options_default_and_override)
 
     cr_assert_eq(
         parse("any * auto crc=off markers=off rtr=read+send ird=0 ord=16383 fpdu=emss ring=64K "
-              "startup=immediate dialect=rtr-frame self=on hello=always transport=verbs+iwarp",
+              "startup=immediate dialect=rtr-frame self=on hello=always transport=verbs+iwarp "
+              "ask=always mark=off",
               &p, &err),
         0, "%s", err.text);
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP, "what is not built in falls out");
     cr_expect(!o->crc && !o->markers && o->immediate && o->self && o->hello_always);
+    cr_expect(o->ask_always && !o->mark);
     cr_expect(o->rtr_frame);
     cr_expect_eq(o->rtr, MPA_RTR_SEND | MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_READ);
