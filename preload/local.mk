@@ -52,6 +52,7 @@ preload_sources = \
     preload/conn/conn_batch.c \
     preload/conn/conn_frame.c \
     preload/conn/conn_end.c \
+    preload/conn/conn_job.c \
     preload/conn/conn_mem.c \
     preload/conn/conn_nagle.c \
     preload/conn/conn_ops.h \
@@ -61,6 +62,12 @@ preload_sources = \
     preload/conn/conn_switch.h \
     preload/conn/conn_plain.c \
     preload/conn/conn_rx.c \
+    preload/conn/conn_soft.c \
+    preload/conn/conn_soft.h \
+    preload/conn/conn_soft_end.c \
+    preload/conn/conn_soft_ready.c \
+    preload/conn/conn_soft_rx.c \
+    preload/conn/conn_soft_tx.c \
     preload/conn/conn_tx.c \
     preload/conn/conn_urgent.c \
     preload/conn/conn_zerocopy.c \
@@ -148,6 +155,7 @@ verbs_preload_sources = \
     preload/device/mixed.h \
     preload/device/rnic.h \
     preload/device/device_io.c \
+    preload/device/device_io.h \
     preload/device/device_ready.c \
     preload/device/device_setup.c
 EXTRA_DIST += $(verbs_preload_sources)

@@ -68,6 +68,15 @@ const struct sock_hooks sock_hooks = {
     .extra_step = startup_step_devices,
 };
 
+/* ---- what connections ask of what carries their streams ---- */
+
+const struct conn_ops *const conn_carriers[CONN_CARRIERS] = {
+    [CONN_CARRIER_SOFT] = &conn_soft,
+#if HAVE_VERBS
+    [CONN_CARRIER_DEVICE] = &device_ops,
+#endif
+};
+
 /* ---- fork ---- */
 
 static __thread bool one_of_many; /* other threads run while this one forks */

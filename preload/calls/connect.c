@@ -19,6 +19,7 @@
 #include "preload/calls/ring.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/explain.h"
+#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -115,7 +116,7 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
             continue;
         }
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
-        bool device = c->vep != NULL || c->mixed != NULL;
+        bool device = device_has(c);
         const struct conn *before = device ? wait_watch(c) : NULL; /* another thread may see its device's events */
         int r = wait_for(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
         if (device)

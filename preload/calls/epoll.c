@@ -119,7 +119,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
         share_save(w, false);
     } else {
         w->foreign = false;
-        if (s != NULL && s->conn != NULL && conn_on_device(s->conn))
+        if (s != NULL && s->conn != NULL && conn_has_chan(s->conn))
             watch_refresh(w, false); /* its channel */
     }
     if (s != NULL)

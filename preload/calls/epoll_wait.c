@@ -236,7 +236,7 @@ static inline bool is_told(const struct wait *wt, struct watch *w, uint64_t toke
 {
     const struct sock *s = w->sock;
     if (!by_kernel)
-        return w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_on_device(s->conn);
+        return w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_has_chan(s->conn);
     if (s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active))
         refresh_held(w); /* just found to stay plain by another thread, which may not have come to this yet */
     return watch_is_stale(w, token);
@@ -379,7 +379,7 @@ static bool is_starting(const struct watch *w)
     const struct conn *c = w->sock->conn;
     if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_CONNECTING || conn_state(c) == CONN_NEGOTIATING;
-    return !conn_on_device(c) && (!iwarp_can_send(&c->ep) || c->rx_mode == CONN_RX_STREAMED);
+    return conn_on_socket(c) && (!iwarp_can_send(&c->ep) || c->rx_mode == CONN_RX_STREAMED);
 }
 
 #define STARTING_MAX 64u

@@ -142,7 +142,7 @@ static int set_of_socket(struct sock *s, int fd, int name, const void *val, sock
         memcpy(&v, val, sizeof(v));
         return conn_peek_set(s, fd, v);
     case SO_ZEROCOPY:
-        return conn_on_device(c) ? -EOPNOTSUPP : 1; /* as a kernel that does not know it */
+        return conn_on_socket(c) ? 1 : -EOPNOTSUPP; /* as a kernel that does not know it */
     default:
         return 1;
     }

@@ -14,7 +14,6 @@
 #include "preload/calls/ring.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -92,7 +91,7 @@ static int look(struct polling *p, bool asked)
             fd->revents = ready_now(e->sock, fd->fd, fd->events, kernel, &k->events);
             ready_arrived(e->sock);
             if (e->chan)
-                k[1].fd = conn_on_device(e->sock->conn) ? device_chan(e->sock->conn) : -1;
+                k[1].fd = conn_chan(e->sock->conn);
         }
         ready += fd->revents != 0;
     }

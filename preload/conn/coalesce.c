@@ -157,7 +157,7 @@ static struct coalesce *slot_claim(void)
 bool coalesce_suits(const struct conn *c)
 {
     return proc.set.coalesce_us > 0 && atomic_load(&stopped) == 0 && !sandbox_on() && atomic_load(&c->holders.n) == 1 &&
-           conn_state(c) == CONN_UPGRADED && c->st.llp && !conn_on_device(c) && c->segment == 0 && !c->ep.cfg.tx.markers &&
+           conn_state(c) == CONN_UPGRADED && c->st.llp && conn_on_socket(c) && c->segment == 0 && !c->ep.cfg.tx.markers &&
            !c->nodelay_lent && !c->tx_urgent;
 }
 

@@ -16,7 +16,6 @@
 #include "core/base/reason.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
-#include "preload/conn/conn_ops.h"
 #include "preload/conn/explain.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -159,24 +158,12 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
         plain_totals(c, fd, r);
         return;
     }
-    r->transport = conn_on_device(c) ? device_ops.name(c) : endpoint_ops(&c->ep.base)->name;
+    r->transport = conn_ops(c)->name(c);
     r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
     r->crc = c->neg.mpa.res.crc;
     r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
     r->rx_bytes = c->st.rx.total + c->plain_rx;
-    if (conn_on_device(c)) {
-        device_ops.record(c, r);
-        return;
-    }
-    r->tx_fpdus = c->ep.stats.tx_fpdus;
-    r->rx_fpdus = c->ep.stats.rx_fpdus;
-    r->sends = c->ep.stats.tx_sends;
-    r->writes = c->ep.stats.tx_writes;
-    r->immediates = c->ep.stats.tx_immediates;
-    r->coalesced = c->coalesced;
-    r->empty = c->ep.stats.rx_empty;
-    r->direct = c->st.rx.placed;
-    r->errors = c->ep.stats.errors;
+    conn_ops(c)->record(c, r);
 }
 
 void conn_record(struct sock *s, struct conn *c)

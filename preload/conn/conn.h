@@ -28,6 +28,7 @@
 #include "core/policy/policy.h"
 #include "core/stream/stream.h"
 #include "core/transport/transport.h"
+#include "preload/conn/conn_ops.h"
 #include "preload/process/holders.h"
 #include "preload/process/turn.h"
 #include "preload/sock/sock.h"
@@ -61,6 +62,7 @@ struct conn {
     struct stream st;         /* as ep */
     struct holders holders;   /* any: processes that have it; none: the slot is free */
     _Atomic uint8_t state;    /* enum conn_state; changed with rx and tx held, read by any */
+    _Atomic uint8_t carrier;  /* enum conn_carrier; changed with rx and tx held before it is upgraded, read by any */
     bool responder;           /* any */
     bool require;             /* any: the rule says require */
     _Atomic uint8_t reason;   /* any: enum reason */
@@ -154,7 +156,6 @@ struct conn {
     struct verbs_ep *vep;       /* rx and tx, of process vep_pid alone, in its own memory */
     struct mixed *mixed;        /* instead of vep: preload/device/mixed.h */
     pid_t vep_pid;
-    _Atomic bool on_device;      /* any: FULL, and the stream goes over vep */
     _Atomic bool device_first;   /* any: the initiator has spoken */
     _Atomic bool tx_wanted;     /* any: a sender found no room */
     _Atomic bool tcp_end;       /* any: of the TCP connection beside it; set with rx or at close */
@@ -253,21 +254,38 @@ static inline bool conn_unheard(const struct conn *c)
     return conn_undecided(c) && c->neg.deadline_ns == 0;
 }
 
-/* Is its stream on a device? Any thread. */
-static inline bool conn_on_device(const struct conn *c)
-{
-#if HAVE_VERBS
-    return SW_UNLIKELY(atomic_load_explicit(&c->on_device, memory_order_relaxed));
-#else
-    (void)c;
-    return false;
-#endif
-}
+/* ---- what carries the stream: conn_ops.h ---- */
 
+/* Its table; CONN_CARRIER_SOFT's until it is upgraded. Any thread. */
+static inline const struct conn_ops *conn_ops(const struct conn *c)
+{
+    return conn_carriers[atomic_load_explicit(&c->carrier, memory_order_relaxed)];
+}
+/* Do its octets go over the program's own socket? Any thread. */
+static inline bool conn_on_socket(const struct conn *c)
+{
+    return conn_ops(c)->on_socket;
+}
 /* May the program's octets be sent? A responder's, once the initiator has spoken. Any thread. */
 static inline bool conn_can_send(const struct conn *c)
 {
-    return conn_on_device(c) ? atomic_load(&c->device_first) : iwarp_can_send(&c->ep);
+    const struct conn_ops *ops = conn_ops(c);
+    return SW_LIKELY(ops->can_send == NULL) ? iwarp_can_send(&c->ep) : ops->can_send(c);
+}
+/* May a call of this process on fd go on? 0 or -errno. Any thread. */
+static inline int conn_usable(const struct conn *c, int fd)
+{
+    const struct conn_ops *ops = conn_ops(c);
+    return SW_LIKELY(ops->usable == NULL) ? 0 : ops->usable(c, fd);
+}
+/* Does something beside the socket show that something has arrived? And its descriptor, or -1. Any thread. */
+static inline bool conn_has_chan(const struct conn *c)
+{
+    return SW_UNLIKELY(conn_ops(c)->chan != NULL);
+}
+static inline int conn_chan(const struct conn *c)
+{
+    return conn_has_chan(c) ? conn_ops(c)->chan(c) : -1;
 }
 
 /* The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is being used. */
@@ -299,7 +317,7 @@ static inline bool conn_tail_is_ours(const struct conn *c)
 /* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
 static inline bool conn_may_be_staged(const struct conn *c)
 {
-    return atomic_load(&c->on_device) || c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
+    return !conn_on_socket(c) || c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
            (conn_state(c) == CONN_UPGRADED &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
 }
@@ -380,8 +398,6 @@ void conn_rtr_told(struct sock *s);
 int conn_rx_waiting(struct sock *s, int fd);
 /* Octets that are there, an urgent one among them; rx held. */
 size_t conn_rx_avail(const struct conn *c);
-/* Sets SO_RCVLOWAT so that half a frame wakes nobody; 1 between frames. rx held. */
-void conn_rx_lowat(struct conn *c, int fd);
 
 /* ---- conn_urgent.c ---- */
 
@@ -532,6 +548,8 @@ int conn_tx_rest(struct conn *c, int fd);
 int conn_tx_push(struct conn *c, int fd);
 /* fd goes, not as the last one: what the transport still sends by this number goes on by another. tx held. */
 void conn_tx_moved(struct sock *s, int fd);
+/* ---- conn_job.c ---- */
+
 /*
  * A request of this thread's ring is under way. When it ends, it interrupts calls that the kernel never restarts, as if a
  * handler had run: those on sockets with a time-out. They have to wait in poll instead.
@@ -547,9 +565,7 @@ bool conn_tx_start(struct conn *c, int fd, enum transport_then then);
  * closes and others have. They send nothing before the kernel has it all.
  */
 bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *piece, int fd, enum transport_then then);
-/* What is left to send is this process' to see to, though others have the connection: a call of its own left it. */
-bool conn_tail_is_mine(const struct conn *c);
-/* The same with the connection going on, where that is of use: so that it goes without us. tx held. */
+/* As conn_tx_start with the connection going on, where that is of use: so that it goes without us. tx held. */
 void conn_tx_later(struct conn *c, int fd);
 /* The asynchronous send is over or is stopped; what it sent is booked. tx held. */
 void conn_tx_reap(struct conn *c);
@@ -558,8 +574,12 @@ void conn_tx_stop(struct conn *c);
 
 /* ---- conn_end.c ---- */
 
+/* What is left to send is this process' to see to, though others have the connection: a call of its own left it. */
+bool conn_tail_is_mine(const struct conn *c);
 /* shutdown(2) of an upgraded connection. */
 int conn_shutdown(struct sock *s, int fd, int how);
+/* SO_LINGER in seconds, -1: off. */
+int conn_linger_s(int fd);
 /* tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said. */
 int conn_shut_wr(struct conn *c, int fd) SW_MUST;
 /* Has the program shut down this direction (SHUT_RD, SHUT_WR), with the startup still going on? */
@@ -574,7 +594,7 @@ static inline bool conn_shuts_later(const struct conn *c, int how)
  */
 static inline bool conn_only_answers(const struct conn *c)
 {
-    return iwarp_answers_rtr(&c->ep); /* (not so of a device's connection: it has no such endpoint) */
+    return iwarp_answers_rtr(&c->ep);
 }
 /*
  * All that is to be sent is the HSWI. It goes with the program's first octets, if any: a peer that has closed would answer it by a

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "preload/conn/conn.h"
-#include "preload/conn/conn_ops.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
@@ -217,16 +216,20 @@ void conn_tx_finished(uint32_t wait_ms)
     }
 }
 
+int conn_linger_s(int fd)
+{
+    struct linger lin;
+    socklen_t len = sizeof(lin);
+    return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff ? lin.l_linger : -1;
+}
+
 #define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
 
 int conn_shut_wr(struct conn *c, int fd)
 {
+    const struct conn_ops *ops = conn_ops(c);
     c->tx_shut = true;
-    if (!conn_on_device(c) && (!iwarp_can_send(&c->ep) || conn_only_answers(c) || conn_only_leads(c) || tcpinfo_state(fd) == TCP_CLOSE)) {
-        /*
-         * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the connection
-         * is no more, and the kernel says so.
-         */
+    if (ops->ends_by_fin != NULL && ops->ends_by_fin(c, fd)) {
         c->fin_owed = false;
         return REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
     }
@@ -236,7 +239,7 @@ int conn_shut_wr(struct conn *c, int fd)
 
 void conn_lead_out(struct conn *c, int fd)
 {
-    if (conn_state(c) != CONN_UPGRADED || conn_on_device(c) || turn_take_brief(&c->tx) < 0)
+    if (conn_state(c) != CONN_UPGRADED || turn_take_brief(&c->tx) < 0)
         return;
     int r = conn_only_leads(c) ? conn_tx_flush(c, fd) : 0;
     (void)r; /* nothing more can be done */
@@ -254,8 +257,7 @@ static int end_others_send(struct conn *c, int busy)
     c->fin_owed = true;
     c->tx_shut = true;
     conn_tell(c);
-    if (conn_on_device(c))
-        turn_event_signal(&c->rx_left);
+    turn_event_signal(&c->rx_left); /* (where it waits for a reader) */
     return ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
 }
 
@@ -273,16 +275,16 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
         owed = result == -EAGAIN;
         result = owed ? 0 : result;
         *ended = result == 0;
-    } else if (!first && !c->fin_owed && !conn_on_device(c)) {
+    } else if (!first && !c->fin_owed && conn_on_socket(c)) {
         /* ENOTCONN and the like as the kernel says them */
         result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
     }
     if (t == 0)
         turn_give(&c->tx);
-    if (conn_on_device(c)) {
-        owed = owed && device_ops.goes_on(s, fd);
+    if (!conn_on_socket(c))
         notify_writable(s); /* an edge, as the kernel tells of its own */
-    }
+    if (owed && conn_ops(c)->end_owed != NULL)
+        owed = conn_ops(c)->end_owed(s, fd);
     if (owed) {
         if (!c->job_runs)
             pending_add(s);
@@ -310,7 +312,7 @@ static int shutdown_rx(struct conn *c, int fd, bool ended)
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
-    if (conn_on_device(c) && device_ops.over(c, fd))
+    if (conn_ops(c)->over != NULL && conn_ops(c)->over(c, fd))
         return -ENOTCONN;
     bool ended = false;
     int tx = how == SHUT_WR || how == SHUT_RDWR ? shutdown_tx(s, c, fd, &ended) : 0;

@@ -8,7 +8,6 @@
 #include "core/base/rawsys.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/conn_ops.h"
 #include "preload/conn/shmem.h"
 #include "preload/process/proc.h"
 
@@ -149,7 +148,7 @@ int conn_buffers(struct conn *c)
 size_t conn_memory(const struct conn *c)
 {
     return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
-           (conn_on_device(c) ? device_ops.memory(c) : 0);
+           (conn_ops(c)->memory != NULL ? conn_ops(c)->memory(c) : 0);
 }
 
 int conn_grow_pre(struct conn *c)
@@ -177,8 +176,9 @@ bool conn_leave(struct conn *c, struct sock *s)
 void conn_release(struct conn *c, struct sock *s)
 {
     uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
-    if (conn_has_device(c))
-        device_ops.drop(c);
+    for (int i = 0; i < CONN_CARRIERS; i++)
+        if (conn_carriers[i] != NULL && conn_carriers[i]->drop != NULL)
+            conn_carriers[i]->drop(c);
     if (c->coalesce != NULL) {
         bool held = turn_take_brief(&c->tx) == 0; /* the flusher may be at it */
         coalesce_leave(c);
@@ -195,7 +195,7 @@ void conn_release(struct conn *c, struct sock *s)
 
 bool conn_place(const struct conn *c, struct conn_place *at)
 {
-    if (conn_on_device(c))
+    if (!conn_on_socket(c))
         return false; /* the endpoint ends with this program */
     at->shmem_fd = shmem_fd(c);
     if (at->shmem_fd < 0 || shmem_fd(c->mem) != at->shmem_fd || shmem_fd(c->pre) != at->shmem_fd)

@@ -68,7 +68,7 @@ int conn_set_nodelay(struct sock *s, int fd, bool on)
         coalesce_send_fd(fd); /* its deadline is another one from now on */
     bool lent = c->nodelay_lent;
     c->nodelay_lent = false; /* now it is the program's */
-    if (lent || conn_state(c) != CONN_UPGRADED || conn_on_device(c) || turn_take_brief(&c->tx) < 0) {
+    if (lent || conn_state(c) != CONN_UPGRADED || !conn_on_socket(c) || turn_take_brief(&c->tx) < 0) {
         atomic_store(&c->nodelay_owed, 0);
         return 1;
     }

@@ -9,18 +9,12 @@
  * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
  * continue, and nobody reads an octet that was not sent.
  */
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <errno.h>
-#include <string.h>
-#include <sys/ioctl.h>
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/conn_switch.h"
 #include "preload/process/real.h"
-#include "preload/process/sandbox.h"
-#include "preload/process/tcpinfo.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 
@@ -33,61 +27,14 @@ static void broken(struct conn *c, int fd, const char *what)
     atomic_store(&c->broken, true);
 }
 
-/* True: what the kernel delivered to the one who is gone is booked. */
-static bool rx_mended(struct conn *c, int fd)
-{
-    uint64_t rx = 0, before, tx;
-    int queued = 0;
-    bool known = tcpinfo_totals(fd, &rx, &tx);
-    do { /* octets may come in meanwhile */
-        before = rx;
-        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, &tx);
-    } while (known && rx != before);
-    if (!known)
-        return false;
-    uint64_t taken = rx - (uint64_t)queued;
-    if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: tcpinfo_totals has taken it for a FIN) */
-        return true;
-    uint8_t *p;
-    bool streamed = c->rx_mode == CONN_RX_STREAMED;
-    size_t room = streamed ? conn_switch_space(c, &p) : iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
-    if (taken < c->kernel_rx || taken - c->kernel_rx > room)
-        return false;
-    if (streamed)
-        conn_switch_took(c, (size_t)(taken - c->kernel_rx));
-    else
-        iwarp_in_fed(&c->ep, (size_t)(taken - c->kernel_rx));
-    c->kernel_rx = taken;
-    return true;
-}
-
 void conn_rx_orphaned(struct conn *c, int fd)
 {
     bool asleep = c->rx.orphan == TURN_LEFT_ASLEEP;
     c->rx.orphan = TURN_WHOLE;
     c->rx.other_process = false;
     /* (The steps of a negotiation are taken again from where they stood.) */
-    if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_on_device(c) || rx_mended(c, fd))))
+    if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_ops(c)->rx_mend == NULL || conn_ops(c)->rx_mend(c, fd))))
         broken(c, fd, "receiving");
-}
-
-static bool tx_mended(struct conn *c, int fd, bool other_process)
-{
-    const struct iovec *iov;
-    size_t len;
-    uint64_t rx, tx;
-    if (iwarp_out(&c->ep, &iov, &len) == 0 || c->sender_pid != 0)
-        return true;
-    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->kernel_tx || tx - c->kernel_tx > len)
-        return false;
-    iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
-    c->kernel_tx = tx;
-    if (other_process && iwarp_out_borrowed(&c->ep) > 0)
-        return false;
-    struct iwarp_cut cut = iwarp_out_detach(&c->ep);
-    stream_unpost(&c->st, cut.frames);
-    c->tx_rest = true;
-    return true;
 }
 
 void conn_tx_orphaned(struct conn *c, int fd)
@@ -95,7 +42,7 @@ void conn_tx_orphaned(struct conn *c, int fd)
     bool asleep = c->tx.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.other_process;
     c->tx.orphan = TURN_WHOLE;
     c->tx.other_process = false;
-    if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_on_device(c) || tx_mended(c, fd, other_process))))
+    if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_ops(c)->tx_mend == NULL || conn_ops(c)->tx_mend(c, fd, other_process))))
         broken(c, fd, "sending");
 }
 

@@ -1,245 +1,39 @@
 /*
- * Sending on an active connection: send(2)'s semantics over the stream.
- *
- * Program octets are framed where they lie and leave with one sendmsg (few are copied together for one send). What the kernel
- * does not take of a frame already begun is copied (the tail) and goes on without the program; frames not begun are
- * dropped again and the program is told the smaller count, as a full socket buffer would.
+ * Sending on an upgraded connection: the send turn, and who sees to what is left. The sending itself is the carrier's (conn_ops.h).
  */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <string.h>
 
-#include "core/base/reason.h"
-#include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/conn_ops.h"
-#include "preload/process/cancel.h"
 #include "preload/process/proc.h"
-#include "preload/process/real.h"
-#include "preload/process/sandbox.h"
-#include "preload/process/tcpinfo.h"
-#include "preload/process/transports.h"
-#include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
-#include "preload/sock/poller.h"
 #include "preload/sock/wait.h"
 
-#define URGENT_IOV 4u /* an urgent octet's frame: headers, octet, trailer */
-
-void conn_tx_reap(struct conn *c)
+int conn_tx_flush(struct conn *c, int fd)
 {
-    if (!c->job_runs || !transport_now()->send_over(&c->job, false))
-        return;
-    bool natural = !c->job_stopped;
-    c->job_runs = c->job_stopped = false;
-    if (c->job.result > 0) {
-        iwarp_out_sent(&c->ep, (size_t)c->job.result);
-        c->kernel_tx += (uint64_t)c->job.result;
-    }
-    if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR && c->job.result != -ECANCELED &&
-        c->job.result != -EPIPE) /* (that the kernel tells each send) */
-        atomic_store(&c->so_error, (int)-c->job.result);
-    /*
-     * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and with it is
-     * told but once.
-     */
-    if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len &&
-        tcpinfo_state(c->job.fd) == TCP_CLOSE)
-        atomic_store(&c->so_error, ECONNRESET);
+    conn_tx_whole(c, fd);
+    return c->broken ? -EPIPE : conn_ops(c)->flush(c, fd);
 }
 
-/* sendmsg took a part only: the socket is full, or, if it may wait for room, its time was over or a signal came. */
-static int cut_short(int fd, bool wait)
+int conn_tx_rest(struct conn *c, int fd)
 {
-    return wait && wait_call_deadline(fd, SO_SNDTIMEO) == 0 ? -EINTR : -EAGAIN;
-}
-
-bool conn_ring_busy(void)
-{
-    const struct transport_ops *t = transport_if_any();
-    return t != NULL && t->thread_busy();
-}
-
-void conn_tx_stop(struct conn *c)
-{
-    c->job_stopped = true;
-    transport_now()->send_cancel(&c->job);
-    conn_tx_reap(c);
-}
-
-/*
- * Everything that was queued went out. May queue a notify, or with credits the FIN message; under the LLP's flow control
- * TCP's own FIN on a message boundary says the same, and no octet of ours runs against the peer's data (a FIN message
- * that meets a closed socket would be answered by a reset, which destroys what the peer has still to read). True: there
- * is more.
- */
-static bool flushed(struct conn *c)
-{
-    stream_flushed(&c->st);
-    if (c->fin_owed && !c->st.llp && !c->st.tx.fin && stream_fin(&c->st) < 0)
-        return false; /* no credit: later */
-    const struct iovec *iov;
-    size_t len;
-    return iwarp_out(&c->ep, &iov, &len) > 0;
-}
-
-/* The program's own send waits here. */
-static __attribute__((noinline)) ssize_t send_waiting(int fd, const struct msghdr *msg, int flags)
-{
-    ssize_t n;
-    CANCEL_POINT(n = sandbox_sendmsg(fd, msg, flags));
-    return n;
-}
-
-/* A send of one piece takes 0.2 us less of the kernel than a sendmsg of three, a copy of so many octets less than that. */
-#define FLAT_LEN 2048u
-
-static ssize_t send_flat(int fd, const struct iovec *iov, size_t n, size_t len, int flags)
-{
-    uint8_t flat[FLAT_LEN];
-    uint8_t *p = flat;
-    for (size_t i = 0; i < n; i++)
-        p = mempcpy(p, iov[i].iov_base, iov[i].iov_len);
-    return REAL(send)(fd, flat, len, flags);
-}
-
-/*
- * What goes before the first frame (negotiate_lead). 0: it went. With room reported the kernel takes so few octets as a whole.
- */
-static int out_lead(struct conn *c, int fd, int flags)
-{
-    const struct iovec *iov;
-    size_t len, n = iwarp_out(&c->ep, &iov, &len);
-    if (!conn_has_room(fd))
-        return -EAGAIN;
-    struct iovec lead = iov[0];
-    struct msghdr msg = { .msg_iov = &lead, .msg_iovlen = 1 };
-    ssize_t sent = sandbox_sendmsg(fd, &msg, flags | MSG_DONTWAIT | (n > 1 ? MSG_MORE : 0));
-    if (sent < 0)
-        return -errno;
-    c->kernel_tx += (uint64_t)sent;
-    iwarp_out_sent(&c->ep, (size_t)sent);
-    return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
-}
-
-/*
- * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
- * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
- * frame's.
- * RFC 5040 6.1/1: all that is sent from the switch on comes from the endpoint.
- */
-static int out_frames(struct conn *c, int fd, int flags, bool *none)
-{
-    const struct iovec *iov;
-    struct iovec first[URGENT_IOV];
-    size_t len;
-    int led = SW_UNLIKELY(iwarp_out_lead(&c->ep) > 0) ? out_lead(c, fd, flags) : 0;
-    if (led < 0) {
-        *none = false;
-        return led;
-    }
-    size_t n = c->segment ? iwarp_out_segment(&c->ep, c->segment, &iov, &len) : iwarp_out(&c->ep, &iov, &len);
-    *none = n == 0;
-    if (n == 0) {
-        c->tx_urgent = false;
-        return 0;
-    }
-    if (SW_UNLIKELY(c->tx_zerocopy)) {
-        int r = conn_zerocopy_first(c, fd, *(const uint8_t *)iov[0].iov_base, flags);
-        return r < 0 ? r : out_frames(c, fd, flags, none);
-    }
-    /*
-     * RFC 5044 5.1/3: "SHOULD also use whatever facilities the TCP stack presents to cause the TCP transmitter to
-     * start TCP
-     * segments at FPDU boundaries": nothing is put into a segment behind the end of a record.
-     */
-    int record = c->segment ? MSG_EOR : 0;
-    if (SW_UNLIKELY(c->tx_urgent) && n <= URGENT_IOV) {
-        if (len == 1) {
-            flags |= MSG_OOB;
-        } else {
-            memcpy(first, iov, n * sizeof(*iov));
-            if (--first[n - 1].iov_len == 0)
-                n--;
-            iov = first;
-            flags |= MSG_MORE;
-            record = 0;
-        }
-    }
-    struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
-    ssize_t sent;
-    flags = conn_send_flags(c, fd, flags);
-    if ((flags & MSG_DONTWAIT) && len <= FLAT_LEN && !c->tx_urgent && !sandbox_on()) {
-        sent = send_flat(fd, iov, n, len, flags | record);
-    } else if (flags & MSG_DONTWAIT) {
-        sent = sandbox_sendmsg(fd, &msg, flags | record);
-    } else {
-        turn_sleep(&c->tx);
-        sent = send_waiting(fd, &msg, flags | record);
-        turn_wake(&c->tx);
-    }
-    if (sent < 0)
-        return -errno; /* RFC 5041 3 item 3: what TCP cannot transfer is an error */
-    c->kernel_tx += (uint64_t)sent;
-    iwarp_out_sent(&c->ep, (size_t)sent);
-    if (SW_UNLIKELY(c->tx_urgent)) {
-        if (len > 1 && (size_t)sent == len - 1)
-            return out_frames(c, fd, flags & ~MSG_MORE, none);
-        c->tx_urgent = (size_t)sent < len;
-    }
-    return (size_t)sent == len ? 0 : -EINPROGRESS;
-}
-
-/* What is queued. 0: all of it went; else -errno (some of it may have gone). */
-static int out_some(struct conn *c, int fd, int flags)
-{
-    bool none;
-    int r;
-    do
-        r = out_frames(c, fd, flags, &none);
-    while (r == 0 && !none && c->segment);
+    int r = conn_tx_flush(c, fd);
+    c->tx_rest = r != 0;
+    if (r != -EAGAIN)
+        c->fin_owed = false;
+    if (r < 0 && r != -EAGAIN && r != -EPIPE)
+        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
     return r;
 }
 
-/* Waits for room without a call on the socket. 0: look again; -EPIPE: the program has shut down its side meanwhile. */
-static int await_room(struct sock *s, int fd, uint64_t deadline)
+int conn_tx_push(struct conn *c, int fd)
 {
-    struct conn *c = s->conn;
-    const struct conn *before = wait_watch(c);
-    turn_sleep(&c->tx);
-    int r = c->tx_shut ? 0 : wait_for(fd, POLLOUT, deadline, s);
-    turn_wake(&c->tx);
-    wait_unwatch(before);
-    if (c->tx_shut)
-        return -EPIPE;
-    return r < 0 ? r : r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
-}
-
-/*
- * The same. Only a sender that finds no room sleeps: others may not take one that has room for a full socket. Where other
- * threads may shut down the connection meanwhile it does not sleep in the kernel's send, which a shutdown there would
- * cut in the middle of a frame.
- */
-static int out_once(struct sock *s, struct conn *c, int fd, int flags)
-{
-    int r = out_some(c, fd, flags | MSG_DONTWAIT);
-    if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
-        return r;
-    coalesce_before_sleep();
-    if (!poller_threads() && !conn_ring_busy() && iwarp_out_lead(&c->ep) == 0)
-        return out_some(c, fd, flags);
-    /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
-    uint64_t end = wait_call_deadline(fd, SO_SNDTIMEO);
-    while (r == -EAGAIN || r == -EINPROGRESS) {
-        r = await_room(s, fd, end);
-        if (r < 0)
-            return r;
-        fd = sock_fd_now(s, fd);
-        r = out_some(c, fd, flags | MSG_DONTWAIT);
-    }
+    int r = conn_tx_flush(c, fd);
+    c->tx_rest = r != 0;
+    if (r == -EAGAIN)
+        conn_tx_later(c, fd);
+    else if (r < 0 && r != -EINTR && r != -EPIPE)
+        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
     return r;
 }
 
@@ -254,162 +48,6 @@ void conn_tx_moved(struct sock *s, int fd)
         int r = conn_tx_push(c, now);
         (void)r; /* what is left goes on as before */
     }
-}
-
-/*
- * Another process has closed the connection, and its ring sends the tail. The kernel's count tells when that is over; what a
- * process that has died meanwhile did not send is everybody's again.
- */
-static bool sender_is_done(struct conn *c, int fd)
-{
-    uint64_t rx, tx = 0;
-    bool known = tcpinfo_totals(fd, &rx, &tx);
-    if (known && tx < c->sender_end) {
-        if (!holders_is_dead(c->sender_pid) && tcpinfo_state(fd) != TCP_CLOSE)
-            return false;
-        known = tcpinfo_totals(fd, &rx, &tx); /* what it sent last */
-    }
-    c->sender_pid = 0;
-    if (known && tx > c->kernel_tx && tx <= c->sender_end) {
-        iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
-        c->kernel_tx = tx;
-    }
-    return true;
-}
-
-/* s: who waits; NULL: it may not wait. */
-static int flush(struct sock *s, struct conn *c, int fd)
-{
-    conn_tx_whole(c, fd);
-    if (c->broken)
-        return -EPIPE;
-    if (conn_on_device(c))
-        return device_ops.flush(c);
-    if (c->job_runs) {
-        conn_tx_reap(c);
-        if (c->job_runs)
-            conn_tx_stop(c);
-        if (c->job_runs)
-            return -EAGAIN; /* another process's ring has it */
-    }
-    if (SW_UNLIKELY(c->sender_pid != 0) && !sender_is_done(c, fd))
-        return -EAGAIN;
-    for (int r;;) {
-        if (c->coalesce_posted) { /* nobody sleeps with the buffer: what does not go is copied, and then is a tail */
-            r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
-            coalesce_posted(c, r == 0);
-            if ((r == -EAGAIN || r == -EINPROGRESS) && s != NULL)
-                continue;
-        } else {
-            r = out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
-        }
-        if (s != NULL)
-            fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
-        if (r < 0)
-            return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
-        if (flushed(c))
-            continue;
-        r = coalesce_post(c);
-        if (r < 0)
-            return r;
-        if (r == 0)
-            break;
-    }
-    if (!c->fin_owed)
-        return 0;
-    if (!c->st.llp && !c->st.tx.fin)
-        return -EAGAIN;
-    c->fin_owed = false;
-    REAL(shutdown)(fd, SHUT_WR);
-    return 0;
-}
-
-int conn_tx_flush(struct conn *c, int fd)
-{
-    return flush(NULL, c, fd);
-}
-
-int conn_tx_rest(struct conn *c, int fd)
-{
-    int r = conn_tx_flush(c, fd);
-    c->tx_rest = r != 0;
-    if (r != -EAGAIN)
-        c->fin_owed = false;
-    if (r < 0 && r != -EAGAIN && r != -EPIPE)
-        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
-    return r;
-}
-
-/* The tail as one piece. 0: there is none, a request has it, or it is not for one. */
-static size_t joined(struct conn *c, const struct iovec **iov, size_t *len)
-{
-    bool other = c->job_runs || c->sender_pid != 0 || iwarp_out_lead(&c->ep) > 0; /* (the lead goes as one piece) */
-    size_t n = other ? 0 : iwarp_out(&c->ep, iov, len);
-    if (n > 1) {
-        iwarp_out_join(&c->ep);
-        n = iwarp_out(&c->ep, iov, len);
-    }
-    return n;
-}
-
-static bool start(struct transport_job *job, int fd, enum transport_then then, const struct iovec *iov, size_t n)
-{
-    job->fd = fd;
-    job->then = then;
-    job->iov = (struct iovec *)(uintptr_t)iov;
-    job->iov_n = (uint32_t)n;
-    const struct transport_ops *t = transport_now();
-    proc_making_ring = true;
-    int r = t->send_start(job);
-    proc_making_ring = false;
-    return r == 0;
-}
-
-bool conn_tx_start(struct conn *c, int fd, enum transport_then then)
-{
-    const struct iovec *iov;
-    size_t len, n = joined(c, &iov, &len);
-    if (n == 0)
-        return false;
-    c->job_len = len;
-    c->job_runs = start(&c->job, fd, then, iov, n);
-    return c->job_runs;
-}
-
-bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *piece, int fd, enum transport_then then)
-{
-    const struct iovec *iov;
-    size_t len, n = joined(c, &iov, &len);
-    if (n != 1)
-        return false;
-    *piece = *iov;
-    if (!start(job, fd, then, piece, n))
-        return false;
-    c->sender_pid = proc.pid;
-    c->sender_end = c->kernel_tx + len;
-    return true;
-}
-
-void conn_tx_later(struct conn *c, int fd)
-{
-    c->tail_pid = proc.pid;
-    /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
-    if (atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx_urgent)
-        return; /* (An urgent octet needs a call of its own: whoever waits next makes it.) */
-    bool end = c->fin_owed && (c->st.llp || c->st.tx.fin);
-    bool sent = conn_tx_start(c, fd, end ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING);
-    (void)sent; /* else whoever waits next does */
-}
-
-int conn_tx_push(struct conn *c, int fd)
-{
-    int r = conn_tx_flush(c, fd);
-    c->tx_rest = r != 0;
-    if (r == -EAGAIN)
-        conn_tx_later(c, fd);
-    else if (r < 0 && r != -EINTR && r != -EPIPE)
-        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
-    return r;
 }
 
 /* ---- the program's sends ---- */
@@ -432,7 +70,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
                 return -EAGAIN;
             sock_sleep(s);
             fd = sock_fd_now(s, fd);
-            int r = conn_on_device(c) ? device_ops.await(s, c, fd, deadline) : wait_for(fd, POLLIN, deadline, s);
+            int r = conn_ops(c)->await(s, c, fd, deadline);
             sock_wake(s);
             fd = sock_fd_now(s, fd);
             if (r < 0)
@@ -451,196 +89,13 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
     return 0;
 }
 
-/* What was posted but not begun is the program's again. Returns octets taken back. */
-static size_t take_back(struct conn *c, int fd, bool urgent)
-{
-    struct iwarp_cut cut = iwarp_out_detach(&c->ep);
-    size_t back = stream_unpost(&c->st, cut.frames);
-    c->tx_urgent = urgent && back == 0;
-    conn_tx_later(c, fd);
-    return back;
-}
-
-#define COPY_LEN 32768u /* Linux fills pages of so many octets */
-
-/*
- * RFC 5044 3/2 and RFC 5044 section 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes
- * or changing TCP options, the MULPDU
- * value is changed accordingly."
- */
-static void follow_emss(struct conn *c, int fd)
-{
-    size_t emss = tcpinfo_emss(fd);
-    if (emss == c->segment)
-        return;
-    c->segment = emss;
-    iwarp_set_mulpdu(&c->ep, mpa_mulpdu(emss, c->neg.mpa.res.markers_tx));
-    c->st.cfg.write_limit = (uint32_t)(c->ep.cfg.mulpdu - DDP_TAGGED_HDR_LEN);
-    size_t most = iwarp_send_max(&c->ep.base) - STREAM_HDR_LEN;
-    if (c->st.cfg.eager_limit > most)
-        c->st.cfg.eager_limit = (uint32_t)most;
-}
-
-/*
- * Small writes shortly after each other: 1: this one is gathered. Else those that were are sent, or at least begun, and 0; or an
- * error, which is this call's.
- */
-static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
-{
-    bool corked = SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS);
-    if (c->coalesce == NULL && c->row_waits != coalesce_waits && !corked) {
-        /* The first one since the program waited: whoever asks and answers does not even need the clock. */
-        c->row_waits = coalesce_waits;
-        c->row_n = coalesce_is_small(len, flags);
-        c->row_ns = 0;
-        return 0;
-    }
-    bool small = (corked ? coalesce_is_piece(len, flags) : coalesce_is_small(len, flags)) && proc.set.coalesce_us > 0 &&
-                 usermem_iter_read(it, len) == len;
-    uint64_t now = small ? proc_now_ns() : 0;
-    if (small && coalesce_add(c, it, len, now))
-        return 1;
-    if (coalesce_holds(c)) {
-        int r = flush(NULL, c, fd);
-        c->tx_rest = r != 0;
-        if (r < 0 && r != -EAGAIN)
-            return r;
-    }
-    if (!small) {
-        c->row_n = 0;
-        return 0;
-    }
-    if (c->tx_rest || c->job_runs)
-        return 0;
-    return corked ? coalesce_hold(s, c, it, len, now) : coalesce_begin(s, c, it, len, now);
-}
-
-/*
- * tx is held. Where several processes have the connection (shared), what the socket does not take at once of a frame begun is
- * copied where all of them see it, before anybody sleeps. If this one is killed then, the others finish the frame.
- */
-static ssize_t send_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
-{
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    bool shared = wait && atomic_load(&c->holders.n) > 1, sleeps = wait && !shared;
-    /* (The signal is ours to raise: when a part went out before the error, there is none.) */
-    int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL |
-                 (sleeps ? 0 : MSG_DONTWAIT);
-    uint64_t deadline = shared ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
-    conn_tx_whole(c, fd);
-    if (c->tx_shut || c->broken)
-        return conn_broken_pipe(flags);
-    if (SW_UNLIKELY(c->segment != 0))
-        follow_emss(c, fd);
-    bool zerocopy = flags & MSG_ZEROCOPY;
-    size_t done = 0, lead = conn_batch_lead(c, fd, len, flags);
-    int r = coalesce(s, c, fd, it, len, flags);
-    if (r > 0)
-        return (ssize_t)len;
-    while (done < len && r == 0) {
-        fd = sock_fd_now(s, fd);
-        if (SW_UNLIKELY(c->tx_shut)) {
-            r = -EPIPE;
-            break;
-        }
-        if (c->job_runs || c->tx_rest) {
-            if (wait) {
-                /* A handler that jumps out of this leaves the tail to whoever waits next. */
-                c->tx_rest = true;
-                pending_add(s);
-            }
-            r = flush(sleeps ? s : NULL, c, fd);
-            fd = sock_fd_now(s, fd);
-            c->tx_rest = r != 0;
-            if (r == -EAGAIN && shared && (r = await_room(s, fd, deadline)) == 0)
-                continue;
-            if (r < 0)
-                break;
-        }
-        size_t part = len - done;
-        size_t most = conn_batch_len(c, sleeps);
-        bool urgent = (flags & MSG_OOB) && part == 1;
-        if ((flags & MSG_OOB) && part > 1)
-            part--; /* the last one is urgent, and goes alone */
-        if (part > most)
-            part = most;
-        if (lead > 0 && done == 0)
-            part = lead;
-        if (!wait && done > lead && !conn_has_room(fd)) {
-            r = -EAGAIN;
-            break;
-        }
-        if (c->segment == 0)
-            conn_frame_before(c, fd, part);
-        /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
-        size_t good = usermem_iter_read(it, part);
-        if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
-            r = -EFAULT;
-            break;
-        }
-        struct iov_iter before = *it;
-        ssize_t n = urgent ? stream_write_urgent(&c->st, it) : stream_write(&c->st, it, part);
-        c->tx_urgent = urgent && n > 0;
-        if (n <= 0) {
-            r = n < 0 ? (int)n : -EAGAIN;
-            break;
-        }
-        done += (size_t)n;
-        c->tx_zerocopy = zerocopy;
-        r = out_once(s, c, fd, kflags | (done < len && done != lead ? MSG_MORE : 0));
-        zerocopy = c->tx_zerocopy;
-        c->tx_zerocopy = false;
-        if (r == 0) {
-            conn_batch_went(c, (size_t)n, (size_t)n);
-            if (flushed(c))
-                c->tx_rest = true;
-            continue;
-        }
-        fd = sock_fd_now(s, fd);
-        if (r == -EINPROGRESS)
-            r = cut_short(fd, sleeps);
-        size_t back = take_back(c, fd, urgent);
-        done -= back;
-        conn_batch_went(c, (size_t)n, (size_t)n - back);
-        c->tx_rest = true;
-        if (r == -EAGAIN && shared) {
-            *it = before;
-            iov_iter_skip(it, (size_t)n - back);
-            continue;
-        }
-        if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
-            atomic_store(&c->so_error, -r); /* told at the next call */
-        return done > 0 ? (ssize_t)done : r == -EPIPE ? conn_broken_pipe(flags) : r;
-    }
-    if (c->nodelay_lent && done > 0)
-        conn_nodelay_back(c, fd);
-    if (c->tx_rest && !c->job_runs) {
-        /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
-        int f = conn_tx_push(c, fd);
-        (void)f; /* what is left goes on by itself, and the next call says what went wrong */
-    }
-    if (done > 0)
-        return (ssize_t)done;
-    /* The ring met the error before this call did. */
-    int err = r < 0 && r != -EFAULT ? atomic_exchange(&c->so_error, 0) : 0;
-    if (err != 0)
-        return -err;
-    return r == -EPIPE ? conn_broken_pipe(flags) : r;
-}
-
-static ssize_t send_by_device(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
-{
-    conn_tx_whole(c, fd);
-    ssize_t n = device_ops.send(s, c, fd, it, len, wait);
-    return n == -EPIPE ? conn_broken_pipe(flags) : n;
-}
-
 ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
     int r = turn_try(&c->tx);
-    if (r < 0 || !conn_can_send(c))
+    bool may = conn_can_send(c);
+    if (r < 0 || !may)
         deadline = wait ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
     if (r < 0) {
         uint64_t now = deadline ? proc_now_ns() : 0;
@@ -649,8 +104,9 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
         sock_wake(s);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
+        may = conn_can_send(c);
     }
-    if (!conn_can_send(c)) {
+    if (!may) {
         turn_give(&c->tx); /* rx comes before tx */
         const struct conn *before = wait_watch(c);
         r = await_rtr(s, c, fd, wait, deadline);
@@ -663,8 +119,9 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     }
     if (wait)
         sock_sleep(s);
-    ssize_t n = conn_on_device(c) ? send_by_device(s, c, sock_fd_now(s, fd), it, len, flags, wait)
-                                 : send_full(s, c, sock_fd_now(s, fd), it, len, flags);
+    fd = sock_fd_now(s, fd);
+    conn_tx_whole(c, fd);
+    ssize_t n = conn_ops(c)->send(s, c, fd, it, len, flags, wait);
     /* It was shut down meanwhile, and nobody else sees to its end. */
     if (SW_UNLIKELY(c->fin_owed) && !(c->job_runs && c->job.then == TRANSPORT_THEN_SHUT_WR)) {
         int r2 = conn_tx_push(c, sock_fd_now(s, fd));
@@ -681,5 +138,5 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
         pending_add(s);
         notify_changed(s);
     }
-    return n;
+    return n == -EPIPE ? conn_broken_pipe(flags) : n;
 }

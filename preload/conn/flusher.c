@@ -75,7 +75,7 @@ static int out(struct conn *c, int fd)
     size_t len;
     for (size_t n; (n = iwarp_out(&c->ep, &iov, &len)) > 0;) {
         size_t lead = iwarp_out_lead(&c->ep);
-        if (SW_UNLIKELY(lead > 0)) { /* as one piece: conn_tx.c's out_lead */
+        if (SW_UNLIKELY(lead > 0)) { /* as one piece: conn_soft_tx.c's out_lead */
             if (!has_room(fd))
                 return -EAGAIN;
             n = 1;

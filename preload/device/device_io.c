@@ -6,7 +6,7 @@
  * Whoever has rx takes in what has arrived, and with it the peer's credits, which a sender may wait for: he is told. So is a
  * reader, if a sender that waits for credits takes in octets.
  */
-#include "preload/device/device.h"
+#include "preload/device/device_io.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -132,9 +132,9 @@ static int take_in(struct conn *c, int fd, bool tx)
     return 1;
 }
 
-int device_rx(struct conn *c, int fd)
+void device_decode(struct conn *c, int fd)
 {
-    return take_in(c, fd, false);
+    take_in(c, fd, false);
 }
 
 void device_after_recv(struct sock *s, struct conn *c, int fd)
@@ -143,7 +143,7 @@ void device_after_recv(struct sock *s, struct conn *c, int fd)
     /* Edges are told by the channel. What has come before it was armed is told by the ready list. */
     if (s->watches != NULL && device_is_ours(c)) {
         rnic_arm(c, true);
-        device_rx(c, fd);
+        take_in(c, fd, false);
     }
 }
 
@@ -258,19 +258,20 @@ int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
     return r >= 0 ? 0 : sleep_on(s, c, fd, deadline_ns, false);
 }
 
-ssize_t device_wait_more(struct sock *s, struct conn *c, int fd)
+ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
 {
+    (void)most, (void)waits; /* it stages nothing, and counts its own waits */
     if (!device_is_ours(c))
         return -EOPNOTSUPP;
     if (conn_tail_is_mine(c) && turn_try(&c->tx) == 0) {
-        c->tx_rest = device_tx_flush(c) != 0;
+        c->tx_rest = device_flush(c, fd) != 0;
         turn_give(&c->tx);
     }
     struct spin_look k;
     if (spin_begin(&k, &c->rx_spin)) {
         bool come;
         do
-            come = device_rx(c, fd) > 0;
+            come = take_in(c, fd, false) > 0;
         while (!come && spin_go_on(&k));
         spin_found(&k, &c->rx_spin, come);
         if (come)
@@ -307,8 +308,9 @@ static bool take_credits(struct sock *s, struct conn *c, int fd)
     return some;
 }
 
-int device_tx_flush(struct conn *c)
+int device_flush(struct conn *c, int fd)
 {
+    (void)fd;
     if (!device_is_ours(c))
         return -EPIPE;
     int r = put_out(c);
@@ -324,7 +326,7 @@ int device_tx_flush(struct conn *c)
     return r == 0 && (c->st.tx.notify_owed || rnic_unsent(c) > 0) ? -EAGAIN : r;
 }
 
-void device_tail(struct sock *s, int fd)
+void device_before_tail(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
     if (!device_is_ours(c) || turn_try(&c->rx) < 0)
@@ -337,13 +339,13 @@ void device_tail(struct sock *s, int fd)
         notify_readable(s);
 }
 
-bool device_goes_on(struct sock *s, int fd)
+bool device_end_owed(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    device_tail(s, fd); /* a responder may send once it has taken in the initiator's first message */
+    device_before_tail(s, fd); /* a responder may send once it has taken in the initiator's first message */
     if (turn_take_brief(&c->tx) < 0)
         return true;
-    bool owed = device_tx_flush(c) == -EAGAIN;
+    bool owed = device_flush(c, fd) == -EAGAIN;
     turn_give(&c->tx);
     return owed;
 }
@@ -391,7 +393,7 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 }
 
 #define PART_LEN (1024u * 1024u) /* looked at before it is sent: see usermem.h */
-#define COPY_LEN 32768u          /* as conn_tx.c */
+#define COPY_LEN 32768u          /* as conn_soft_tx.c */
 
 /*
  * What is sent to a peer that has closed is lost, which TCP learns from the answer: the next call fails. The device knows it
@@ -457,8 +459,9 @@ static int send_out(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
     return r;
 }
 
-ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, bool wait)
+ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
 {
+    (void)flags;
     int r = device_usable(c, fd);
     size_t done = 0;
     if (SW_UNLIKELY(r < 0))
@@ -501,7 +504,7 @@ static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
     bool asked = false;
     c->fin_owed = !c->st.tx.fin;
     while ((now = proc_now_ns()) < end && tcp_end(c, fd) == 0) {
-        int r = device_tx_flush(c);
+        int r = device_flush(c, fd);
         if (r < 0 && r != -EAGAIN)
             return;
         /* (Without credit for the FIN: TCP's end, which comes last, says the same.) */
@@ -524,8 +527,10 @@ static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
     }
 }
 
-void device_close(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
+void device_close(struct sock *s, struct conn *c, int fd, bool exits)
 {
+    (void)exits;
+    uint32_t linger_ms = proc.set.linger_ms;
     if (!device_is_ours(c))
         return;
     bool unread = false;

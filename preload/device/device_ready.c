@@ -6,8 +6,9 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
-#include "preload/device/device.h"
+#include "preload/device/device_io.h"
 #include "preload/device/rnic.h"
 #include "preload/sock/notify.h"
 
@@ -85,7 +86,7 @@ short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         turn_give(&c->tx);
     }
     if (conn_tail_is_mine(c) && turn_take_brief(&c->tx) == 0) {
-        c->tx_rest = device_tx_flush(c) != 0;
+        c->tx_rest = device_flush(c, fd) != 0;
         turn_give(&c->tx);
     }
     /* It says nothing more, but would be readable for ever. */
@@ -97,4 +98,9 @@ short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         got |= POLLERR;
     errno = err;
     return got;
+}
+
+uint32_t device_kernel_events(const struct conn *c, uint32_t events)
+{
+    return atomic_load(&c->tcp_end) ? 0 : EPOLLIN | (events & EPOLLRDHUP);
 }

@@ -12,7 +12,7 @@
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
 #include "core/transport/verbs.h"
-#include "preload/conn/conn_ops.h"
+#include "preload/device/device_io.h"
 #include "preload/device/rnic.h"
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
@@ -332,7 +332,7 @@ int device_begin(struct conn *c)
         c->device_reason = REASON_NONE;
     }
     atomic_store(&c->device_first, !c->responder);
-    atomic_store(&c->on_device, true);
+    atomic_store(&c->carrier, CONN_CARRIER_DEVICE);
     return 0;
 }
 
@@ -364,6 +364,11 @@ void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
     }
 }
 
+bool device_has(const struct conn *c)
+{
+    return rnic_there(c);
+}
+
 bool device_is_anothers(const struct conn *c)
 {
     return rnic_there(c) && c->vep_pid != proc.pid;
@@ -378,12 +383,12 @@ void device_forked(void)
     mixed_after_fork();
 }
 
-const char *device_name(const struct conn *c)
+static const char *name(const struct conn *c)
 {
     return c->mixed != NULL ? "mixed" : "verbs";
 }
 
-void device_record(const struct conn *c, struct stats_record *r)
+static void record(const struct conn *c, struct stats_record *r)
 {
     if (!device_is_ours(c))
         return;
@@ -405,23 +410,43 @@ void device_record(const struct conn *c, struct stats_record *r)
     r->errors = vs->errors;
 }
 
-size_t device_conn_memory(const struct conn *c)
+static size_t memory(const struct conn *c)
 {
     return device_is_ours(c) ? rnic_memory(c) : 0;
 }
 
+static bool can_send(const struct conn *c)
+{
+    return atomic_load(&c->device_first);
+}
+
+static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
+{
+    (void)flags, (void)most; /* it never waits, and what arrives has a place already */
+    ssize_t r = device_fill(c, fd);
+    c->rx_empty = r == -EAGAIN;
+    return r;
+}
+
 const struct conn_ops device_ops = {
-    .name = device_name,
-    .memory = device_conn_memory,
-    .record = device_record,
+    .name = name,
+    .record = record,
+    .memory = memory,
     .drop = device_drop,
-    .rx = device_rx,
-    .fill = device_fill,
+    .usable = device_usable,
+    .decode = device_decode,
+    .fill = fill,
     .wait_more = device_wait_more,
-    .await = device_await,
     .after_recv = device_after_recv,
     .send = device_send,
-    .flush = device_tx_flush,
+    .flush = device_flush,
+    .can_send = can_send,
+    .await = device_await,
+    .before_tail = device_before_tail,
+    .end_owed = device_end_owed,
     .over = device_over,
-    .goes_on = device_goes_on,
+    .close = device_close,
+    .chan = device_chan,
+    .ready = device_ready,
+    .kernel_events = device_kernel_events,
 };

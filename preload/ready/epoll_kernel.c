@@ -2,7 +2,6 @@
  * What a registration asks of the kernel: its events and its token, as the connection's state has it now.
  */
 #include "preload/conn/conn.h"
-#include "preload/device/device.h"
 #include "preload/process/real.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
@@ -46,13 +45,7 @@ uint32_t watch_kernel_events(const struct watch *w)
             return mode | EPOLLIN | (w->events & EPOLLPRI) | (w->out_told ? 0 : w->events & OUT_BITS);
         return mode | c->kernel_wants;
     case CONN_UPGRADED:
-        if (conn_on_device(c)) /* the TCP connection's end; the stream's events are the channel's */
-            return mode | (atomic_load(&c->tcp_end) ? 0 : EPOLLIN | (w->events & EPOLLRDHUP));
-        if ((w->events & OUT_BITS) && !iwarp_can_send(&c->ep))
-            return mode | ((w->events & ~(uint32_t)(EPOLL_MODE_BITS | OUT_BITS)) | EPOLLIN);
-        if (conn_tail_is_ours(c))
-            return w->events | EPOLLOUT;
-        return w->events;
+        return mode | conn_ops(c)->kernel_events(c, w->events & ~(uint32_t)EPOLL_MODE_BITS);
     default:
         return w->events;
     }
@@ -75,8 +68,8 @@ bool watch_number_is_its(const struct watch *w)
 static void chan_refresh(struct watch *w)
 {
     struct sock *s = w->sock;
-    bool on = s != NULL && !w->disarmed && atomic_load(&s->active) && conn_on_device(s->conn);
-    int chan = on ? device_chan(s->conn) : -1, epfd = atomic_load(&w->set->epfd);
+    bool on = s != NULL && !w->disarmed && atomic_load(&s->active) && conn_has_chan(s->conn);
+    int chan = on ? conn_chan(s->conn) : -1, epfd = atomic_load(&w->set->epfd);
     uint64_t token = epset_is_tokened(w->set) ? watch_token(w) : w->data.u64;
     if (chan == w->chan && (chan < 0 || token == w->chan_token))
         return;
@@ -127,6 +120,6 @@ static void refresh(struct watch *w, bool force)
 void watch_refresh(struct watch *w, bool force)
 {
     refresh(w, force);
-    if (SW_UNLIKELY(w->chan >= 0 || (w->sock != NULL && w->sock->conn != NULL && conn_on_device(w->sock->conn))))
+    if (SW_UNLIKELY(w->chan >= 0 || (w->sock != NULL && w->sock->conn != NULL && conn_has_chan(w->sock->conn))))
         chan_refresh(w);
 }

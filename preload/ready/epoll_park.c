@@ -36,7 +36,7 @@ bool watch_may_differ(const struct watch *w)
     const struct sock *s = w->sock;
     return s != NULL && set->share == NULL && w->tokened && !atomic_load(&set->nested) && !atomic_load(&forking) && !w->foreign && !w->disarmed &&
            ((w->events | w->kevents) & EPOLL_MODE_BITS) == 0 && w->chan < 0 && atomic_load(&s->active) &&
-           conn_state(s->conn) == CONN_UPGRADED && !conn_on_device(s->conn);
+           conn_state(s->conn) == CONN_UPGRADED && conn_on_socket(s->conn);
 }
 
 /* May the kernel's registration stay as it is, with k asked for? */

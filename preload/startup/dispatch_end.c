@@ -9,7 +9,6 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
-#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
@@ -137,105 +136,6 @@ int dispatch_shutdown(struct sock *s, int fd, int how)
 
 /* ---- close, exit ---- */
 
-/* SO_LINGER in seconds, -1: off. */
-static int linger_s(int fd)
-{
-    struct linger lin;
-    socklen_t len = sizeof(lin);
-    return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff ? lin.l_linger : -1;
-}
-
-/*
- * TCP answers a close that leaves received octets unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
- * count as well; what is no octet of the program's, an RTR say, is taken in first, because the kernel would count it.
- */
-static void reset_if_unread(struct conn *c, int fd)
-{
-    if (turn_take_brief(&c->rx) < 0)
-        return;
-    if (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0) {
-        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
-        sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
-    }
-    turn_give(&c->rx);
-}
-
-/* Does a thread wait for it in poll or select? */
-static bool is_polled(struct sock *s)
-{
-    pthread_mutex_lock(&s->watch_lock);
-    bool yes = s->pollers != NULL;
-    pthread_mutex_unlock(&s->watch_lock);
-    return yes;
-}
-
-/*
- * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is announced first,
- * and then what has come is taken in: an initiator that knows of the end sends none.
- */
-static void end_before_switch(struct sock *s, struct conn *c, int fd)
-{
-    /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
-    if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || linger_s(fd) == 0 || is_polled(s) ||
-        turn_take_brief(&c->tx) < 0)
-        return;
-    bool all = !c->fin_owed && conn_tx_flush(c, fd) == 0;
-    if (all)
-        REAL(shutdown)(fd, SHUT_WR);
-    turn_give(&c->tx);
-    if (all)
-        reset_if_unread(c, fd);
-}
-
-/* What is queued says nothing that the program has said, and the close need not send it. (A reset of the program's comes behind it.) */
-static bool may_go_unsent(const struct conn *c, int linger)
-{
-    return conn_only_answers(c) || (conn_only_leads(c) && linger != 0);
-}
-
-/* What is left goes out now, or after the close. */
-static void send_last(struct sock *s, struct conn *c, int fd)
-{
-    if (turn_take_brief(&c->tx) < 0)
-        return; /* another thread is sending: it sees to it */
-    if (!may_go_unsent(c, linger_s(fd)) && conn_tx_flush(c, fd) == -EAGAIN)
-        conn_tx_finish(s, fd, proc.set.linger_ms);
-    turn_give(&c->tx);
-}
-
-/*
- * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a call on
- * it.
- */
-static void settle_shared(struct sock *s, struct conn *c, int fd)
-{
-    if (conn_tail_is_mine(c))
-        send_last(s, c, fd);
-}
-
-/* Octets accepted from the program but not yet in the kernel's hands go on after close. */
-static void settle_close(struct sock *s, struct conn *c, int fd)
-{
-    if (!holders_alone(&c->holders)) {
-        settle_shared(s, c, fd);
-        return;
-    }
-    if (c->responder && !iwarp_can_send(&c->ep) && linger_s(fd) != 0)
-        REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: as in leave_startup */
-    reset_if_unread(c, fd);
-    end_before_switch(s, c, fd);
-    if (turn_take_brief(&c->tx) < 0)
-        return; /* another thread is sending: it sees to it */
-    int linger = linger_s(fd), r = may_go_unsent(c, linger) ? 0 : conn_tx_flush(c, fd);
-    if (r == -EAGAIN && linger > 0) {
-        conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
-        r = conn_tx_flush(c, fd);
-    }
-    if (r == -EAGAIN && linger != 0)
-        conn_tx_finish(s, fd, proc.set.linger_ms);
-    turn_give(&c->tx);
-}
-
 #define LATE_HELLO_NS 200000000u
 #define LATE_HELLO_LOOK_MS 5
 
@@ -277,7 +177,7 @@ static bool answer_may_come(int fd)
 static void leave_late(struct sock *s, struct conn *c, int fd)
 {
     int r = startup_go_on(s, false);
-    if (r < 0 || !conn_is_late(c) || linger_s(fd) == 0)
+    if (r < 0 || !conn_is_late(c) || conn_linger_s(fd) == 0)
         return;
     if (shutdown_undecided(s, c, fd, SHUT_WR, &r))
         r = startup_go_on(s, false);
@@ -306,7 +206,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
     if (conn_undecided(c))
         last_words(s, c, fd);
     int r = startup_go_on(s, false); /* a Hello that waits; another thread may just be at it */
-    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || linger_s(fd) == 0)
+    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || conn_linger_s(fd) == 0)
         return;
     REAL(shutdown)(fd, SHUT_WR);
     while (REAL(recv)(fd, NULL, CONN_IN_LEN, MSG_TRUNC | MSG_DONTWAIT) > 0)
@@ -321,10 +221,8 @@ void dispatch_last_close(struct sock *s, int fd)
     conn_tx_finished(0);
     if (fd >= 0 && holders_alone(&c->holders))
         leave_startup(s, c, fd);
-    if (conn_state(c) == CONN_UPGRADED && fd >= 0 && conn_on_device(c))
-        device_close(s, c, fd, proc.set.linger_ms);
-    else if (conn_state(c) == CONN_UPGRADED && fd >= 0)
-        settle_close(s, c, fd);
+    if (conn_state(c) == CONN_UPGRADED && fd >= 0)
+        conn_ops(c)->close(s, c, fd, false);
     /* Whoever holds it last writes the record. */
     if (holders_alone(&c->holders))
         conn_record(s, c);
@@ -337,20 +235,11 @@ static void settle_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
-    if (conn_state(c) == CONN_UPGRADED && conn_on_device(c)) {
-        device_close(s, c, fd, proc.set.linger_ms);
-        return;
-    }
     bool alone = holders_alone(&c->holders);
     if (alone)
         leave_startup(s, c, fd);
-    if (conn_state(c) == CONN_UPGRADED && alone) {
-        reset_if_unread(c, fd);
-        end_before_switch(s, c, fd);
-        send_last(s, c, fd);
-    } else if (conn_state(c) == CONN_UPGRADED) {
-        settle_shared(s, c, fd);
-    }
+    if (conn_state(c) == CONN_UPGRADED)
+        conn_ops(c)->close(s, c, fd, true);
     /* Whoever holds it last writes the record. */
     if (alone)
         conn_record(s, c);

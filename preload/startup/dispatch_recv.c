@@ -6,7 +6,6 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
-#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -80,7 +79,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
-    int gone = conn_on_device(c) ? device_usable(c, fd) : 0;
+    int gone = conn_usable(c, fd);
     if (SW_UNLIKELY(gone < 0))
         return gone;
     if (flags & MSG_OOB) {

@@ -6,7 +6,6 @@
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
-#include "preload/device/device.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/spin.h"
@@ -78,8 +77,8 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
         }
         struct spin_look k = { 0 };
         short events = st == CONN_UPGRADED ? POLLIN : (short)c->kernel_wants;
-        if (st == CONN_UPGRADED && conn_on_device(c))
-            r = device_await(s, c, fd, end);
+        if (st == CONN_UPGRADED && conn_has_chan(c))
+            r = conn_ops(c)->await(s, c, fd, end);
         else
             r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : wait_for(fd, events, end, s);
         spin_end(&k, &startup_spin);

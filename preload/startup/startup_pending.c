@@ -65,8 +65,8 @@ enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
     p->events = conn_state(c) == CONN_UPGRADED ? POLLOUT : (short)c->kernel_wants;
     if (held) /* what comes is not waited for, only its time */
         p->fd = -1;
-    if (conn_on_device(c)) {
-        p->fd = device_chan(c);
+    if (conn_has_chan(c)) {
+        p->fd = conn_chan(c);
         p->events = POLLIN;
     }
     return PENDING_WAIT;
@@ -88,8 +88,8 @@ uint64_t startup_deadline(const struct sock *s)
 static bool step_tail(struct sock *s)
 {
     struct conn *c = s->conn;
-    if (conn_on_device(c))
-        device_tail(s, atomic_load(&s->fd));
+    if (conn_ops(c)->before_tail != NULL)
+        conn_ops(c)->before_tail(s, atomic_load(&s->fd));
     if (turn_try(&c->tx) < 0)
         return false;
     if (conn_tail_is_ours(c)) {

@@ -142,8 +142,8 @@ int startup_upgrade(struct sock *s, struct conn *c)
         struct sockaddr_storage to = c->peer;
         r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
         if (r == 0)
-            r = device_tx_flush(c);
-        explain_decision(s, c->responder ? "accept" : "connect", &to, device_name(c), REASON_UPGRADED);
+            r = conn_tx_flush(c, fd);
+        explain_decision(s, c->responder ? "accept" : "connect", &to, conn_ops(c)->name(c), REASON_UPGRADED);
         return r == -EAGAIN ? 0 : r;
     }
     /*

@@ -24,6 +24,9 @@ for folder in ("mpa", "ddp", "rdmap"):
 ROOMS = ["process", "sock", "conn", "device", "startup", "ready", "calls", ""]
 # What a room asks of those above it, and nothing else: declared below, defined above.
 UPWARDS = ["preload/process/start.h", "preload/sock/hooks.h", "preload/sock/notify.h", "preload/conn/conn_ops.h"]
+# What tells one carrier of a stream from another (conn_ops.h), and where that may be read. All others ask the table.
+CARRIER = re.compile(r"->(?:carrier|vep|vep_pid)\b|\bCONN_CARRIER_\w+|\bconn_soft\b(?!\.)|\bdevice_ops\b")
+CARRIER_IN = ("preload/device/", "preload/conn/conn.h", "preload/conn/conn_ops.h", "preload/conn/conn_soft.c", "preload/start.c")
 CYCLE_MAX = 8  # files of one room that all call each other
 # What tools may take from preload/: the formats both sides share.
 TOOLS_FROM_PRELOAD = {"preload/process/stats.h"}
@@ -112,7 +115,7 @@ def include_finding(path, target):
 
 
 def findings(root):
-    """(kind, text) for each breach of a rule; kind is "include", "sans-io" or "errno"."""
+    """(kind, text) for each breach of a rule; kind is "include", "sans-io", "errno" or "carrier"."""
     found = []
     for path in sources(root):
         with open(os.path.join(root, path), encoding="utf-8") as f:
@@ -136,6 +139,9 @@ def findings(root):
         if where in SANS_IO:
             for m in SANS_IO_CALLS.finditer(text):
                 add("sans-io", m.start(), "%s() in protocol code" % m.group(1))
+        if path.startswith("preload/") and not path.startswith(CARRIER_IN):
+            for m in CARRIER.finditer(text):
+                add("carrier", m.start(), "%s: only the carriers know which one a connection has" % m.group())
         if path.startswith("core/"):
             for m in SETS_ERRNO.finditer(text):
                 if re.search(r"\bint\s+%s\s*=\s*errno\s*;" % m.group(1), text):
@@ -153,7 +159,7 @@ def upward_names():
     for path in UPWARDS:
         with open(os.path.join(ROOT, path), encoding="utf-8") as f:
             text = without_comments(f.read())
-        for pattern in (r"^(?!static)[a-z][\w *]*?(\w+)\(", r"^extern const struct \w+ (\w+);"):
+        for pattern in (r"^(?!static)[a-z][\w *]*?(\w+)\(", r"^extern const struct \w+ (?:\*const )?(\w+)[;\[]"):
             names.update((name, path) for name in re.findall(pattern, text, re.M))
     return names
 

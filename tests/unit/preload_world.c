@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preload/conn/conn_ops.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -21,6 +22,10 @@ __thread pid_t proc_my_tid;
 _Atomic bool sandbox_entered;
 struct real_calls real_calls;
 bool real_is_ready;
+
+/* In software, as far as anybody asks. */
+static const struct conn_ops on_socket = { .on_socket = true };
+const struct conn_ops *const conn_carriers[CONN_CARRIERS] = { &on_socket };
 
 void real_init(void)
 {

@@ -1,0 +1,116 @@
+/*
+ * The program closes, or exits with, a connection whose stream goes in software over its own TCP connection.
+ */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "preload/conn/conn.h"
+#include "preload/conn/conn_soft.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+
+/*
+ * TCP answers a close that leaves received octets unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
+ * count as well; what is no octet of the program's, an RTR say, is taken in first, because the kernel would count it.
+ */
+static void reset_if_unread(struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->rx) < 0)
+        return;
+    if (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0) {
+        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+        sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
+    }
+    turn_give(&c->rx);
+}
+
+/* Does a thread wait for it in poll or select? */
+static bool is_polled(struct sock *s)
+{
+    pthread_mutex_lock(&s->watch_lock);
+    bool yes = s->pollers != NULL;
+    pthread_mutex_unlock(&s->watch_lock);
+    return yes;
+}
+
+/*
+ * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is announced first,
+ * and then what has come is taken in: an initiator that knows of the end sends none.
+ */
+static void end_before_switch(struct sock *s, struct conn *c, int fd)
+{
+    /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
+    if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || conn_linger_s(fd) == 0 || is_polled(s) ||
+        turn_take_brief(&c->tx) < 0)
+        return;
+    bool all = !c->fin_owed && conn_tx_flush(c, fd) == 0;
+    if (all)
+        REAL(shutdown)(fd, SHUT_WR);
+    turn_give(&c->tx);
+    if (all)
+        reset_if_unread(c, fd);
+}
+
+/* What is queued says nothing that the program has said, and the close need not send it. (A reset of the program's comes behind it.) */
+static bool may_go_unsent(const struct conn *c, int linger)
+{
+    return conn_only_answers(c) || (conn_only_leads(c) && linger != 0);
+}
+
+/* What is left goes out now, or after the close. */
+static void send_last(struct sock *s, struct conn *c, int fd)
+{
+    if (turn_take_brief(&c->tx) < 0)
+        return; /* another thread is sending: it sees to it */
+    if (!may_go_unsent(c, conn_linger_s(fd)) && conn_tx_flush(c, fd) == -EAGAIN)
+        conn_tx_finish(s, fd, proc.set.linger_ms);
+    turn_give(&c->tx);
+}
+
+/*
+ * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a call on
+ * it.
+ */
+static void settle_shared(struct sock *s, struct conn *c, int fd)
+{
+    if (conn_tail_is_mine(c))
+        send_last(s, c, fd);
+}
+
+/* Octets accepted from the program but not yet in the kernel's hands go on after close. */
+static void settle_close(struct sock *s, struct conn *c, int fd)
+{
+    if (c->responder && !iwarp_can_send(&c->ep) && conn_linger_s(fd) != 0)
+        REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: the end is announced first, as when the startup is not over */
+    reset_if_unread(c, fd);
+    end_before_switch(s, c, fd);
+    if (turn_take_brief(&c->tx) < 0)
+        return; /* another thread is sending: it sees to it */
+    int linger = conn_linger_s(fd), r = may_go_unsent(c, linger) ? 0 : conn_tx_flush(c, fd);
+    if (r == -EAGAIN && linger > 0) {
+        conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
+        r = conn_tx_flush(c, fd);
+    }
+    if (r == -EAGAIN && linger != 0)
+        conn_tx_finish(s, fd, proc.set.linger_ms);
+    turn_give(&c->tx);
+}
+
+/* The same at the exit, which does not wait for each of them: conn_tx_finished waits for all. */
+static void settle_exit(struct sock *s, struct conn *c, int fd)
+{
+    reset_if_unread(c, fd);
+    end_before_switch(s, c, fd);
+    send_last(s, c, fd);
+}
+
+void conn_soft_close(struct sock *s, struct conn *c, int fd, bool exits)
+{
+    if (!holders_alone(&c->holders))
+        settle_shared(s, c, fd);
+    else if (exits)
+        settle_exit(s, c, fd);
+    else
+        settle_close(s, c, fd);
+}

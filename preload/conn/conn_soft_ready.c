@@ -1,0 +1,137 @@
+/*
+ * Readiness of a stream in software on the program's own TCP connection: what poll(2) would report of the program's octets. The kernel
+ * knows those of the frames.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include "preload/conn/conn.h"
+#include "preload/conn/conn_soft.h"
+#include "preload/conn/conn_switch.h"
+
+#define IN_BITS (POLLIN | POLLRDNORM)
+#define OUT_BITS (POLLOUT | POLLWRNORM)
+/* What the kernel knows best and reports unasked. */
+#define ALWAYS (POLLERR | POLLHUP | POLLNVAL)
+
+/* A low-water mark beyond what staging holds cannot be waited for. */
+static bool staging_full(struct conn *c)
+{
+    uint8_t *p;
+    if (c->rx_mode == CONN_RX_STREAMED)
+        return conn_switch_space(c, &p) == 0;
+    return conn_rx_avail(c) > 0 && (conn_rx_held(c) || iwarp_in_space(&c->ep, &p) == 0);
+}
+
+/* Readable now? rx is taken briefly. */
+static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
+{
+    if (turn_take_brief(&c->rx) < 0) {
+        *ask |= POLLIN; /* another thread sleeps in recv: it is first in line */
+        return false;
+    }
+    int fd = atomic_load(&s->fd); /* with the turn: see sock_drop */
+    bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
+    if (yes && conn_state(c) == CONN_UPGRADED && c->st.rx.end == STREAM_OPEN && !c->rx_shut &&
+        atomic_load(&c->so_error) == 0)
+        yes = conn_rx_avail(c) >= conn_rx_target(c) || staging_full(c);
+    if (!yes) {
+        if (conn_state(c) == CONN_UPGRADED)
+            conn_soft_lowat(c, fd);
+        *ask |= POLLIN;
+    }
+    turn_give(&c->rx);
+    return yes;
+}
+
+/* Is there urgent data? The kernel reports it until we have read it; then we know, and it does not. */
+static bool urgent(struct sock *s, struct conn *c, short kernel, short *ask)
+{
+    uint8_t *p;
+    *ask |= POLLPRI;
+    if (turn_take_brief(&c->rx) < 0)
+        return c->st.rx.urgent == STREAM_URGENT_VALID; /* another thread sleeps in recv: it is first in line */
+    int fd = atomic_load(&s->fd);
+    if (kernel & POLLPRI)
+        conn_rx_all(c, fd);
+    else
+        conn_rx_progress(c, fd, false);
+    if (staging_full(c) && iwarp_in_space(&c->ep, &p) == 0)
+        *ask &= ~POLLPRI; /* it would be told again and again; first others have to be read */
+    turn_give(&c->rx);
+    return c->st.rx.urgent == STREAM_URGENT_VALID;
+}
+
+static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
+{
+    if (c->tx_shut && conn_tail_is_ours(c) && (kernel & OUT_BITS) && turn_take_brief(&c->tx) == 0) {
+        int r = conn_tx_push(c, atomic_load(&s->fd));
+        (void)r; /* what is left goes on */
+        turn_give(&c->tx);
+    }
+    if (c->tx_shut) { /* a send would fail at once */
+        *ask |= conn_tail_is_ours(c) ? POLLOUT : 0;
+        return true;
+    }
+    if (!iwarp_can_send(&c->ep)) {
+        if (c->st.rx.end != STREAM_OPEN)
+            return true; /* the RTR will not come: a send fails at once */
+        /* The RTR comes first, and it comes in. */
+        *ask |= POLLIN;
+        return false;
+    }
+    *ask |= POLLOUT;
+    if (!(kernel & OUT_BITS))
+        return false;
+    if (turn_take_brief(&c->tx) < 0)
+        return false;
+    bool yes = true;
+    if (c->job_runs || c->tx_rest || c->fin_owed) {
+        yes = conn_tx_push(c, atomic_load(&s->fd)) != -EAGAIN;
+    }
+    turn_give(&c->tx);
+    return yes;
+}
+
+short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *ask)
+{
+    struct conn *c = s->conn;
+    (void)fd; /* (looked up anew with each turn) */
+    if (SW_UNLIKELY(c->rx_mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) && turn_take_brief(&c->rx) == 0) {
+        conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all octets: conn.reset_unseen */
+        turn_give(&c->rx);
+    }
+    *ask = want & POLLRDHUP;
+    short got = kernel & (short)((want & POLLRDHUP) | ALWAYS);
+    if ((want & POLLPRI) && urgent(s, c, kernel, ask))
+        got |= POLLPRI;
+    bool could_send = iwarp_can_send(&c->ep);
+    if ((want & IN_BITS) || !could_send) {
+        short in_ask = 0;
+        bool in = readable(s, c, kernel, &in_ask);
+        if (in)
+            got |= want & IN_BITS;
+        else
+            *ask |= in_ask;
+        conn_rtr_told(s);
+    }
+    if ((want & OUT_BITS) || conn_tail_is_ours(c)) {
+        if (writable(s, c, kernel, ask))
+            got |= want & OUT_BITS;
+        if (!(want & OUT_BITS) && !conn_tail_is_ours(c))
+            *ask &= ~POLLOUT; /* it went */
+    }
+    if (SW_UNLIKELY(atomic_load(&c->reset_unseen)))
+        got &= ~(POLLERR | POLLHUP);
+    if (atomic_load(&c->so_error) != 0)
+        got |= (short)(POLLERR | (want & OUT_BITS)); /* a send would fail at once */
+    return got;
+}
+
+uint32_t conn_soft_kernel_events(const struct conn *c, uint32_t events)
+{
+    if ((events & (EPOLLOUT | EPOLLWRNORM)) && !iwarp_can_send(&c->ep))
+        return (events & ~(uint32_t)(EPOLLOUT | EPOLLWRNORM)) | EPOLLIN;
+    return conn_tail_is_ours(c) ? events | EPOLLOUT : events;
+}

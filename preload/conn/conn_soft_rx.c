@@ -1,0 +1,324 @@
+/*
+ * Receiving an upgraded stream in software from the program's own TCP connection.
+ *
+ * kernel -> staging -> [iwarp: mpa, ddp, rdmap] -> [stream]
+ *
+ * The holder of the rx turn may sleep in the kernel's own recv, into the staging buffer: so timeouts, signals and
+ * shutdown by another thread behave as the kernel's because they are the kernel's.
+ */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "core/base/trace.h"
+#include "preload/conn/conn.h"
+#include "preload/conn/conn_soft.h"
+#include "preload/conn/conn_switch.h"
+#include "preload/process/cancel.h"
+#include "preload/process/netlink.h"
+#include "preload/process/proc.h"
+#include "preload/process/real.h"
+#include "preload/process/sandbox.h"
+#include "preload/process/spin.h"
+#include "preload/process/tcpinfo.h"
+#include "preload/sock/pending.h"
+#include "preload/sock/wait.h"
+
+/* What the receive side wants sent: a Terminate, a Read Response. If a sender is at work it takes them along. */
+static void send_ctrl(struct conn *c, int fd)
+{
+    if (!iwarp_ctrl_pending(&c->ep) || conn_only_answers(c) || turn_try(&c->tx) < 0)
+        return;
+    int r = conn_tx_flush(c, fd);
+    if (r == -EAGAIN)
+        conn_tx_later(c, fd);
+    else if (r == -ECONNRESET)
+        atomic_store(&c->so_error, ECONNRESET); /* the kernel tells it but once */
+    turn_give(&c->tx);
+}
+
+/*
+ * The peer broke the protocol: after the Terminate the connection ends (RFC 5040 section 7.1).
+ * RFC 5041 3 item 10, RFC 5040 7/3: with its one stream. RFC 5040 6.2.1/3: gracefully, so that the Terminate arrives.
+ * RFC 5041 8.3.1/1: whoever reaches for memory that is not his is heard no more.
+ */
+static void break_off(struct conn *c, int fd)
+{
+    if (iwarp_state_now(&c->ep) == IWARP_FULL || iwarp_state_now(&c->ep) == IWARP_WAIT_RTR)
+        iwarp_fail(&c->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
+                                               TERM_RDMAP_UNSPECIFIED });
+    struct term_code t = iwarp_error(&c->ep);
+    trace_info("fd %d: protocol error %u/%u/%#x: %s", fd, t.layer, t.etype, t.code, term_code_text(t));
+    send_ctrl(c, fd);
+    REAL(shutdown)(fd, SHUT_RDWR);
+}
+
+/* Decodes what is staged. */
+void conn_soft_decode(struct conn *c, int fd)
+{
+    if (c->st.rx.end == STREAM_BROKEN || c->broken)
+        return;
+    bool could_send = iwarp_can_send(&c->ep);
+    if (stream_poll(&c->st) < 0)
+        break_off(c, fd);
+    else
+        send_ctrl(c, fd);
+    if (could_send || !iwarp_can_send(&c->ep))
+        return;
+    turn_event_signal(&c->rx_left);
+    conn_tell(c);
+    atomic_store(&c->rtr_came, true);
+}
+
+/* The program's own recv waits here. */
+static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t len, int flags)
+{
+    ssize_t n;
+    CANCEL_POINT(n = sandbox_recv(fd, buf, len, flags));
+    return n;
+}
+
+/* The kernel gave n octets, where there was room for so many; or the end, or -1 with errno. */
+static ssize_t received(struct conn *c, ssize_t n, size_t room)
+{
+    if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
+        n = 0; /* the peer had closed when a frame of ours came: the program, which sent nothing, sees the end */
+    /*
+     * The initiator was killed, and with it went our answer, which nobody had read: to the program, which has sent nothing, that is
+     * an ordinary end.
+     */
+    if (n < 0 && errno == ECONNRESET && c->rx_mode == CONN_RX_STREAMED && c->st.tx.total == 0) {
+        atomic_store(&c->reset_unseen, true);
+        n = 0;
+    }
+    c->rx_empty = n < 0 ? errno == EAGAIN : n > 0 && (size_t)n < room;
+    if (n < 0)
+        return -errno;
+    c->kernel_rx += (uint64_t)n;
+    if (n > 0) /* (the end is not taken from the kernel: it tells everybody itself) */
+        atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
+    if (n == 0 && c->rx_shut)
+        return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
+    if (n == 0)
+        stream_eof(&c->st, iwarp_in_end(&c->ep)); /* RFC 5041 6.2.1/4: to the program it is the end of the stream */
+    return n;
+}
+
+/* As recv(2) into our memory. */
+static ssize_t take(struct conn *c, int fd, void *p, size_t room, int flags)
+{
+    ssize_t n;
+    if (flags & MSG_DONTWAIT)
+        return sandbox_recv(fd, p, room, flags);
+    turn_sleep(&c->rx);
+    n = recv_waiting(fd, p, room, flags);
+    turn_wake(&c->rx);
+    return n;
+}
+
+#define HELD_NS 200000000u /* what nobody can say anything about is not held back longer */
+#define HELD_LOOK_MS 1
+
+/* As fill, before the switch. Nothing is held back when it is over. */
+static ssize_t fill_streamed(struct conn *c, int fd, int flags)
+{
+    for (uint64_t end = 0;;) {
+        uint8_t *p;
+        size_t room = conn_switch_space(c, &p);
+        if (room == 0) {
+            c->rx_empty = false;
+            return -ENOBUFS;
+        }
+        bool all = c->held_len > 0 && netlink_peer_is_through(fd);
+        ssize_t n = received(c, take(c, fd, p, room, flags), room);
+        if (n > 0)
+            conn_switch_took(c, (size_t)n);
+        bool held = c->held_len > 0;
+        if (held && (n == 0 || all || (end != 0 && proc_now_ns() >= end)) && n <= 0) {
+            n = n == -EAGAIN ? (ssize_t)c->held_len : n;
+            conn_switch_give_held(c);
+            return n;
+        }
+        if (!held || (n < 0 && n != -EAGAIN && n != -EINTR))
+            return n;
+        flags |= MSG_DONTWAIT;
+        if (end == 0)
+            end = proc_now_ns() + HELD_NS;
+        else if (n < 0)
+            REAL(poll)(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, HELD_LOOK_MS);
+    }
+}
+
+/*
+ * One recv into staging, of at most `most` octets. Returns what recv returned, -errno, or -ENOBUFS if staging is full. -EAGAIN
+ * with flags MSG_DONTWAIT: nothing there.
+ */
+ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
+{
+    uint8_t *p;
+    if (SW_UNLIKELY(c->rx_mode == CONN_RX_STREAMED))
+        return fill_streamed(c, fd, flags);
+    size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
+    if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
+        room = iwarp_in_space(&c->ep, &p);
+    if (room == 0) {
+        c->rx_empty = false;
+        return -ENOBUFS;
+    }
+    if (room > most)
+        room = most;
+    ssize_t n = received(c, take(c, fd, p, room, flags), room);
+    if (n > 0)
+        iwarp_in_fed(&c->ep, (size_t)n);
+    return n;
+}
+
+/* Nothing that is there stands before what comes, and it may be put into the program's memory. */
+static bool takes_directly(const struct conn *c)
+{
+    return conn_state(c) == CONN_UPGRADED && !c->broken && c->rx_mode == CONN_RX_FPDUS && c->pre_len == c->pre_off && c->st.rx.n == 0 &&
+           c->st.rx.end == STREAM_OPEN && c->st.rx.urgent == STREAM_URGENT_NONE && !sandbox_on();
+}
+
+/*
+ * One recvmsg of what is there, payload of large frames straight into the program's memory, of which there are len octets. It
+ * does not wait, and puts together in staging what is not whole: so whenever the thread sleeps, or is gone, all octets that are not
+ * the program's are in the connection's own memory. *placed octets were given to the program; what is behind them in its memory
+ * has no meaning.
+ *
+ * As fill; -EOPNOTSUPP: what comes next is nothing for this. Then, and with -EAGAIN, *ahead says how much to stage. *may: false
+ * if it is not to be tried; becomes so if the memory cannot be written (`takes` sees to that).
+ */
+ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed, bool *may)
+{
+    struct iovec iov[IWARP_DIRECT_IOV];
+    struct iov_iter at = *it;
+    size_t room = 0;
+    void *p = NULL;
+    if (!takes_directly(c))
+        return -EOPNOTSUPP;
+    size_t run = iov_iter_next(&at, len, &p);
+    *ahead = iwarp_direct_ahead(&c->ep, run);
+    size_t n_iov = iwarp_direct_plan(&c->ep, p, run, iov);
+    if (n_iov == 0)
+        return -EOPNOTSUPP;
+    for (size_t i = 0; i < n_iov; i++)
+        room += iov[i].iov_len;
+    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n_iov };
+    ssize_t n = received(c, REAL(recvmsg)(fd, &msg, MSG_DONTWAIT), room);
+    if (n == -EFAULT) {
+        *may = false;
+        *ahead = SIZE_MAX;
+        return -EOPNOTSUPP;
+    }
+    if (n <= 0)
+        return n;
+    uint64_t before = c->st.rx.placed;
+    iwarp_direct_fed(&c->ep, (size_t)n);
+    conn_soft_decode(c, fd);
+    *placed = (size_t)(c->st.rx.placed - before);
+    iov_iter_skip(it, *placed);
+    return n;
+}
+
+void conn_soft_lowat(struct conn *c, int fd)
+{
+    /* Beyond half the receive buffer the kernel would never wake us; a frame's rest is asked for in parts then. */
+    size_t need = iwarp_in_need(&c->ep);
+    uint32_t want = need <= 1 ? 1 : need < 65536 ? (uint32_t)need : 65536;
+    if (want == c->lowat_now)
+        return;
+    int v = (int)want;
+    if (sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof(v)) == 0)
+        c->lowat_now = want;
+}
+
+/* Looks whether more comes soon. As fill. */
+static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k, size_t most)
+{
+    ssize_t r = -EAGAIN;
+    if (!spin_begin(k, &c->rx_spin))
+        return r;
+    do
+        r = conn_soft_fill(c, fd, MSG_DONTWAIT, most);
+    while (r == -EAGAIN && spin_go_on(k));
+    spin_found(k, &c->rx_spin, r != -EAGAIN);
+    return r;
+}
+
+/* Waits in the kernel for more, as long as the program's own recv would, and stages `most` of it. 0: look again. */
+ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
+{
+    if (c->lowat_now != 1) {
+        int one = 1;
+        sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+        c->lowat_now = 1;
+    }
+    ssize_t r;
+    short events = POLLIN;
+    if (conn_tail_is_ours(c) && turn_try(&c->tx) == 0) {
+        r = conn_tx_flush(c, fd);
+        c->tx_rest = r != 0;
+        if (r == -EAGAIN)
+            events |= POLLOUT; /* the peer may wait for it before it answers */
+        else if (r < 0 && r != -EPIPE)
+            atomic_store(&c->so_error, (int)-r); /* the kernel tells it but once */
+        turn_give(&c->tx);
+    }
+    conn_begins_to_wait(s, waits);
+    fd = sock_fd_now(s, fd);
+    if (events != POLLIN || pending_others(s) || conn_ring_busy()) {
+        uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
+        turn_sleep(&c->rx);
+        r = wait_for(fd, events, deadline, s);
+        turn_wake(&c->rx);
+        r = r > 0 ? conn_soft_fill(c, sock_fd_now(s, fd), MSG_DONTWAIT, most) : r == 0 && deadline != 0 ? -EAGAIN : r;
+        if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
+            r = 0;
+    } else {
+        struct spin_look k;
+        r = look_for_more(c, fd, &k, most);
+        if (r == -EAGAIN) {
+            r = conn_soft_fill(c, sock_fd_now(s, fd), 0, most);
+            spin_end(&k, &c->rx_spin);
+        }
+    }
+    return r < 0 ? r : 0;
+}
+
+
+/* (At an urgent mark, which is at a frame's last octet, the kernel gives less than there is.) */
+bool conn_soft_drained(const struct conn *c)
+{
+    return iwarp_in_need(&c->ep) != 1;
+}
+
+/* True: what the kernel delivered to the one who is gone is booked. */
+bool conn_soft_rx_mend(struct conn *c, int fd)
+{
+    uint64_t rx = 0, before, tx;
+    int queued = 0;
+    bool known = tcpinfo_totals(fd, &rx, &tx);
+    do { /* octets may come in meanwhile */
+        before = rx;
+        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, &tx);
+    } while (known && rx != before);
+    if (!known)
+        return false;
+    uint64_t taken = rx - (uint64_t)queued;
+    if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: tcpinfo_totals has taken it for a FIN) */
+        return true;
+    uint8_t *p;
+    bool streamed = c->rx_mode == CONN_RX_STREAMED;
+    size_t room = streamed ? conn_switch_space(c, &p) : iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
+    if (taken < c->kernel_rx || taken - c->kernel_rx > room)
+        return false;
+    if (streamed)
+        conn_switch_took(c, (size_t)(taken - c->kernel_rx));
+    else
+        iwarp_in_fed(&c->ep, (size_t)(taken - c->kernel_rx));
+    c->kernel_rx = taken;
+    return true;
+}

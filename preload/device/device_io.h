@@ -1,0 +1,47 @@
+/*
+ * An upgraded connection on a device: what device_*.c share, and what their table for conn_ops.h consists of. Where that has an operation of
+ * the same name, it says what the function does.
+ */
+#ifndef SW_PRELOAD_DEVICE_IO_H
+#define SW_PRELOAD_DEVICE_IO_H
+
+#include "preload/conn/conn.h"
+
+/* ---- device_io.c ---- */
+
+/* The endpoint is this process'. */
+bool device_is_ours(const struct conn *c);
+/*
+ * -EOPNOTSUPP: the endpoint is another process'; -ENOTSOCK: the number is another file's by now, which no call to the kernel
+ * would tell, since there is none.
+ */
+int device_usable(const struct conn *c, int fd);
+void device_decode(struct conn *c, int fd);
+/* A receive: > 0 something; 0 the end; -EAGAIN; -ESHUTDOWN after SHUT_RD. rx held. */
+ssize_t device_fill(struct conn *c, int fd);
+ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits);
+int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns);
+/* The peer is told what it may send, and what comes next shows in epoll sets. rx held. */
+void device_after_recv(struct sock *s, struct conn *c, int fd);
+ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait);
+int device_flush(struct conn *c, int fd);
+/* Takes in credits that a tail waits for. No turn held. */
+void device_before_tail(struct sock *s, int fd);
+bool device_end_owed(struct sock *s, int fd);
+bool device_over(struct conn *c, int fd);
+/* The kernel tells of an error: the connection was reset. */
+void device_was_reset(struct conn *c, int fd);
+/*
+ * What was sent gets to the peer, within SOCKWARP_LINGER_MS. The peer's device is asked, as nothing of ours is in a kernel that would send it
+ * on without us.
+ */
+void device_close(struct sock *s, struct conn *c, int fd, bool exits);
+int device_chan(const struct conn *c);
+
+/* ---- device_ready.c ---- */
+
+short device_ready(struct sock *s, int fd, short want, short kernel, short *ask);
+/* The TCP connection's end; the stream's events are the channel's. */
+uint32_t device_kernel_events(const struct conn *c, uint32_t events);
+
+#endif
