@@ -147,6 +147,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     c->peer_len = len;
     /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
     c->known_shim = known_shim && !rule->opts.immediate;
+    c->hurried = atomic_load(&s->nonblock);
     int r = turn_take(&c->rx, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
     r = turn_take(&c->tx, 0, false);

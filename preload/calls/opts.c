@@ -240,7 +240,7 @@ static int pending_error(struct sock *s)
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
-    if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING)) {
+    if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING) && !conn_is_late(c)) { /* (else the kernel tells) */
         int r = startup_go_on(s, true);
         (void)r; /* somebody else is at it */
     }

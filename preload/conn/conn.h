@@ -84,6 +84,7 @@ struct conn {
     _Atomic bool finish_on_use; /* any: its client has asked and waits: the first call on it sees the startup through */
     bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
     _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
+    bool hurried;             /* initiator: the program does not wait for connect() */
     bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */
@@ -303,6 +304,13 @@ static inline bool conn_speaks_plain(const struct conn *c)
     return conn_undecided(c) ||
            (conn_state(c) == CONN_NEGOTIATING && (c->neg.state == NEGOTIATE_WITHDRAWN || c->neg.state == NEGOTIATE_LATE) &&
             c->neg.out_off == c->neg.out_len);
+}
+
+/* Its startup goes on with what comes in, which it looks at and leaves in the kernel, and with nothing else. */
+static inline bool conn_waits_for_input(const struct conn *c)
+{
+    return (conn_is_late(c) ? c->neg.out_off == c->neg.out_len : conn_unheard(c)) && c->neg.deadline_ns == 0 && c->kernel_wants == POLLIN &&
+           c->lowat_now == 1 && atomic_load(&c->shut_later) == 0;
 }
 
 /*

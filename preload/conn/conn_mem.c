@@ -32,7 +32,7 @@ static unsigned blocks_n;
  * more than the rest of a short connection's memory. Of one that has carried little only a few pages were touched. They are
  * this process' alone: its children forget them (a child that was made past fork() is told by its number).
  */
-#define SPARES 4u
+#define SPARES 16u
 #define SPARE_OCTETS 16384u
 static uint8_t *spares[SPARES];
 static unsigned spares_n;

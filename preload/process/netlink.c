@@ -76,16 +76,20 @@ int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_
 }
 
 /* What the kernel tells of the other end's socket. False: it is none of this host's, or cannot be asked for. */
+static bool ask_peer_of(const struct sockaddr_storage *local, const struct sockaddr_storage *peer, struct inet_diag_msg *out)
+{
+    struct inet_diag_sockid id;
+    memset(&id, 0, sizeof(id));
+    return !sandbox_on() && put_end(peer, &id.idiag_sport, id.idiag_src) && put_end(local, &id.idiag_dport, id.idiag_dst) &&
+           netlink_find_tcp(local->ss_family, &id, out) > 0;
+}
+
 static bool ask_peer(int fd, struct inet_diag_msg *out)
 {
     struct sockaddr_storage local, peer;
     socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
-    struct inet_diag_sockid id;
-    memset(&id, 0, sizeof(id));
-    return !sandbox_on() && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0 &&
-           REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0 &&
-           put_end(&peer, &id.idiag_sport, id.idiag_src) && put_end(&local, &id.idiag_dport, id.idiag_dst) &&
-           netlink_find_tcp(local.ss_family, &id, out) > 0;
+    return REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0 &&
+           REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0 && ask_peer_of(&local, &peer, out);
 }
 
 bool netlink_peer_is_through(int fd)
@@ -102,8 +106,9 @@ bool netlink_peer_is_held(int fd)
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }
 
-bool netlink_peer_may_be_told(int fd)
+bool netlink_peer_may_be_told(int fd, const struct sockaddr_storage *local, const struct sockaddr_storage *remote)
 {
     struct inet_diag_msg peer;
-    return ask_peer(fd, &peer) && peer.idiag_inode != 0 && (peer.idiag_state == TCP_ESTABLISHED || tcpinfo_peer_closed(fd));
+    bool known = local->ss_family != AF_UNSPEC && remote->ss_family != AF_UNSPEC;
+    return (known ? ask_peer_of(local, remote, &peer) : ask_peer(fd, &peer)) && peer.idiag_inode != 0 && (peer.idiag_state == TCP_ESTABLISHED || tcpinfo_peer_closed(fd));
 }

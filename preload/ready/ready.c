@@ -22,8 +22,11 @@
 
 static short negotiating(struct sock *s, struct conn *c, short want, short kernel, short *ask)
 {
-    /* A new waiter looks once for itself: what it would wait for may have been taken before it came. */
-    int r = (want & OUT_BITS) ? startup_hurry(s) : startup_go_on(s, true);
+    /*
+     * A new waiter looks once for itself: what it would wait for may have been taken before it came. (Not where all that comes is only
+     * looked at, and stays in the kernel: its input, which is asked for below, tells.)
+     */
+    int r = kernel == 0 && conn_waits_for_input(c) ? 0 : (want & OUT_BITS) ? startup_hurry(s) : startup_go_on(s, true);
     if (r < 0 && kernel != 0)
         r = startup_go_on(s, false); /* what was reported may be the other's doing: it has to be seen as a whole */
     (void)r; /* somebody else is at it and will be done soon, or it is a connect() of another thread */

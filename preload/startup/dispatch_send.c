@@ -55,6 +55,8 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
                 }
             }
             turn_give(&c->tx);
+            if (n >= 0 && *done == len)
+                return 0;
             if (n >= 0)
                 continue;
             if (n == -EAGAIN)

@@ -144,7 +144,7 @@ static void look_at_late(struct conn *c, int fd)
 {
     int state = tcpinfo_state(fd);
     struct pollfd p = { .fd = fd, .events = POLLPRI };
-    if (state == TCP_CLOSE || !netlink_peer_may_be_told(fd))
+    if (state == TCP_CLOSE || !netlink_peer_may_be_told(fd, &c->local, &c->peer))
         negotiate_peer_ended(&c->neg);
     else if (REAL(poll)(&p, 1, 0) == 1 && (p.revents & POLLPRI))
         negotiate_decline(&c->neg, REASON_URGENT);
@@ -473,7 +473,12 @@ static void step(struct sock *s, struct conn *c, int fd)
     for (;;) {
         while (device_step(s, c))
             ;
+        bool asks = c->startup_tx == 0 && c->neg.state == NEGOTIATE_LATE;
         bool blocked = !step_out(c, fd);
+        if (!blocked && asks && c->startup_tx > 0) { /* nobody has answered yet what was said just now */
+            c->kernel_wants = POLLIN;
+            blocked = true;
+        }
         if (!blocked && negotiate_over(&c->neg)) {
             settle(s, c, fd);
             return;

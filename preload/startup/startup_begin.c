@@ -60,13 +60,20 @@ int startup_begin(struct conn *c)
     if (cfg.shim_known && cfg.timeout_ns > most)
         cfg.timeout_ns = most;
     memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));
-    proc_random(cfg.nonce, sizeof(cfg.nonce));
+    struct {
+        uint8_t nonce[HELLO_NONCE_LEN];
+        uint32_t ring_stag;
+    } secret;
     do
-        cfg.params.ring_stag = proc_random32(NULL);
-    while (cfg.params.ring_stag == 0);
+        proc_random(&secret, sizeof(secret));
+    while (secret.ring_stag == 0);
+    memcpy(cfg.nonce, secret.nonce, sizeof(cfg.nonce));
+    cfg.params.ring_stag = secret.ring_stag;
     int r = negotiate_init(&c->neg, &cfg, proc_now_ns());
     if (r < 0)
         return r;
+    if (c->hurried)
+        negotiate_hurry(&c->neg);
     conn_go_negotiating(c);
     return 0;
 }

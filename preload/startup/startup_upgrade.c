@@ -148,11 +148,11 @@ int startup_upgrade(struct sock *s, struct conn *c)
     }
     /*
      * The initiator's RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait
-     * for its delayed acknowledgement.
+     * for its delayed acknowledgement. (The HSWI goes with them.)
      */
     int on = 0;
     socklen_t on_len = sizeof(on);
-    if (!c->responder && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) == 0 && !on) {
+    if (!c->responder && !c->neg.switched && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) == 0 && !on) {
         on = 1;
         c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
     }
