@@ -3,3 +3,4 @@
 dist_man_MANS += man/sockwarp.1
 dist_man_MANS += man/sockwarp.7
 dist_man_MANS += man/sockwarp-protocol.7
+dist_man_MANS += man/sockwarp.conf.5

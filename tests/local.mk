@@ -104,6 +104,7 @@ script_tests += tests/preload/man.test
 script_tests += tests/install.test
 
 preload_tests += tests/preload/launcher.test
+preload_tests += tests/preload/config.test
 preload_tests += tests/preload/units.test
 preload_tests += tests/preload/symbols.test
 preload_tests += tests/preload/hardening.test

@@ -3,10 +3,14 @@
 tools_sources = \
     tools/check.c \
     tools/check.h \
+    tools/config.c \
+    tools/config.h \
     tools/explain.c \
     tools/explain.h \
     tools/library.c \
     tools/library.h \
+    tools/overlay.c \
+    tools/overlay.h \
     tools/rules.c \
     tools/rules.h \
     tools/sockwarp.c \
@@ -23,6 +27,6 @@ tools_sources = \
 
 bin_PROGRAMS += sockwarp
 sockwarp_SOURCES = $(tools_sources)
-sockwarp_CFLAGS = $(program_cflags)
+sockwarp_CFLAGS = $(program_cflags) $(INIH_CFLAGS)
 sockwarp_LDFLAGS = $(program_ldflags)
-sockwarp_LDADD = libshared.la libcore.la
+sockwarp_LDADD = libshared.la libcore.la $(INIH_LIBS)

@@ -14,12 +14,13 @@
 #include <unistd.h>
 
 #include "core/base/append.h"
-#include "core/negotiate/hello.h"
 #include "core/policy/settings.h"
 #include "include/sockwarp.h"
 #include "tools/check.h"
+#include "tools/config.h"
 #include "tools/explain.h"
 #include "tools/library.h"
+#include "tools/overlay.h"
 #include "tools/rules.h"
 #include "tools/target.h"
 #include "tools/units.h"
@@ -29,8 +30,10 @@ struct options {
     const char *policy;    /* -p, NULL = not given */
     const char *transport; /* -t, NULL = not given */
     const char *stats;     /* --stats, NULL = not given */
+    const char *profile;   /* --profile, NULL = not given */
     bool explain;          /* -v, --explain */
     bool check;            /* the command check, not a program */
+    bool config;           /* check --config */
 };
 
 static void set(const char *name, const char *value)
@@ -43,6 +46,7 @@ static int print_help(void)
 {
     fputs("Usage: sockwarp [run] [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
           "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT]]\n"
+          "  or:  sockwarp check --config [FILE]\n"
           "  or:  sockwarp explain [CODE]...\n"
           "  or:  sockwarp enable [OPTION]... UNIT, disable UNIT, enabled\n"
           "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
@@ -57,6 +61,7 @@ static int print_help(void)
           "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
           "  -v, --explain             one line on stderr for every decision\n"
           "      --stats FILE          append a line of JSON for every connection to FILE\n"
+          "      --profile NAME        latency, throughput or safe: see sockwarp.conf(5)\n"
           "  -h, --help                this text\n"
           "  -V, --version             name and version\n"
           "\n"
@@ -94,6 +99,8 @@ static int parse_options(int argc, char **argv, struct options *o)
         { "transport", required_argument, NULL, 't' },
         { "explain", no_argument, NULL, 'v' },
         { "stats", required_argument, NULL, 'S' },
+        { "profile", required_argument, NULL, 'P' },
+        { "config", no_argument, NULL, 'C' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'V' },
         { NULL, 0, NULL, 0 },
@@ -119,6 +126,12 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'S':
             o->stats = optarg;
             break;
+        case 'P':
+            o->profile = optarg;
+            break;
+        case 'C':
+            o->config = true;
+            break;
         case 'h':
             exit(print_help());
         case 'V':
@@ -128,8 +141,12 @@ static int parse_options(int argc, char **argv, struct options *o)
             exit(EXIT_USAGE);
         }
     }
+    if (o->config && !o->check)
+        die("--config is for 'sockwarp check' (" CONFIG_ENV " names a file for programs)");
+    if (o->check && o->stats)
+        die("check: --stats is for programs");
     if (o->check && argc - optind > 1)
-        die("check: one address at a time, not '%s' too", argv[optind + 1]);
+        die("check: one address or file at a time, not '%s' too", argv[optind + 1]);
     if (optind >= argc && !o->check) {
         fputs("sockwarp: no program given\nTry 'sockwarp --help'.\n", stderr);
         exit(EXIT_USAGE);
@@ -156,59 +173,46 @@ static char *stats_path(const char *file)
     fd = append_open(path);
     if (fd < 0 && fd != -ENXIO) /* a FIFO without a reader yet is fine */
         die("--stats: %s: %s", path,
-            fd == -ELOOP ? "a symbolic link, which is not followed" : fd == -EINVAL ? "no file, FIFO or terminal" : strerror(-fd));
+            fd == -ELOOP    ? "a symbolic link, which is not followed"
+            : fd == -EINVAL ? "no file, FIFO or terminal"
+                            : strerror(-fd));
     if (fd >= 0)
         close(fd);
     return path;
 }
 
-/*
- * The environment as the program will see it: what an option says comes before what the variable
- * says.
- */
-struct overlay {
-    const char *policy, *stats; /* NULL = the variable's */
-};
-
-static const char *overlaid(void *arg, const char *name)
+/* sockwarp check --config [FILE]. */
+static int check_config(const char *file)
 {
-    const struct overlay *o = arg;
+    struct config c = { 0 };
 
-    if (o->policy && strcmp(name, SOCKWARP_ENV_POLICY) == 0)
-        return o->policy;
-    if (o->stats && strcmp(name, SOCKWARP_ENV_STATS) == 0)
-        return o->stats;
-    return getenv(name);
-}
-
-/* Exits with a line that names the option or variable, and in rules the column. The caller frees *s. */
-static void read_settings(const struct options *o, struct overlay *env, struct settings *s)
-{
-    static const char variable[] = SOCKWARP_ENV_POLICY ":";
-    char err[320];
-
-    if (settings_read(s, overlaid, env, TRANSPORTS_BUILT_IN, err, sizeof(err)) < 0) {
-        if (o->policy && strncmp(err, variable, strlen(variable)) == 0)
-            die("-p:%s", err + strlen(variable));
-        die("%s", err);
-    }
+    if (file)
+        config_read(&c, file, true);
+    else
+        config_read_all(&c, NULL);
+    if (c.bad > 0)
+        return EXIT_USAGE;
+    printf("%s: %zu settings\n",
+           file           ? file
+           : c.files == 1 ? "one file"
+           : c.files == 2 ? "two files"
+                          : "no file",
+           c.count);
+    config_free(&c);
+    return finish_output();
 }
 
 /* sockwarp check. target: an address, or NULL. */
 static int check(const struct options *o, struct overlay *env, const char *lib, const char *target)
 {
-    const char *variable = getenv(SOCKWARP_ENV_POLICY);
-    bool by_default = !o->policy && !(variable && variable[0] != '\0');
+    bool by_default = overlay_has_default_rule(env);
     char *with = NULL, err[320];
     struct settings s;
 
-    if (o->stats)
-        die("check: --stats is for programs");
-    if (!env->policy)
-        env->policy = variable;
+    env->policy = overlay_get(env, SOCKWARP_ENV_POLICY);
     if (o->transport)
         env->policy = with = rules_add_transport(env->policy, o->transport);
-    read_settings(o, env, &s);
+    overlay_read(env, &s);
     if (check_print(lib, &s, env->policy, by_default, target, err, sizeof(err)) < 0)
         die("check: %s", err);
     settings_free(&s);
@@ -233,19 +237,22 @@ static void note(const struct target *t)
         fprintf(stderr, "sockwarp: note: %s %s; it runs without sockwarp\n", t->path, why[t->kind]);
 }
 
-static void set_environment(const struct options *o, const struct overlay *env, const char *lib)
+static void set_one(void *arg, const char *variable, const char *value)
 {
-    const char *rules = env->policy ? env->policy : getenv(SOCKWARP_ENV_POLICY);
+    (void)arg;
+    set(variable, value);
+}
+
+static void set_environment(const struct options *o, struct overlay *env, const char *lib)
+{
     char *preload = library_preload(getenv("LD_PRELOAD"), lib, true), *with = NULL;
 
     if (!preload)
         die("%s", strerror(ENOMEM));
     if (o->transport)
-        rules = with = rules_add_transport(rules, o->transport);
-    if (rules != NULL) /* (else main() has chosen the default) */
-        set(SOCKWARP_ENV_POLICY, rules);
-    if (env->stats)
-        set(SOCKWARP_ENV_STATS, env->stats);
+        env->policy = with =
+            rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
+    overlay_each(env, set_one, NULL);
     if (o->explain)
         set(SOCKWARP_ENV_EXPLAIN, "1");
     set("LD_PRELOAD", preload);
@@ -295,14 +302,39 @@ static const struct {
     { "explain", explain },
 };
 
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* Options and files, all of them checked. */
+static void read_settings(const struct options *o, const char *program, struct config *config,
+                          struct overlay *env)
+{
+    struct settings s;
+
+    config_read_all(config, NULL);
+    if (config->bad > 0)
+        exit(EXIT_USAGE);
+    if (o->profile && !config_is_profile(o->profile))
+        die("--profile: there is no profile '%s' (latency, throughput or safe)", o->profile);
+    if (o->transport)
+        rules_check_transport(o->transport);
+    *env = (struct overlay){ o->policy, NULL, o->profile, config, program, true };
+    if (o->stats)
+        env->stats = stats_path(o->stats);
+    overlay_read(env, &s);
+    settings_free(&s);
+}
+
 int main(int argc, char **argv)
 {
-    struct options o = { NULL, NULL, NULL, false, false };
-    struct settings s;
-    struct overlay env = { NULL, NULL };
+    struct options o = { 0 };
+    struct config config = { 0 };
+    struct overlay env;
     char lib[PATH_MAX], err[PATH_MAX + 128];
-    const char *rules;
-    char *stats = NULL;
     struct target t;
     int first, rc;
 
@@ -310,14 +342,9 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     first = parse_options(argc, argv, &o);
-    if (o.transport)
-        rules_check_transport(o.transport);
-    if (o.stats)
-        env.stats = stats = stats_path(o.stats);
-    rules = getenv(SOCKWARP_ENV_POLICY);
-    env.policy = o.policy ? o.policy : rules && rules[0] != '\0' ? NULL : DEFAULT_POLICY;
-    read_settings(&o, &env, &s);
-    settings_free(&s);
+    if (o.config)
+        return check_config(argv[first]);
+    read_settings(&o, o.check ? "" : base_name(argv[first]), &config, &env);
     if (library_find(lib, err, sizeof(err)) < 0)
         die("%s", err);
     if (o.check)
@@ -332,7 +359,6 @@ int main(int argc, char **argv)
         if (t.kind == TARGET_FOREIGN)
             clear_preload(lib);
     }
-    free(stats);
 
     execvp(argv[first], argv + first);
     rc = errno;

@@ -138,7 +138,7 @@ static void check_target(struct context *c, const char *path)
 }
 
 /* The file of an ExecStart= value, absolute. false: a specifier or an unknown name, which only systemd resolves. */
-static bool program_of(struct context *c, const char *value, char path[PATH_MAX])
+static bool program_of(const char *root, const char *value, char path[PATH_MAX])
 {
     static const char *const places[] = { "/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
                                           "/usr/bin",        "/sbin",          "/bin" };
@@ -155,10 +155,19 @@ static bool program_of(struct context *c, const char *value, char path[PATH_MAX]
         struct target t;
 
         if (snprintf(path, PATH_MAX, "%s/%s", places[i], word) < PATH_MAX &&
-            target_find_in(c->root, path, &t) == 0)
+            target_find_in(root, path, &t) == 0)
             return true;
     }
     return false;
+}
+
+void unit_check_program(const char *root, const struct unit *u, char path[PATH_MAX])
+{
+    size_t at = 0;
+    const char *value = unit_next(u, "ExecStart", &at);
+
+    if (!value || !program_of(root, value, path))
+        path[0] = '\0';
 }
 
 static void check_programs(struct context *c)
@@ -168,7 +177,7 @@ static void check_programs(struct context *c)
     bool any = false;
 
     for (size_t at = 0; (value = unit_next(c->unit, "ExecStart", &at)) != NULL; any = true) {
-        if (!program_of(c, value, path)) {
+        if (!program_of(c->root, value, path)) {
             note("the program of ExecStart=%s was not found, and could not be looked at", value);
             continue;
         }

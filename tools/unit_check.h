@@ -18,4 +18,7 @@ struct unit_needs {
 unsigned unit_check(const char *root, const struct unit *u, const char *lib, const char *stats,
                     struct unit_needs *needs) SW_MUST;
 
+/* The absolute name of the first program that the service starts, "" if it has none or it is not known. */
+void unit_check_program(const char *root, const struct unit *u, char path[PATH_MAX]);
+
 #endif

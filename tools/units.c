@@ -13,7 +13,9 @@
 
 #include "core/policy/settings.h"
 #include "include/sockwarp.h"
+#include "tools/config.h"
 #include "tools/library.h"
+#include "tools/overlay.h"
 #include "tools/rules.h"
 #include "tools/unit_check.h"
 #include "tools/unit_file.h"
@@ -23,8 +25,8 @@
 #define MARK "# Written by 'sockwarp enable'; 'sockwarp disable' removes it."
 
 struct options {
-    const char *policy, *transport, *stats; /* NULL = not given */
-    const char *root;                       /* "" = this system */
+    const char *policy, *transport, *stats, *profile; /* NULL = not given */
+    const char *root;                                 /* "" = this system */
     bool all, force;
 };
 
@@ -37,8 +39,10 @@ static int print_help(void)
           "of its own; removes that; lists the services that have one.\n"
           "\n"
           "  -p, --policy RULES        which connections to accelerate, and how\n"
-          "                            (default: " DEFAULT_POLICY ")\n"
+          "                            (default: that of " CONFIG_SYSTEM ", else " DEFAULT_POLICY
+          ")\n"
           "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
+          "      --profile NAME        latency, throughput or safe: see sockwarp.conf(5)\n"
           "      --stats FILE          the service appends a line of JSON for every connection\n"
           "      --force               write it though something is in the way\n"
           "      --root DIR            the system below DIR instead of this one\n"
@@ -53,13 +57,19 @@ static int print_help(void)
 static void parse(int argc, char **argv, const char *allowed, int units, struct options *o)
 {
     static const struct option longs[] = {
-        { "policy", required_argument, NULL, 'p' }, { "transport", required_argument, NULL, 't' },
-        { "stats", required_argument, NULL, 'S' },  { "force", no_argument, NULL, 'F' },
-        { "root", required_argument, NULL, 'R' },   { "all", no_argument, NULL, 'A' },
-        { "help", no_argument, NULL, 'h' },         { NULL, 0, NULL, 0 },
+        { "policy", required_argument, NULL, 'p' },
+        { "transport", required_argument, NULL, 't' },
+        { "stats", required_argument, NULL, 'S' },
+        { "force", no_argument, NULL, 'F' },
+        { "root", required_argument, NULL, 'R' },
+        { "all", no_argument, NULL, 'A' },
+        { "help", no_argument, NULL, 'h' },
+        { "profile", required_argument, NULL, 'P' },
+        { NULL, 0, NULL, 0 },
     };
     const char **const texts[] = {
-        ['p'] = &o->policy, ['t'] = &o->transport, ['S'] = &o->stats, ['R'] = &o->root
+        ['p'] = &o->policy, ['t'] = &o->transport, ['S'] = &o->stats,
+        ['R'] = &o->root,   ['P'] = &o->profile,
     };
     int c;
 
@@ -110,31 +120,32 @@ static void print_variable(FILE *f, const char *name, const char *value)
     fputs("\"\n", f);
 }
 
-static const char *given(void *arg, const char *name)
+/*
+ * Options, and what the system's file says of the program; neither the caller's variables nor its own file count. Exits on mistakes.
+ * transport: the rules with it, to be freed.
+ */
+static void read_settings(const struct options *o, const char *program, struct config *config,
+                          struct overlay *env, char **transport)
 {
-    const struct options *o = arg;
-
-    return strcmp(name, SOCKWARP_ENV_POLICY) == 0  ? o->policy
-           : strcmp(name, SOCKWARP_ENV_STATS) == 0 ? o->stats
-                                                   : NULL;
-}
-
-/* The service's environment does not depend on the caller's. Exits on mistakes. */
-static void check_settings(struct options *o)
-{
-    static const char variable[] = SOCKWARP_ENV_POLICY ":";
     struct settings s;
-    char err[320];
 
+    config_read_all(config, o->root);
+    if (config->bad > 0)
+        exit(EXIT_USAGE);
+    if (o->profile && !config_is_profile(o->profile))
+        die("--profile: there is no profile '%s' (latency, throughput or safe)", o->profile);
     if (o->stats && o->stats[0] != '/')
         die("--stats: a service has no folder of yours: '%s' does not begin with '/'", o->stats);
     if ((o->policy && strpbrk(o->policy, "\n\r")) || (o->stats && strpbrk(o->stats, "\n\r")))
         die("a line's end cannot be in a drop-in");
-    if (settings_read(&s, given, o, TRANSPORTS_BUILT_IN, err, sizeof(err)) < 0) {
-        if (strncmp(err, variable, strlen(variable)) == 0)
-            die("-p:%s", err + strlen(variable));
-        die("%s", err);
+    *env = (struct overlay){ o->policy, o->stats, o->profile, config, program, false };
+    *transport = NULL;
+    if (o->transport) {
+        rules_check_transport(o->transport);
+        env->policy = *transport =
+            rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
     }
+    overlay_read(env, &s);
     settings_free(&s);
 }
 
@@ -163,8 +174,13 @@ static void make_folders(const char *path)
     free(copy);
 }
 
+static void print_one(void *file, const char *variable, const char *value)
+{
+    print_variable(file, variable, value);
+}
+
 /* A new file takes the old one's place in one step, so that systemd never reads half of one. */
-static void write_drop_in(const char *path, const struct options *o, const char *lib,
+static void write_drop_in(const char *path, struct overlay *env, const char *lib,
                           const struct unit_needs *needs)
 {
     char *tmp = text_of("%s.%ld.tmp", path, (long)getpid());
@@ -181,9 +197,7 @@ static void write_drop_in(const char *path, const struct options *o, const char 
         die("%s: %s", tmp, strerror(errno));
     fputs(MARK "\n[Service]\n", f);
     print_variable(f, "LD_PRELOAD", preload);
-    print_variable(f, SOCKWARP_ENV_POLICY, o->policy);
-    if (o->stats)
-        print_variable(f, SOCKWARP_ENV_STATS, o->stats);
+    overlay_each(env, print_one, f);
     if (needs->system_calls)
         print_variable(f, SOCKWARP_ENV_IO, "syscall");
     bad = fflush(f) != 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0 ? errno : 0;
@@ -206,40 +220,38 @@ static void print_effect(const char *unit)
 
 int units_enable(int argc, char **argv)
 {
-    char lib[PATH_MAX], err[PATH_MAX + 128], *with = NULL;
+    char lib[PATH_MAX], err[PATH_MAX + 128], program[PATH_MAX], *with;
     struct unit_needs needs;
+    struct config config = { 0 };
+    struct overlay env;
     unsigned obstacles;
     struct options o;
     struct unit u;
 
-    parse(argc, argv, "ptSFR", 1, &o);
-    if (!o.policy)
-        o.policy = DEFAULT_POLICY;
-    if (o.transport) {
-        rules_check_transport(o.transport);
-        o.policy = with = rules_add_transport(o.policy, o.transport);
-    }
-    check_settings(&o);
+    parse(argc, argv, "ptSFRP", 1, &o);
     if (library_find(lib, err, sizeof(err)) < 0 ||
         unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0)
         die("%s", err);
+    unit_check_program(o.root, &u, program);
+    read_settings(&o, program[0] ? strrchr(program, '/') + 1 : u.name, &config, &env, &with);
 
     char *path = unit_drop_in(o.root, u.name);
     if (access(path, F_OK) == 0 && !is_ours(path))
         die("%s is not written by 'sockwarp enable', and is left alone", path);
     printf("unit: %s (%s)\n", u.name, u.fragment);
-    obstacles = unit_check(o.root, &u, lib, o.stats, &needs);
+    obstacles = unit_check(o.root, &u, lib, overlay_get(&env, SOCKWARP_ENV_STATS), &needs);
     if (obstacles > 0 && !o.force) {
         puts("nothing is written (--force does it all the same)");
     } else {
         fflush(stdout); /* (what is to know stands before what goes wrong) */
-        write_drop_in(path, &o, lib, &needs);
+        write_drop_in(path, &env, lib, &needs);
         printf("written: %s\n", path);
         print_effect(u.name);
     }
     free(needs.preload);
     free(path);
     free(with);
+    config_free(&config);
     unit_free(&u);
     return obstacles > 0 && !o.force ? EXIT_REFUSED : finish_output();
 }
