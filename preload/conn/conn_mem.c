@@ -259,7 +259,7 @@ static bool any_is_shared(uint64_t until_ns)
     for (unsigned b = 0; b < blocks_n; b++)
         for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
             struct conn *c = slot_held(b, i);
-            if (c != NULL && (conn_has_device(c) || !holders_await_alone(&c->holders, until_ns)))
+            if (c != NULL && (!conn_ops(c)->on_socket || !holders_await_alone(&c->holders, until_ns)))
                 return true;
         }
     return false;
