@@ -16,9 +16,10 @@
  */
 static void reset_if_unread(struct conn *c, int fd)
 {
-    if (turn_take_brief(&c->rx) < 0)
+    /* (What is taken makes room, of which the peer would hear before the reset: so nothing is where it comes anyhow.) */
+    if (conn_linger_s(fd) == 0 || turn_take_brief(&c->rx) < 0)
         return;
-    if (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0) {
+    if (conn_rx_progress(c, fd, conn_rx_avail(c) == 0), conn_rx_avail(c) > 0) {
         struct linger lin = { .l_onoff = 1, .l_linger = 0 };
         sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
     }

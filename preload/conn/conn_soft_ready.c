@@ -9,6 +9,7 @@
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_soft.h"
 #include "preload/conn/conn_switch.h"
+#include "preload/process/real.h"
 
 #define IN_BITS (POLLIN | POLLRDNORM)
 #define OUT_BITS (POLLOUT | POLLWRNORM)
@@ -94,9 +95,25 @@ static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
     return yes;
 }
 
+static bool has_ended(const struct conn *c)
+{
+    return c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
+}
+
+/*
+ * The end, or the error, came in after the kernel was asked, or another call took it: what goes with it is known to the kernel by now
+ * (TCP tells a reset and the hang-up at once).
+ */
+static short end_as_a_whole(const struct sock *s, short want)
+{
+    struct pollfd now = { .fd = atomic_load(&s->fd), .events = want & POLLRDHUP };
+    return now.fd >= 0 && REAL(poll)(&now, 1, 0) > 0 ? (short)(now.revents & ~POLLNVAL) : 0;
+}
+
 short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     struct conn *c = s->conn;
+    bool ended_before = has_ended(c);
     (void)fd; /* (looked up anew with each turn) */
     if (SW_UNLIKELY(c->rx_mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) && turn_take_brief(&c->rx) == 0) {
         conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all octets: conn.reset_unseen */
@@ -122,8 +139,10 @@ short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *a
         if (!(want & OUT_BITS) && !conn_tail_is_ours(c))
             *ask &= ~POLLOUT; /* it went */
     }
+    if (SW_UNLIKELY(has_ended(c)) && (!ended_before || atomic_load(&c->so_error) != 0))
+        got |= end_as_a_whole(s, want);
     if (SW_UNLIKELY(atomic_load(&c->reset_unseen)))
-        got &= ~(POLLERR | POLLHUP);
+        got &= ~(POLLERR | (c->tx_shut ? 0 : POLLHUP));
     if (atomic_load(&c->so_error) != 0)
         got |= (short)(POLLERR | (want & OUT_BITS)); /* a send would fail at once */
     return got;
