@@ -14,6 +14,7 @@
 #include "preload/calls/bridge.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_switch.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
@@ -292,9 +293,9 @@ static bool is_own_epipe(const struct conn *c, int fd)
 }
 
 /* Likewise a reset: conn.reset_unseen. */
-static bool is_own_reset(const struct conn *c)
+static bool is_own_reset(const struct conn *c, int fd)
 {
-    return c->rx_mode == CONN_RX_STREAMED && conn_state(c) == CONN_UPGRADED && c->st.tx.total == 0;
+    return conn_state(c) == CONN_UPGRADED && conn_switch_reset_is_ours(c, fd);
 }
 
 /* What the program has set, or is to see, where the kernel says v. */
@@ -315,7 +316,7 @@ static int shown_value(struct sock *s, int fd, int level, int name, int v)
     default: /* SO_ERROR */
         if (v == 0)
             return pending_error(s);
-        return (v == EPIPE && is_own_epipe(c, fd)) || (v == ECONNRESET && is_own_reset(c)) ? 0 : v;
+        return (v == EPIPE && is_own_epipe(c, fd)) || (v == ECONNRESET && is_own_reset(c, fd)) ? 0 : v;
     }
 }
 

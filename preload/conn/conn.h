@@ -30,6 +30,7 @@
 #include "core/transport/transport.h"
 #include "preload/conn/conn_ops.h"
 #include "preload/process/holders.h"
+#include "preload/process/tcpinfo.h"
 #include "preload/process/turn.h"
 #include "preload/sock/sock.h"
 #include "preload/sock/wait.h"
@@ -114,6 +115,7 @@ struct conn {
     uint64_t rx_look;         /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
     struct spin rx_spin;      /* whether a recv that waits looks before it sleeps */
     bool rx_shut;             /* shutdown(SHUT_RD) */
+    struct tcpinfo_input input_before_shut; /* STREAMED: before it */
     bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
     bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
     _Atomic int32_t peek_off; /* any: SO_PEEK_OFF, where it is not the kernel's: preload/conn/conn_peek.c */

@@ -300,8 +300,11 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
  */
 static int shutdown_rx(struct conn *c, int fd, bool ended)
 {
+    struct tcpinfo_input before = c->rx_mode == CONN_RX_STREAMED ? tcpinfo_input_of(fd) : (struct tcpinfo_input){ 0 };
     int result = REAL(shutdown)(fd, SHUT_RD) < 0 && !(ended && errno == ENOTCONN) ? -errno : 0;
     if (turn_take(&c->rx, 0, false) == 0) {
+        if (!c->rx_shut)
+            c->input_before_shut = before;
         c->rx_shut = true;
         turn_give(&c->rx);
     }

@@ -81,17 +81,15 @@ static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t 
 }
 
 /* The kernel gave n octets, where there was room for so many; or the end, or -1 with errno. */
-static ssize_t received(struct conn *c, ssize_t n, size_t room)
+static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
 {
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
         n = 0; /* the peer had closed when a frame of ours came: the program, which sent nothing, sees the end */
-    /*
-     * The initiator was killed, and with it went our answer, which nobody had read: to the program, which has sent nothing, that is
-     * an ordinary end.
-     */
-    if (n < 0 && errno == ECONNRESET && c->rx_mode == CONN_RX_STREAMED && c->st.tx.total == 0) {
-        atomic_store(&c->reset_unseen, true);
-        n = 0;
+    if (n < 0 && errno == ECONNRESET) {
+        n = conn_switch_reset_is_ours(c, fd) ? 0 : n;
+        errno = ECONNRESET;
+        if (n == 0)
+            atomic_store(&c->reset_unseen, true);
     }
     c->rx_empty = n < 0 ? errno == EAGAIN : n > 0 && (size_t)n < room;
     if (n < 0)
@@ -132,7 +130,7 @@ static ssize_t fill_streamed(struct conn *c, int fd, int flags)
             return -ENOBUFS;
         }
         bool all = c->held_len > 0 && netlink_peer_is_through(fd);
-        ssize_t n = received(c, take(c, fd, p, room, flags), room);
+        ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
         if (n > 0)
             conn_switch_took(c, (size_t)n);
         bool held = c->held_len > 0;
@@ -169,7 +167,7 @@ ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
     }
     if (room > most)
         room = most;
-    ssize_t n = received(c, take(c, fd, p, room, flags), room);
+    ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
     if (n > 0)
         iwarp_in_fed(&c->ep, (size_t)n);
     return n;
@@ -207,7 +205,7 @@ ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, siz
     for (size_t i = 0; i < n_iov; i++)
         room += iov[i].iov_len;
     struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n_iov };
-    ssize_t n = received(c, REAL(recvmsg)(fd, &msg, MSG_DONTWAIT), room);
+    ssize_t n = received(c, fd, REAL(recvmsg)(fd, &msg, MSG_DONTWAIT), room);
     if (n == -EFAULT) {
         *may = false;
         *ahead = SIZE_MAX;

@@ -11,6 +11,7 @@
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_switch.h"
+#include "preload/process/tcpinfo.h"
 
 void conn_switch_begin(struct conn *c)
 {
@@ -68,4 +69,16 @@ void conn_switch_took(struct conn *c, size_t n)
 void conn_switch_give_held(struct conn *c)
 {
     give(c, c->held_len);
+}
+
+/*
+ * A reset of the initiator's program comes behind the HSWI. Where our program has shut down both ways the kernel refuses that, or
+ * what the program has sent, and resets by itself: a segment came, of which nothing was taken.
+ */
+bool conn_switch_reset_is_ours(const struct conn *c, int fd)
+{
+    if (c->rx_mode != CONN_RX_STREAMED || c->st.tx.total != 0)
+        return false;
+    struct tcpinfo_input now = c->rx_shut ? tcpinfo_input_of(fd) : c->input_before_shut;
+    return now.segments == c->input_before_shut.segments || now.octets != c->input_before_shut.octets;
 }

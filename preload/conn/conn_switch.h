@@ -4,6 +4,7 @@
 #ifndef SW_PRELOAD_CONN_SWITCH_H
 #define SW_PRELOAD_CONN_SWITCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +18,10 @@ size_t conn_switch_space(struct conn *c, uint8_t **p);
 void conn_switch_took(struct conn *c, size_t n);
 /* Nothing comes behind what is held back. */
 void conn_switch_give_held(struct conn *c);
+/*
+ * The kernel tells of a reset. True: it may have nothing to do with the programs, of which ours sees an ordinary end: the initiator was
+ * killed, and with it went our answer, which nobody had read. Any thread.
+ */
+bool conn_switch_reset_is_ours(const struct conn *c, int fd);
 
 #endif

@@ -30,7 +30,7 @@ bool tcpinfo_peer_closed(int fd)
 static bool ask(int fd, struct tcp_info *info)
 {
     socklen_t len = sizeof(*info);
-    memset(info, 0, sizeof(*info));
+    memset(info, 0, sizeof(*info)); /* (older kernels tell less) */
     return fd >= 0 && sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0;
 }
 
@@ -46,6 +46,13 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
     /* Retransmissions are in bytes_sent but not in what was written. */
     *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
     return true;
+}
+
+struct tcpinfo_input tcpinfo_input_of(int fd)
+{
+    struct tcp_info info;
+    (void)ask(fd, &info); /* (zeros, if not) */
+    return (struct tcpinfo_input){ .octets = info.tcpi_bytes_received, .segments = info.tcpi_data_segs_in };
 }
 
 bool tcpinfo_acked_all(int fd)

@@ -14,6 +14,12 @@ int tcpinfo_state(int fd);
 bool tcpinfo_peer_closed(int fd);
 /* Octets of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
 bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
+/* Segments with data that have come, and the octets that were taken of them. Another kind of socket: 0. */
+struct tcpinfo_input {
+    uint64_t octets;
+    uint32_t segments;
+};
+struct tcpinfo_input tcpinfo_input_of(int fd);
 /* Has the peer's kernel acknowledged all that was sent? */
 bool tcpinfo_acked_all(int fd);
 /* Octets a second that TCP sends at most, as it reckons the path now; UINT64_MAX: not known. */

@@ -14,6 +14,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/tcpinfo.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
@@ -106,6 +107,7 @@ void dispatch_shut_now(struct sock *s, int fd)
     if (wr && !c->tx_shut && conn_shut_wr(c, fd) == -EAGAIN && !c->job_runs)
         pending_add(s);
     if (rd) {
+        c->input_before_shut = tcpinfo_input_of(fd);
         c->rx_shut = true;
         REAL(shutdown)(fd, SHUT_RD);
     }

@@ -25,6 +25,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -292,6 +293,9 @@ static struct far_result far_act(int *s, int listener, int commands, const struc
     case FAR_USE:
         *s = made[c->a % FAR_MADE];
         break;
+    case FAR_FRESH:
+        sem_rx = sem_tx = 0;
+        break;
     case FAR_SEND:
         res.r = send_some(*s, (size_t)c->a);
         break;
@@ -300,8 +304,9 @@ static struct far_result far_act(int *s, int listener, int commands, const struc
     case FAR_SHUTDOWN:
         res.r = shutdown(*s, (int)c->a);
         break;
+    case FAR_LINGER:
     case FAR_RESET: {
-        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+        struct linger lin = { .l_onoff = 1, .l_linger = c->op == FAR_LINGER ? (int)c->a : 0 };
         setsockopt(*s, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
         res.r = close(*s);
         break;
@@ -314,7 +319,12 @@ static struct far_result far_act(int *s, int listener, int commands, const struc
     case FAR_DRAIN:
         return far_drain(*s, (uint8_t)c->a);
     case FAR_EXIT:
+    case FAR_KILL:
+    case FAR_CHILD:
     case FAR_SIGNAL:
+        break;
+    case FAR_POLL:
+        res.r = poll_one(*s, POLLIN | POLLOUT | POLLPRI | POLLRDHUP, 0);
         break;
     case FAR_PUT:
         res.r = put_all(*s, (size_t)c->a);
@@ -342,6 +352,16 @@ static bool next_message(int fd, void *msg, size_t len)
     return n == (ssize_t)len;
 }
 
+/* Returns in the child; in the parent when that is gone. */
+static void far_child(void)
+{
+    pid_t pid = (pid_t)must("fork", fork());
+    if (pid == 0)
+        alarm(LIMIT_S + 2);
+    else
+        must("waitpid", waitpid(pid, NULL, 0));
+}
+
 static _Noreturn void far_main(int commands)
 {
     uint16_t port;
@@ -360,9 +380,15 @@ static _Noreturn void far_main(int commands)
             tgkill(c.pid, c.tid, SIGUSR1);
             continue;
         }
-        struct far_result res = far_act(&s, listener, commands, &c);
+        struct far_result res = { 0 };
         if (c.op == FAR_EXIT)
             _exit(0);
+        if (c.op == FAR_KILL)
+            raise(SIGKILL);
+        if (c.op == FAR_CHILD)
+            far_child(); /* (The parent answers what ended it.) */
+        else
+            res = far_act(&s, listener, commands, &c);
         if (write(commands, &res, sizeof(res)) != sizeof(res))
             break;
     }
@@ -582,7 +608,7 @@ static int make_late_pair(void)
     return s;
 }
 
-static int make_pair(void)
+int sem_pair(void)
 {
     if (getenv("SEM_LATE") != NULL)
         return make_late_pair();
@@ -630,7 +656,7 @@ int main(int argc, char **argv)
     if (!next_message(far_fd, &sem_far_port, sizeof(sem_far_port)))
         must("hear from the far end", -1);
     sem_listener = new_listener(&sem_port);
-    int s = make_pair();
+    int s = sem_pair();
     sc->run(s);
     say("\n");
     return 0;

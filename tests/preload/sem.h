@@ -62,10 +62,15 @@ enum far_op {
     FAR_SHUTDOWN, /* a: how */
     FAR_CLOSE,
     FAR_RESET, /* close with SO_LINGER 0 */
+    FAR_LINGER, /* a: close with SO_LINGER of so many seconds */
     FAR_ECHO,  /* a: octets to send back as they come */
     FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
     FAR_EXIT,   /* _exit without close */
+    FAR_KILL,   /* SIGKILL to itself */
+    FAR_CHILD,  /* a child does what is said from now on, until it ends by one of these: that has a result then, when it is gone */
+    FAR_POLL,   /* returns what poll, asked for everything, says without waiting */
     FAR_USE,    /* a: which of its connections, in the order they were made, is meant from now on */
+    FAR_FRESH,  /* its octets begin anew, those of a connection that was just made */
     FAR_OOB,    /* sends an urgent octet; a: with so many before it, in one call */
     FAR_SIGNAL, /* SIGUSR1 to the thread that gives the command; there is no far_end() */
     FAR_PUT,    /* as FAR_SEND, without Nagle's rule; returns the octets that its kernel has sent in all, headers included */
@@ -90,6 +95,7 @@ void far_say(const char *what, struct far_result r);
 /* ---- this and that ---- */
 
 int connect_to(uint16_t port); /* -1 with errno */
+int sem_pair(void);            /* another connection as the scenario's first one was made; the far end knows it as its last */
 
 extern bool sem_accepting; /* did this end accept the connection? */
 extern int sem_listener;   /* a listening socket of this end, and its port */

@@ -4,41 +4,47 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/preload/sem.h"
 
-enum act { ACT_RD, ACT_WR, ACT_RDWR, ACT_CLOSE, ACT_RESET };
-static const char *const act_names[] = { "rd", "wr", "rdwr", "close", "reset" };
+enum act { ACT_RD, ACT_WR, ACT_RDWR, ACT_CLOSE, ACT_LINGER, ACT_RESET, ACT_EXIT, ACT_KILL };
+static const char *const act_names[] = { "rd", "wr", "rdwr", "close", "linger", "reset", "exit", "kill" };
 
 #define ALL (POLLIN | POLLOUT | POLLPRI | POLLRDHUP)
 #define UNREAD 10
+#define LINGER_S 1
 
 static unsigned made; /* connections of this scenario, as the far end counts them */
 
 static int another(void)
 {
-    int s;
-    if (sem_accepting) {
-        far_begin(FAR_CONNECT, sem_port, 0);
-        s = (int)must("accept", accept(sem_listener, NULL, NULL));
-    } else {
-        far_begin(FAR_ACCEPT, 0, 0);
-        s = (int)must("connect", connect_to(sem_far_port));
-    }
-    must("far", far_end().r);
+    int s = sem_pair();
     far_do(FAR_USE, ++made);
+    far_do(FAR_FRESH, 0);
     sem_rx = sem_tx = 0;
     return s;
+}
+
+static bool ends_process(enum act act)
+{
+    return act == ACT_EXIT || act == ACT_KILL;
 }
 
 /* True: s is closed. */
 static bool near_act(int s, enum act act)
 {
-    struct linger lin = { .l_onoff = 1, .l_linger = 0 };
+    struct linger lin = { .l_onoff = 1, .l_linger = act == ACT_LINGER ? LINGER_S : 0 };
     switch (act) {
+    case ACT_EXIT:
+        _exit(0);
+    case ACT_KILL:
+        raise(SIGKILL);
+        return true;
     case ACT_RD:
     case ACT_WR:
     case ACT_RDWR:
@@ -46,9 +52,10 @@ static bool near_act(int s, enum act act)
                                                : act == ACT_WR ? SHUT_WR
                                                                : SHUT_RDWR));
         return false;
+    case ACT_LINGER:
     case ACT_RESET:
         must("SO_LINGER", setsockopt(s, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin)));
-        say_result("reset", close(s));
+        say_result(act_names[act], close(s));
         return true;
     default:
         say_result("close", close(s));
@@ -59,10 +66,34 @@ static bool near_act(int s, enum act act)
 static void far_act(enum act act)
 {
     say(" far-%s", act_names[act]);
-    if (act <= ACT_RDWR)
+    switch (act) {
+    case ACT_RD:
+    case ACT_WR:
+    case ACT_RDWR:
         far_do(FAR_SHUTDOWN, act == ACT_RD ? SHUT_RD : act == ACT_WR ? SHUT_WR : SHUT_RDWR);
-    else
-        far_do(act == ACT_CLOSE ? FAR_CLOSE : FAR_RESET, 0);
+        break;
+    case ACT_EXIT:
+        far_do(FAR_EXIT, 0);
+        break;
+    case ACT_KILL:
+        far_do(FAR_KILL, 0);
+        break;
+    default:
+        far_do(act == ACT_CLOSE ? FAR_CLOSE : act == ACT_LINGER ? FAR_LINGER : FAR_RESET, LINGER_S);
+        break;
+    }
+}
+
+/* What every call says to the other end, when this one has closed. */
+static void far_looks(void)
+{
+    far_say("far", far_do(FAR_RECV, 100));
+    say(" poll=%s", poll_names((int)far_do(FAR_POLL, 0).r));
+    far_say("send", far_do(FAR_SEND, 1));
+    far_say("send", far_do(FAR_SEND, 1));
+    say(" poll=%s", poll_names((int)far_do(FAR_POLL, 0).r));
+    far_say("recv", far_do(FAR_RECV, 1));
+    far_do(FAR_CLOSE, 0);
 }
 
 static void say_error(int s)
@@ -95,44 +126,76 @@ static bool ends_our_reading(enum act far)
     return far != ACT_RD;
 }
 
-/* One cell. */
-static void cell(enum act near, enum act far, bool near_first, bool near_unread, bool far_unread)
+struct cell {
+    enum act near, far;
+    bool near_first, near_unread, far_unread;
+    bool seen; /* the second one has seen what the first did */
+};
+
+static void both_end(const struct cell *c)
 {
     int s = another();
     bool closed = false;
-    say(" [%s", near_unread ? "unread" : "");
-    if (near_unread) {
+    if (c->near_unread) {
         far_do(FAR_SEND, UNREAD);
-        await_octets(s, UNREAD);
+        if (c->near != ACT_KILL)
+            await_octets(s, UNREAD);
     }
-    if (far_unread)
+    if (c->far_unread)
         send_next(s, UNREAD);
-    if (near_first)
-        closed = near_act(s, near);
-    far_act(far);
-    if (!near_first) {
-        if (ends_our_reading(far))
+    if (c->near_first)
+        closed = near_act(s, c->near);
+    if (c->near_first && c->seen && c->near != ACT_RD)
+        say(" saw=%s", poll_names((int)far_do(FAR_POLL, 0).r));
+    far_act(c->far);
+    if (!c->near_first) {
+        if (c->seen && ends_our_reading(c->far))
             poll_one(s, POLLRDHUP, LATE_MS);
-        closed = near_act(s, near);
-    } else if (!closed && ends_our_reading(far)) {
-        poll_one(s, near == ACT_WR ? POLLRDHUP : 0, near == ACT_WR ? LATE_MS : 0);
+        closed = near_act(s, c->near);
+    } else if (!closed && ends_our_reading(c->far)) {
+        poll_one(s, c->near == ACT_WR ? POLLRDHUP : 0, c->near == ACT_WR ? LATE_MS : 0);
     }
     if (!closed) {
         look_at(s);
         close(s);
     }
-    if (far <= ACT_RDWR) {
-        far_say("far", far_do(FAR_RECV, 100));
-        far_do(FAR_CLOSE, 0);
+}
+
+/* A process that ends is a child of its own, which makes the connection. */
+static void cell(const struct cell *c)
+{
+    say(" [%s%s%s", c->near_unread ? "unread" : "", c->far_unread ? ",theirs" : "", c->seen ? ",seen" : "");
+    if (ends_process(c->far))
+        far_do(FAR_CHILD, 0);
+    pid_t pid = ends_process(c->near) ? (pid_t)must("fork", fork()) : -1;
+    if (pid <= 0)
+        both_end(c);
+    if (pid > 0) {
+        made++;
+        must("waitpid", waitpid(pid, NULL, 0));
+        say(" %s", act_names[c->near]);
     }
+    if (ends_process(c->far))
+        made--; /* (it is not known to the far end's parent) */
+    else if (c->far <= ACT_RDWR)
+        far_looks();
     say("]");
 }
 
 static void row(enum act near)
 {
-    for (int far = ACT_RD; far <= ACT_RESET; far++)
-        for (unsigned bits = 0; bits < 8; bits++)
-            cell(near, (enum act)far, bits & 1, bits & 2, bits & 4);
+    signal(SIGPIPE, SIG_IGN);
+    for (int far = ACT_RD; far <= ACT_KILL; far++) {
+        if (ends_process(near) && ends_process((enum act)far))
+            continue; /* nobody is left to tell */
+        for (unsigned bits = 0; bits < 16; bits++) {
+            struct cell c = { near, (enum act)far, bits & 1, bits & 2, bits & 4, bits & 8 };
+            /* (sockwarp(7): what a look has taken dies with the process that is killed, and its kernel knows of nothing unread.) */
+            if (far == ACT_KILL && c.near_first && c.far_unread && c.seen)
+                continue;
+            cell(&c);
+        }
+    }
 }
 
 static void ends_rd(int s)
@@ -163,6 +226,24 @@ static void ends_reset(int s)
 {
     (void)s;
     row(ACT_RESET);
+}
+
+static void ends_linger(int s)
+{
+    (void)s;
+    row(ACT_LINGER);
+}
+
+static void ends_by_exit(int s)
+{
+    (void)s;
+    row(ACT_EXIT);
+}
+
+static void ends_by_kill(int s)
+{
+    (void)s;
+    row(ACT_KILL);
 }
 
 /* At once: the peer's end and ours cross. */
@@ -223,6 +304,9 @@ const struct scenario sem_ends[] = {
     { "ends_rdwr", ends_rdwr },
     { "ends_close", ends_close },
     { "ends_reset", ends_reset },
+    { "ends_linger", ends_linger },
+    { "ends_by_exit", ends_by_exit },
+    { "ends_by_kill", ends_by_kill },
     { "ends_at_once", ends_at_once },
     { "ends_unread", ends_unread },
     { "ends_exit", ends_exit },
