@@ -43,6 +43,8 @@ core_sources = \
     core/iwarp/iwarp_tx.c \
     core/iwarp/soft.c \
     core/iwarp/soft.h \
+    core/iwarp/startup_end.c \
+    core/iwarp/startup_end.h \
     core/mpa/enhanced.c \
     core/mpa/enhanced.h \
     core/mpa/fpdu.c \

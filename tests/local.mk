@@ -45,6 +45,8 @@ unit_tests += tests/unit/test_stream_immediate
 unit_tests += tests/unit/test_stream_property
 unit_tests += tests/unit/test_iwarp_property
 unit_tests += tests/unit/test_soft
+unit_tests += tests/unit/test_fake_devices
+tests_unit_test_fake_devices_SOURCES = tests/unit/test_fake_devices.c tests/unit/fake_device.c tests/unit/fake_device.h
 
 # Files of preload/ by themselves: a program gets those whose functions it calls; what these want beside is in preload_world.c, or the
 # test's own.
@@ -140,6 +142,7 @@ preload_tests += tests/preload/hostile.test
 preload_tests += tests/preload/kill.test
 preload_tests += tests/preload/devices.test
 preload_tests += tests/preload/offer.test
+preload_tests += tests/preload/facing.test
 preload_tests += tests/preload/early.test
 preload_tests += tests/preload/silent.test
 preload_tests += tests/preload/close.test

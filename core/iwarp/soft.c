@@ -31,6 +31,20 @@ size_t soft_memory(const struct soft_cfg *cfg)
     return stride(cfg) * cfg->local.bufs + cfg->queue_len + SOFT_IN_CAP(cfg->local.msg_max) + SOFT_OUT_CAP;
 }
 
+struct mpa_startup_cfg soft_startup_cfg(bool responder, uint8_t rev, bool crc)
+{
+    return (struct mpa_startup_cfg){
+        .responder = responder,
+        .rev = rev,
+        .crc = crc,
+        .peer_to_peer = !responder,
+        .rtr = MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ,
+        .rtr_pref = { MPA_RTR_READ, MPA_RTR_WRITE, MPA_RTR_SEND }, /* as devices have them: a Send needs a buffer of theirs */
+        .ird = SOFT_DEPTH,
+        .ord = SOFT_DEPTH,
+    };
+}
+
 int soft_init(struct soft_ep *ep, const struct soft_cfg *cfg)
 {
     if (cfg->local.bufs == 0 || cfg->local.bufs > SOFT_BUFS_MAX || cfg->local.ring_len == 0 ||

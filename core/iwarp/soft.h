@@ -15,6 +15,7 @@
 #define SW_IWARP_SOFT_H
 
 #include "core/iwarp/iwarp.h"
+#include "core/mpa/startup.h"
 
 #define SOFT_BUFS_MAX 256u
 #define SOFT_IN_CAP(msg_max) (2u * MPA_FPDU_MARKED_MAX + (msg_max))
@@ -53,6 +54,16 @@ struct soft_ep {
     bool fenced;          /* send side */
     uint64_t fence_octets;
 };
+
+/*
+ * Of each side: the fence's Read, and one that is the RTR before it.
+ */
+#define SOFT_DEPTH 1u
+/*
+ * The startup that faces a device (mpa_startup_init's; the private data are the owner's). The initiator asks for the peer-to-peer
+ * model of RFC 6581: irdma refuses a Rev 2 Request without. rev: an initiator's, 2, or 1 when that was refused.
+ */
+struct mpa_startup_cfg soft_startup_cfg(bool responder, uint8_t rev, bool crc);
 
 size_t soft_memory(const struct soft_cfg *cfg);
 /* 0 or -EINVAL. As iwarp_init. */

@@ -7,13 +7,9 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
-#include "core/base/crc32c.h"
 #include "core/base/reason.h"
 #include "core/base/sm.h"
-#include "core/ddp/segment.h"
-#include "core/mpa/fpdu.h"
-#include "core/rdmap/rdmap.h"
-#include "core/rdmap/terminate.h"
+#include "core/iwarp/startup_end.h"
 
 static const struct sm_state states[] = {
     [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) |
@@ -50,35 +46,28 @@ static void spoil(struct negotiate *n, unsigned reason)
     move(n, n->cfg.responder ? NEGOTIATE_FAILED : NEGOTIATE_FALLBACK, reason);
 }
 
-/*
- * The one FPDU of a connection whose startup failed for a reason that RFC 6581 has a Terminate for:
- * RFC 6581 9.1/6 and RFC 6581 9.2/9: "it MUST send a TERM message to the responder … and terminate the connection".
- */
-static void put_terminate(struct negotiate *n)
+/* As initiator behind the Reply: why the connection ends (RFC 6581 9.1/6, RFC 6581 9.2/9 and RFC 6581 9.3/1). */
+static void put_terminate(struct negotiate *n, uint8_t code)
 {
-    const struct mpa_startup_result *res = &n->mpa.res;
-    struct mpa_framing framing = { .crc = res->crc, .markers = res->markers_tx };
-    struct terminate term = { .code = { .layer = TERM_LAYER_LLP } };
-    struct ddp_segment seg = {
-        .last = true, .ulp_ctrl = rdmap_ctrl(RDMAP_TERMINATE), .qn = RDMAP_QN_TERMINATE, .msn = 1,
-    };
-    uint8_t ulpdu[DDP_UNTAGGED_HDR_LEN + TERM_MAX];
-    if (!mpa_startup_terminates(&n->mpa, &term.code.code))
-        return;
-    size_t len = ddp_segment_encode(&seg, ulpdu);
-    len += terminate_encode(&term, ulpdu + len);
+    struct mpa_framing framing = { .crc = n->mpa.res.crc, .markers = n->mpa.res.markers_tx };
     n->out_off = 0;
-    if (framing.markers) {
-        struct mpa_marked m;
-        n->out_len = mpa_marked_begin(&m, &framing, 0, n->out, len);
-        n->out_len += mpa_marked_put(&m, n->out + n->out_len, ulpdu, len);
-        n->out_len += mpa_marked_end(&m, n->out + n->out_len);
-        return;
-    }
-    uint32_t crc = crc32c_update(mpa_fpdu_begin(n->out, len), ulpdu, len);
-    memcpy(n->out + MPA_HDR_LEN, ulpdu, len);
-    len += MPA_HDR_LEN;
-    n->out_len = len + mpa_fpdu_end(&framing, n->out + len, len - MPA_HDR_LEN, crc);
+    n->out_len = startup_end_put(&framing, code, n->out);
+}
+
+/* The MPA startup failed. */
+static void spoil_mpa(struct negotiate *n)
+{
+    uint8_t code;
+    spoil(n, REASON_MPA_FAILED);
+    if (mpa_startup_terminates(&n->mpa, &code))
+        put_terminate(n, code);
+}
+
+/* The Reply accepts, but not in terms that we could go on with: an error of this end's, as far as MPA is concerned. */
+static void spoil_params(struct negotiate *n)
+{
+    spoil(n, REASON_PEER_LIMIT);
+    put_terminate(n, TERM_MPA_LOCAL);
 }
 
 /* The stream goes by a connection beside this one. */
@@ -526,8 +515,7 @@ static bool in_reply(struct negotiate *n, const struct hello *h)
     if (mpa_startup_input(&n->mpa, reply, len) == (ssize_t)len && n->mpa.state > MPA_ST_WAIT_REP) {
         mpa_settle(n);
     } else {
-        spoil(n, REASON_MPA_FAILED);
-        put_terminate(n);
+        spoil_mpa(n);
     }
     return true;
 }
@@ -617,12 +605,12 @@ static void mpa_settle(struct negotiate *n)
         mpa_decide(n);
         break;
     case MPA_ST_SEND_RTR:
-        if (!params_ok(n))
+        if (!params_ok(n)) /* (the peer waits for the RtR frame: no FPDU before it) */
             spoil(n, REASON_PEER_LIMIT);
         break;
     case MPA_ST_DONE:
         if (!n->cfg.responder && !params_ok(n))
-            spoil(n, REASON_PEER_LIMIT);
+            spoil_params(n);
         else
             move(n, NEGOTIATE_DONE, REASON_UPGRADED);
         break;
@@ -674,8 +662,7 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     }
     r = mpa_startup_input(&n->mpa, buf, len);
     if (r < 0) {
-        spoil(n, REASON_MPA_FAILED);
-        put_terminate(n);
+        spoil_mpa(n);
         return 0;
     }
     mpa_settle(n);

@@ -159,6 +159,7 @@ struct conn {
     struct verbs_ep *vep;       /* rx and tx, of process vep_pid alone, in its own memory */
     struct mixed *mixed;        /* instead of vep: preload/device/mixed.h */
     pid_t vep_pid;
+    bool tx_takes_in;            /* tx: its holder takes in what comes, the RTR, and answers it himself */
     _Atomic bool device_first;   /* any: the initiator has spoken */
     _Atomic bool tx_wanted;     /* any: a sender found no room */
     _Atomic bool tcp_end;       /* any: of the TCP connection beside it; set with rx or at close */

@@ -52,36 +52,42 @@ void conn_tx_moved(struct sock *s, int fd)
 
 /* ---- the program's sends ---- */
 
+/* rx held by this call, and given back. 1: the RTR has come; 0: look again; -EAGAIN; -EPIPE; or why the wait ended. */
+static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
+{
+    conn_rx_progress(c, fd, true);
+    bool over = c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
+    turn_give(&c->rx);
+    conn_rtr_told(s);
+    if (conn_can_send(c))
+        return 1;
+    if (over)
+        return -EPIPE;
+    if (!wait)
+        return -EAGAIN;
+    sock_sleep(s);
+    int r = conn_ops(c)->await(s, c, sock_fd_now(s, fd), deadline);
+    sock_wake(s);
+    return r;
+}
+
 /* Waits until the responder may send: the RTR has to come first (RFC 6581 section 9.2). */
 static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
 {
     while (!conn_can_send(c)) {
         uint32_t seen = turn_event_seen(&c->rx_left);
+        int r;
         if (turn_try(&c->rx) == 0) {
-            conn_rx_progress(c, fd, true);
-            bool over = c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
-            turn_give(&c->rx);
-            conn_rtr_told(s);
-            if (conn_can_send(c))
-                break;
-            if (over)
-                return -EPIPE;
-            if (!wait)
-                return -EAGAIN;
-            sock_sleep(s);
-            fd = sock_fd_now(s, fd);
-            int r = conn_ops(c)->await(s, c, fd, deadline);
-            sock_wake(s);
-            fd = sock_fd_now(s, fd);
-            if (r < 0)
-                return r;
-        } else {
-            if (!wait)
-                return -EAGAIN;
+            r = take_rtr(s, c, sock_fd_now(s, fd), wait, deadline);
+            if (r != 0)
+                return r < 0 ? r : 0;
+        } else if (wait) {
             uint64_t now = deadline ? proc_now_ns() : 0;
-            int r = turn_event_wait(&c->rx_left, seen, deadline > now ? deadline - now : 0);
+            r = turn_event_wait(&c->rx_left, seen, deadline > now ? deadline - now : 0);
             if (r == -EINTR)
                 return r;
+        } else {
+            return -EAGAIN;
         }
         if (deadline != 0 && proc_now_ns() >= deadline)
             return -EAGAIN;
@@ -89,9 +95,9 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
     return 0;
 }
 
-ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+/* tx, when the program may send. 0, or why not. */
+static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
 {
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
     int r = turn_try(&c->tx);
     bool may = conn_can_send(c);
@@ -106,17 +112,24 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
             return r == -EINTR ? r : -EAGAIN;
         may = conn_can_send(c);
     }
-    if (!may) {
-        turn_give(&c->tx); /* rx comes before tx */
-        const struct conn *before = wait_watch(c);
-        r = await_rtr(s, c, fd, wait, deadline);
-        wait_unwatch(before);
-        if (r < 0)
-            return r == -EPIPE ? conn_broken_pipe(flags) : r;
-        r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
-        if (r < 0)
-            return r == -EINTR ? r : -EAGAIN;
-    }
+    if (may)
+        return 0;
+    turn_give(&c->tx); /* rx comes before tx */
+    const struct conn *before = wait_watch(c);
+    r = await_rtr(s, c, fd, wait, deadline);
+    wait_unwatch(before);
+    if (r < 0)
+        return r;
+    r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
+    return r < 0 && r != -EINTR ? -EAGAIN : r;
+}
+
+ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    int r = take_to_send(s, c, fd, wait);
+    if (r < 0)
+        return r == -EPIPE ? conn_broken_pipe(flags) : r;
     if (wait)
         sock_sleep(s);
     fd = sock_fd_now(s, fd);

@@ -91,6 +91,10 @@ static void after_read(struct conn *c, int fd)
 {
     if (!device_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)))
         return;
+    if (c->tx_takes_in && turn_is_mine(&c->tx)) {
+        answer(c, fd);
+        return;
+    }
     /* A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits for us. */
     if (turn_try(&c->tx) < 0) {
         turn_event_signal(&c->rx_left);

@@ -14,6 +14,7 @@
 
 #include "core/base/sm.h"
 #include "core/base/trace.h"
+#include "core/iwarp/startup_end.h"
 #include "core/mpa/startup.h"
 #include "core/transport/verbs_private.h"
 #include "preload/conn/conn.h"
@@ -25,8 +26,6 @@
 
 #define BACKLOG 4
 #define EVENTS 16
-/* The fence's Read, and the peer's. */
-#define DEPTH 1u
 
 static const struct sm_state states[] = {
     [VERBS_IDLE] = { "idle", SM_TO(VERBS_CONNECTING) | SM_TO(VERBS_EXPECTING) | SM_TO(VERBS_DOWN) },
@@ -51,8 +50,9 @@ struct mixed {
     /* the lock, until UP */
     struct mixed *next, **pprev;
     int listen_fd;
-    bool connected;
+    bool connected, rev_1;
     struct mpa_startup mpa;
+    struct sockaddr_storage to; /* initiator */
 
     int fd, chan;          /* constant from UP on */
     _Atomic bool eof;      /* nothing more comes; set with the receive side */
@@ -80,7 +80,7 @@ static struct soft_cfg soft_cfg(const struct mixed *m)
 {
     return (struct soft_cfg){
         .local = soft_side(m->local, 0), .peer = soft_side(m->peer, m->peer_base), .write_max = m->cfg.write_max,
-        .queue_len = m->cfg.tx_len, .ring = m->ring, .mem = m->mem, .random32 = proc_random32, .ird = DEPTH, .ord = DEPTH,
+        .queue_len = m->cfg.tx_len, .ring = m->ring, .mem = m->mem, .random32 = proc_random32, .ird = SOFT_DEPTH, .ord = SOFT_DEPTH,
     };
 }
 
@@ -172,17 +172,11 @@ static int new_socket(int family, int *fd)
     return 0;
 }
 
-/*
- * RFC 6581 section 9: the client-server model, in which the initiator sends the first FPDU; there is no RTR. RFC 5044 7.1.2:
- * the Rev 1 form is answered, too.
- */
+/* RFC 5044 7.1.2: the Rev 1 form is answered, too. */
 static int begin_mpa(struct mixed *m, bool responder)
 {
     uint8_t priv[VERBS_PRIVATE_LEN];
-    struct mpa_startup_cfg cfg = {
-        .responder = responder, .rev = 2, .crc = m->crc, .rtr = MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ,
-        .ird = DEPTH, .ord = DEPTH,
-    };
+    struct mpa_startup_cfg cfg = soft_startup_cfg(responder, m->rev_1 ? 1 : 2, m->crc);
     if (!responder) {
         verbs_private_put(&m->local, 0, m->cfg.token, priv);
         cfg.priv = priv;
@@ -217,8 +211,20 @@ static int begin_fpdus(struct mixed *m)
     REAL(epoll_ctl)(setup_fd, EPOLL_CTL_DEL, m->fd, NULL);
     REAL(setsockopt)(m->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* what is sent is gathered here */
     close_fd(&m->listen_fd);
-    move(m, VERBS_UP, "up");
-    return 0;
+    r = mixed_flush(m); /* the RTR: a device tells its program that it is up only then */
+    if (r == 0)
+        move(m, VERBS_UP, "up");
+    return r;
+}
+
+/* Begins to connect to m->to. 0 or -errno. */
+static int dial(struct mixed *m)
+{
+    socklen_t len = m->to.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    int r = new_socket(m->to.ss_family, &m->fd);
+    if (r == 0 && REAL(connect)(m->fd, (struct sockaddr *)&m->to, len) < 0 && errno != EINPROGRESS)
+        r = -errno;
+    return r == 0 ? watch(m, m->fd, EPOLLOUT) : r;
 }
 
 /* A frame of the startup. RNICs want it in one segment. False: it did not go. */
@@ -264,7 +270,11 @@ static bool go_on(struct mixed *m)
         ssize_t n = REAL(recv)(m->fd, buf, need < sizeof(buf) ? need : sizeof(buf), MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;
-        if (n <= 0 || mpa_startup_input(&m->mpa, buf, (size_t)n) < 0)
+        if (n <= 0) {
+            mpa_startup_eof(&m->mpa);
+            return false;
+        }
+        if (mpa_startup_input(&m->mpa, buf, (size_t)n) < 0)
             return false;
         if (m->mpa.state == MPA_ST_DECIDE && !answer(m))
             return false;
@@ -285,6 +295,30 @@ static void take_connection(struct mixed *m)
     REAL(epoll_ctl)(setup_fd, EPOLL_CTL_DEL, m->listen_fd, NULL); /* one at a time */
     if (begin_mpa(m, true) < 0 || watch(m, m->fd, EPOLLIN) < 0)
         down(m, "no memory");
+}
+
+/* An initiator whose startup has failed behind the Reply. */
+static void say_why(const struct mixed *m)
+{
+    struct mpa_framing tx = { .crc = m->mpa.res.crc, .markers = m->mpa.res.markers_tx };
+    uint8_t code = TERM_MPA_LOCAL, buf[STARTUP_END_MAX];
+    if (m->mpa.state != MPA_ST_DONE && !mpa_startup_terminates(&m->mpa, &code))
+        return;
+    size_t len = startup_end_put(&tx, code, buf);
+    ssize_t n = REAL(send)(m->fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    trace_info("mixed %p: Terminate 2/0/%u, %zd octets", (const void *)m, code, n);
+}
+
+/* A device that has closed without an answer may know the older form only (RFC 6581 section 10). */
+static bool try_rev_1(struct mixed *m)
+{
+    if (m->rev_1 || !mpa_startup_retry_rev1(&m->mpa))
+        return false;
+    trace_info("mixed %p: once more, by Rev 1", (void *)m);
+    close_fd(&m->fd);
+    m->rev_1 = true;
+    m->connected = false;
+    return begin_mpa(m, false) == 0 && dial(m) == 0;
 }
 
 static void step(struct mixed *m)
@@ -308,6 +342,10 @@ static void step(struct mixed *m)
     }
     if (go_on(m))
         return;
+    if (initiator && try_rev_1(m))
+        return;
+    if (initiator)
+        say_why(m);
     if (initiator || atomic_load(&m->state) != VERBS_EXPECTING) {
         down(m, m->mpa.state == MPA_ST_REJECTED ? "the peer's device rejected the connection" : "the MPA startup failed");
         return;
@@ -339,13 +377,10 @@ void mixed_free(struct mixed *m)
 int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len)
 {
     pthread_mutex_lock(&lock);
+    memcpy(&m->to, peer, len < sizeof(m->to) ? len : sizeof(m->to));
     int r = begin_mpa(m, false);
     if (r == 0)
-        r = new_socket(peer->sa_family, &m->fd);
-    if (r == 0 && REAL(connect)(m->fd, peer, len) < 0 && errno != EINPROGRESS)
-        r = -errno;
-    if (r == 0)
-        r = watch(m, m->fd, EPOLLOUT);
+        r = dial(m);
     if (r == 0)
         move(m, VERBS_CONNECTING, "the peer's device has not answered");
     else

@@ -368,8 +368,11 @@ static void settle(struct sock *s, struct conn *c, int fd)
     case NEGOTIATE_DONE:
         if (startup_upgrade(s, c) < 0)
             conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
-        else if (conn_may_be_staged(c)) /* the RTR came with the last look: the program may send */
+        else if (conn_may_be_staged(c)) { /* the RTR came with the last look: the program may send */
+            c->tx_takes_in = true;
             conn_rx_progress(c, fd, false);
+            c->tx_takes_in = false;
+        }
         break;
     case NEGOTIATE_PLAIN:
         if (c->require) {

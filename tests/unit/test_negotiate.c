@@ -11,6 +11,7 @@
 #include "core/base/bytes.h"
 #include "core/base/reason.h"
 #include "core/mpa/fpdu.h"
+#include "core/rdmap/terminate.h"
 
 #include "tests/unit/negotiate_pair.h"
 
@@ -73,6 +74,21 @@ Test(negotiate, a_peer_whose_parameters_make_no_sense_is_rejected)
     cr_expect_arr_eq(b.prog.p, "client", 6);
 }
 
+/* One FPDU, and it is a Terminate with this code. */
+static void check_terminate(uint8_t *buf, size_t len, uint8_t code)
+{
+    struct mpa_framing framing = { .crc = true };
+    struct mpa_fpdu f;
+    size_t need;
+
+    cr_assert_eq(mpa_fpdu_decode(&framing, 0, buf, len, &f, &need), (ssize_t)len);
+    cr_assert_eq(f.ulpdu_len, 22u);
+    cr_assert_arr_eq(f.ulpdu, "\x41\x47\0\0\0\0" "\0\0\0\2" "\0\0\0\1" "\0\0\0\0", 18);
+    cr_expect_eq(f.ulpdu[18], 0x20);
+    cr_expect_eq(f.ulpdu[19], code);
+}
+
+/* RFC 6581 9.3/1: an error of one's own behind the Reply. */
 Test(negotiate, a_reply_whose_parameters_make_no_sense_spoils_the_connection)
 {
     struct negotiate_cfg ca = config(false), cb = config(true);
@@ -81,6 +97,7 @@ Test(negotiate, a_reply_whose_parameters_make_no_sense_spoils_the_connection)
     both(&ca, &cb);
     run(0);
     EXPECT(a, NEGOTIATE_FALLBACK, REASON_PEER_LIMIT);
+    check_terminate(b.kernel.p, b.kernel.n, TERM_MPA_LOCAL);
 }
 
 Test(negotiate, a_peer_that_needs_credits_is_rejected_by_one_that_counts_on_the_llp)
