@@ -378,6 +378,7 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
         const struct iwarp_ctrl *c = &ep->ctrl.slot[tail % IWARP_IRD_MAX];
         uint32_t off = ep->tx.read_off;
         size_t n = c->read.len - off < room ? c->read.len - off : room;
+        /* RFC 5040 5.2.2/1: "MUST reference a Tagged Buffer". */
         struct ddp_segment seg = {
             .tagged = true,
             .last = off + n == c->read.len,

@@ -188,7 +188,7 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
     /* Where buffers are the device's, one that is told to be free has to be there: a CREDIT's even while nobody reads. */
     if (payload == 0 && endpoint_ops(st->cfg.ep)->each_alone)
         endpoint_ops(st->cfg.ep)->release(st->cfg.ep, upto);
-    /* The peer knows how many buffers there are: RFC 5042 section 6.4.1. */
+    /* The peer knows how many buffers there are: RFC 5042 section 6.4.1. RFC 5041 7.1/1,2: who sends without is at fault. */
     if (!st->llp && h.type != STREAM_CREDIT &&
         ++st->rx.bufs_used - st->rx.bufs_back > st->cfg.local.bufs)
         return broken(st);

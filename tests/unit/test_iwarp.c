@@ -179,7 +179,10 @@ Test(iwarp, rtr_of_each_kind_opens_the_responder_whoever_speaks_first)
             rtr_case(kinds[k], who);
 }
 
-/* The order of answers and posts stays RFC 5040 section 5.5: the answer is to what came before. */
+/*
+ * The order of answers and posts stays RFC 5040 section 5.5: the answer is to what came before. RFC 5040 5.2.2/1: it is a tagged
+ * segment, to the sink's STag and offset.
+ */
 Test(iwarp, answer_to_a_read_as_rtr_that_was_left_comes_first_in_the_batch_of_the_first_message)
 {
     struct endpoint_event ev;
@@ -193,6 +196,7 @@ Test(iwarp, answer_to_a_read_as_rtr_that_was_left_comes_first_in_the_batch_of_th
     cr_assert_gt(iwarp_out(&p.b.ep, &iov, &len), 0u);
     first = 2 + fb_get(iov[0].iov_base, 2);
     cr_expect_eq(((uint8_t *)iov[0].iov_base)[3] & 0xf, RDMAP_READ_RESPONSE);
+    cr_expect_eq(((uint8_t *)iov[0].iov_base)[2], 0xc1, "tagged, last, DDP version 1");
     cr_expect_gt(len, first + 200);
     /* What is taken back is the program's messages; the answer stays. */
     cr_expect_eq(iwarp_out_detach(&p.b.ep).frames, 2u);

@@ -338,7 +338,7 @@ Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
     }
 }
 
-/* RFC 5040 5.1/1 and RFC 5040 5.2.2/1: a Write "MUST reference a Tagged Buffer" */
+/* RFC 5040 5.1/1: a Write "MUST reference a Tagged Buffer" */
 /* RFC 5040 5.2.1/1, RFC 5040 5.3/1 and RFC 5040 5.4/1: a Send "MUST reference an Untagged Buffer" */
 /* RFC 5041 4.1/1,2 and RFC 5041 4.2/3: T and RsvdULP go up together */
 Test(iwarp_errors, t_bit_must_agree_with_the_opcode)

@@ -274,7 +274,7 @@ Test(soft, without_a_read_to_ask_by_there_is_no_fence)
     done();
 }
 
-/* RFC 5041 7.1: untagged, no buffer; too long. */
+/* RFC 5041 7.1/1: untagged, no buffer; too long. */
 Test(soft, more_sends_than_there_are_buffers_end_the_stream)
 {
     for (int longer = 0; longer <= 1; longer++) {

@@ -957,6 +957,7 @@ Test(stream, cut_at_any_octet_with_credits_the_peer_gets_just_what_was_accepted)
 
 /* ---- credits ---- */
 
+/* RFC 5041 7.1/2: a peer whose programs read slowly is not sent what it has no buffer for. */
 Test(stream, a_writer_stops_at_the_buffers_kept_back, .fini = teardown)
 {
     size_t at = 0;
