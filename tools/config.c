@@ -336,7 +336,7 @@ static int rank(const char *section, const char *program)
 static const char *value_in(const struct config *c, unsigned file, int wanted, const char *program,
                             const char *variable)
 {
-    const struct config_entry *profile = NULL;
+    const char *profile = NULL;
 
     for (size_t i = 0; i < c->count; i++) {
         const struct config_entry *e = &c->entries[i];
@@ -346,9 +346,9 @@ static const char *value_in(const struct config *c, unsigned file, int wanted, c
         if (strcmp(e->variable, variable) == 0)
             return e->value;
         if (!profile && strcmp(e->variable, PROFILE) == 0)
-            profile = e;
+            profile = e->value;
     }
-    return profile ? config_profile(profile->value, variable) : NULL;
+    return profile ? config_profile(profile, variable) : NULL;
 }
 
 const char *config_value(const struct config *c, const char *program, const char *variable)

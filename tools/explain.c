@@ -150,22 +150,20 @@ static const char *advice(enum reason reason)
     return NULL;
 }
 
+static const enum reason list[] = {
+#define X(sym, num, name, text) REASON_##sym,
+    REASON_LIST(X)
+#undef X
+};
+
 /* "17" or "zerocopy": the reason, or -1. */
 static int lookup(const char *code)
 {
-    static const struct {
-        unsigned num;
-        const char *name;
-    } list[] = {
-#define X(sym, num, name, text) { num, name },
-        REASON_LIST(X)
-#undef X
-    };
     bool number = code[0] != '\0' && code[strspn(code, "0123456789")] == '\0' && strlen(code) < 6;
 
     for (size_t i = 0; i < SW_ARRAY_LEN(list); i++)
-        if (number ? (unsigned)atoi(code) == list[i].num : strcmp(code, list[i].name) == 0)
-            return (int)list[i].num;
+        if (number ? atoi(code) == (int)list[i] : strcmp(code, reason_name(list[i])) == 0)
+            return (int)list[i];
     return -1;
 }
 
@@ -203,10 +201,7 @@ int explain_print(char *const *codes, int count, const char **unknown)
         }
     for (int i = 0; i < count; i++)
         print_one((enum reason)lookup(codes[i]));
-#define X(sym, num, name, text) \
-    if (count == 0)             \
-        print_one(REASON_##sym);
-    REASON_LIST(X)
-#undef X
+    for (size_t i = 0; count == 0 && i < SW_ARRAY_LEN(list); i++)
+        print_one(list[i]);
     return 0;
 }
