@@ -20,47 +20,19 @@ static bool kick_end_made;
 
 static void pollers_end(void);
 
-/*
- * Those of threads that have ended, for the next ones (number + 1, 0: none): a program may have a thread for each connection. One that
- * was written meanwhile lets a wait look once too often.
- */
-#define SPARE_KICKS 16u
-static _Atomic int spare_kicks[SPARE_KICKS];
-
-static int kick_take(void)
-{
-    for (unsigned i = 0; i < SPARE_KICKS; i++) {
-        int fd = atomic_load(&spare_kicks[i]) != 0 ? atomic_exchange(&spare_kicks[i], 0) - 1 : -1;
-        if (fd >= 0 && hidden_is(fd)) /* (else the program has closed it behind our back) */
-            return fd;
-    }
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return fd >= 0 ? hidden_move(fd) : -1;
-}
-
-static void kick_give(int fd)
-{
-    for (unsigned i = 0; i < SPARE_KICKS; i++) {
-        int none = 0;
-        if (atomic_compare_exchange_strong(&spare_kicks[i], &none, fd + 1))
-            return;
-    }
-    hidden_close(fd);
-}
-
-static void kick_end_thread(void *arg)
+static void kick_close(void *arg)
 {
     int fd = (int)(intptr_t)arg - 1;
     cancel_left(NULL);
     pollers_end();
     wait_thread_end();
-    kick_give(fd);
+    hidden_close(fd);
     my_kick = -1;
 }
 
 static void kick_end_make(void)
 {
-    kick_end_made = pthread_key_create(&kick_end, kick_end_thread) == 0;
+    kick_end_made = pthread_key_create(&kick_end, kick_close) == 0;
 }
 
 bool poller_threads(void)
@@ -74,11 +46,12 @@ int poller_kick_fd(void)
         return -1;
     if (my_kick < 0) {
         pthread_once(&kick_end_once, kick_end_make);
-        int fd = kick_end_made ? kick_take() : -1;
+        int fd = kick_end_made ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
         if (fd < 0)
             return -1;
+        fd = hidden_move(fd);
         if (pthread_setspecific(kick_end, (void *)(intptr_t)(fd + 1)) != 0) {
-            kick_give(fd);
+            hidden_close(fd);
             return -1;
         }
         my_kick = fd;
@@ -107,11 +80,6 @@ void poller_after_fork(void)
     if (my_kick >= 0) {
         hidden_close(my_kick); /* shared with the parent otherwise */
         pthread_setspecific(kick_end, NULL);
-    }
-    for (unsigned i = 0; i < SPARE_KICKS; i++) { /* (likewise) */
-        int fd = atomic_exchange(&spare_kicks[i], 0) - 1;
-        if (fd >= 0)
-            hidden_close(fd);
     }
     my_kick = -1;
 }
