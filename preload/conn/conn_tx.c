@@ -68,7 +68,7 @@ static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t 
     sock_sleep(s);
     int r = conn_ops(c)->await(s, c, sock_fd_now(s, fd), deadline);
     sock_wake(s);
-    return r;
+    return r < 0 ? r : 0;
 }
 
 /* Waits until the responder may send: the RTR has to come first (RFC 6581 section 9.2). */
