@@ -149,6 +149,16 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
     n->out_off = 0;
 }
 
+/* The program goes on at once: the HWDR is there with the HELO. */
+static void put_withdrawal_behind(struct negotiate *n)
+{
+    struct hello h = { .kind = HELLO_HWDR, .flags = HELLO_FLAG_SWITCH, .host = n->cfg.host };
+    memcpy(h.nonce, n->cfg.nonce, HELLO_NONCE_LEN);
+    ssize_t len = hello_encode(&h, n->out + n->out_len, sizeof(n->out) - n->out_len);
+    SW_CHECK(len > 0, "hello_encode %zd", len);
+    n->out_len += (size_t)len;
+}
+
 static int mpa_init(struct negotiate *n)
 {
     uint8_t priv[STREAM_PARAMS_LEN];
@@ -182,6 +192,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     memset(n, 0, sizeof(*n));
     if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0 ||
         (cfg->shim_known && cfg->immediate) || (cfg->may_switch && (cfg->responder || !cfg->shim_known || !cfg->early)) ||
+        (cfg->at_once && !cfg->may_switch) ||
         (cfg->early && !cfg->responder &&
          (cfg->immediate || (cfg->transports & BY_DEVICE) || cfg->mpa.dialect != MPA_DIALECT_RFC)))
         return -EINVAL;
@@ -209,12 +220,16 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     n->deadline_ns = now_ns + cfg->timeout_ns;
     put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
     n->hello_len = n->out_len;
+    if (cfg->at_once) {
+        put_withdrawal_behind(n);
+        move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
+    }
     return 0;
 }
 
 static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
 {
-    if (!n->mute && !n->peer_ended && !(switches(h) && n->streamed > 0))
+    if (!n->mute && !n->peer_ended && !n->defers && !(switches(h) && n->streamed > 0))
         put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
     move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
@@ -270,6 +285,11 @@ void negotiate_peer_ended(struct negotiate *n)
     n->peer_ended = true;
 }
 
+void negotiate_defer(struct negotiate *n)
+{
+    n->defers = true;
+}
+
 /* A Hello with the HWDR behind it. To the initiator, too, a HACK without the Reply is the end of the negotiation. */
 static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now_ns)
 {
@@ -278,6 +298,9 @@ static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now
         reply_early(n, h);
     put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h->nonce, n->streamed);
     n->switched = replied_early(n);
+    n->deferred = n->switched && n->defers;
+    if (!n->switched && n->defers)
+        n->out_len = 0; /* octets of the program's say as much */
     if (n->switched)
         move(n, NEGOTIATE_DONE, REASON_UPGRADED);
     else
@@ -410,7 +433,7 @@ void negotiate_hurry(struct negotiate *n)
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p)
 {
     *p = n->out + n->out_off;
-    return n->state == NEGOTIATE_DONE && n->switched && !n->cfg.responder ? n->out_len - n->out_off : 0;
+    return n->state == NEGOTIATE_DONE && n->switched && (!n->cfg.responder || n->deferred) ? n->out_len - n->out_off : 0;
 }
 
 /* The answer is the first that the server sends, or there is none. */

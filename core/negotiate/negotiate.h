@@ -21,7 +21,8 @@
  * The late switch (cfg.may_switch), each direction for itself: the initiator's program goes on in streaming mode behind the HWDR,
  * which says so, and the Request stands. The responder, once it finds the two (or, in MPA, the HWDR that has crossed its HACK),
  * answers by a HACK with the Reply and is DONE: it sends FPDUs behind that, while what it receives is the program's up to the HSWI,
- * or to the end. The initiator that finds the HACK sends the HSWI (negotiate_lead), then FPDUs. A responder that has sent octets in
+ * or to the end. Where it cannot be known whether the initiator's program is still there (negotiate_defer), that HACK goes before the
+ * responder's program's first octets, and no sooner. The initiator that finds the HACK sends the HSWI (negotiate_lead), then FPDUs. A responder that has sent octets in
  * streaming mode, or whose peer's direction has ended, says nothing, and the connection stays plain: so the answer is the first
  * that comes, or there is none.
  *
@@ -109,6 +110,8 @@ struct negotiate_cfg {
     bool shim_known;
     /* And then goes on in streaming mode until the answer is there. With shim_known and early. */
     bool may_switch;
+    /* And at once: the HWDR goes with the HELO. With may_switch. */
+    bool at_once;
     /*
      * Initiator: no Hello, the Request is the first frame; excludes shim_known. Responder: a Request may
      * be what comes first.
@@ -147,6 +150,8 @@ struct negotiate {
     uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
     bool mute;               /* its direction has ended, no Hello can be answered */
     bool peer_ended;         /* responder: so has the initiator's: a late Hello is not answered */
+    bool defers;             /* responder: negotiate_defer */
+    bool deferred;           /* responder, DONE: the HACK waits for the program's first octets: negotiate_lead */
     bool switched;           /* DONE: by a late switch; the initiator's direction goes on in streaming mode up to its HSWI */
     /*
      * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is
@@ -215,10 +220,15 @@ void negotiate_mute(struct negotiate *n);
 bool negotiate_is_late(const uint8_t *buf, size_t len);
 /* Then: the initiator's direction has ended already. */
 void negotiate_peer_ended(struct negotiate *n);
+/*
+ * Or: nobody can say whether its program is still there. What is sent to one that has gone is answered by a reset, which destroys what it
+ * has under way. So nothing is said before the program says something, which would meet the same.
+ */
+void negotiate_defer(struct negotiate *n);
 
 /*
- * Initiator, DONE by a late switch: what goes before its first FPDU, and stays where it is; 0: nothing. The kernel is to get it as a
- * whole: the other side may take a part of it, with nothing behind, for the program's.
+ * DONE by a late switch: what goes before the first FPDU, the initiator's HSWI or a deferred HACK, and stays where it is; 0: nothing. The
+ * kernel is to get it as a whole: the other side may take a part of an HSWI, with nothing behind, for the program's.
  */
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p);
 

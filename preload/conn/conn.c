@@ -154,7 +154,10 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->memory = conn_memory(c);
     if (c->opts.transports & HELLO_TRANSPORT_VERBS)
         r->device = c->device[0] != '\0' ? c->device : reason_name(c->device_reason);
-    if (st != CONN_UPGRADED) {
+    bool unsaid = st == CONN_UPGRADED && c->neg.deferred && conn_only_leads(c); /* the program has said nothing, nor have we */
+    if (unsaid)
+        r->reason = REASON_WITHDRAWN;
+    if (st != CONN_UPGRADED || unsaid) {
         plain_totals(c, fd, r);
         return;
     }

@@ -78,6 +78,7 @@ struct conn {
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool marked;              /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
+    bool hurried;             /* initiator: connect() does not look whether that one's program accepts just now */
     bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
     bool client_asked;            /* responder: a client of this host has asked for the listener's name, and may be this one; any */
     bool inherited;               /* responder: accepted by a former program, which may have it still; this one has said nothing */

@@ -43,7 +43,7 @@ static void end_before_switch(struct sock *s, struct conn *c, int fd)
 {
     /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
     if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || conn_linger_s(fd) == 0 || is_polled(s) ||
-        turn_take_brief(&c->tx) < 0)
+        (c->neg.deferred && conn_only_leads(c)) || turn_take_brief(&c->tx) < 0)
         return;
     bool all = !c->fin_owed && conn_tx_flush(c, fd) == 0;
     if (all)

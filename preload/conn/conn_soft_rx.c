@@ -116,6 +116,12 @@ static ssize_t take(struct conn *c, int fd, void *p, size_t room, int flags)
     return n;
 }
 
+/* An HSWI answers the HACK: no octet of it is there before that one is acknowledged. */
+static bool is_before_answer(const struct conn *c, int fd)
+{
+    return c->neg.deferred && (conn_only_leads(c) || tcpinfo_lacks(fd, c->neg.out_len));
+}
+
 #define HELD_NS 200000000u /* what nobody can say anything about is not held back longer */
 #define HELD_LOOK_MS 1
 
@@ -133,6 +139,8 @@ static ssize_t fill_streamed(struct conn *c, int fd, int flags)
         ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
         if (n > 0)
             conn_switch_took(c, (size_t)n);
+        if (c->held_len > 0 && is_before_answer(c, fd))
+            conn_switch_give_held(c);
         bool held = c->held_len > 0;
         if (held && (n == 0 || all || (end != 0 && proc_now_ns() >= end)) && n <= 0) {
             n = n == -EAGAIN ? (ssize_t)c->held_len : n;

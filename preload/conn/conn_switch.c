@@ -77,7 +77,7 @@ void conn_switch_give_held(struct conn *c)
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd)
 {
-    if (c->rx_mode != CONN_RX_STREAMED || c->st.tx.total != 0)
+    if (c->rx_mode != CONN_RX_STREAMED || c->st.tx.total != 0 || c->neg.deferred)
         return false;
     struct tcpinfo_input now = c->rx_shut ? tcpinfo_input_of(fd) : c->input_before_shut;
     return now.segments == c->input_before_shut.segments || now.octets != c->input_before_shut.octets;

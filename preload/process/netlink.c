@@ -106,9 +106,11 @@ bool netlink_peer_is_held(int fd)
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }
 
-bool netlink_peer_may_be_told(int fd, const struct sockaddr_storage *local, const struct sockaddr_storage *remote)
+int netlink_peer_may_be_told(int fd, const struct sockaddr_storage *local, const struct sockaddr_storage *remote)
 {
     struct inet_diag_msg peer;
     bool known = local->ss_family != AF_UNSPEC && remote->ss_family != AF_UNSPEC;
-    return (known ? ask_peer_of(local, remote, &peer) : ask_peer(fd, &peer)) && peer.idiag_inode != 0 && (peer.idiag_state == TCP_ESTABLISHED || tcpinfo_peer_closed(fd));
+    if (!(known ? ask_peer_of(local, remote, &peer) : ask_peer(fd, &peer)))
+        return -ENOENT;
+    return peer.idiag_inode != 0 && (peer.idiag_state == TCP_ESTABLISHED || tcpinfo_peer_closed(fd));
 }

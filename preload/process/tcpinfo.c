@@ -62,6 +62,12 @@ bool tcpinfo_acked_all(int fd)
     return ask(fd, &info) && info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
 }
 
+bool tcpinfo_lacks(int fd, uint64_t octets)
+{
+    struct tcp_info info;
+    return ask(fd, &info) && info.tcpi_bytes_acked < octets;
+}
+
 uint64_t tcpinfo_rate(int fd)
 {
     struct tcp_info info;

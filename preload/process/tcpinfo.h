@@ -22,6 +22,8 @@ struct tcpinfo_input {
 struct tcpinfo_input tcpinfo_input_of(int fd);
 /* Has the peer's kernel acknowledged all that was sent? */
 bool tcpinfo_acked_all(int fd);
+/* Has it acknowledged fewer octets of the stream, for certain? */
+bool tcpinfo_lacks(int fd, uint64_t octets);
 /* Octets a second that TCP sends at most, as it reckons the path now; UINT64_MAX: not known. */
 uint64_t tcpinfo_rate(int fd);
 /* The segments that a connection sends. */

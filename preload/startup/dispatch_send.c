@@ -45,8 +45,11 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
             if (conn_speaks_plain(c)) {
                 if (*done > 0)
                     flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
-                n = conn_send_some(fd, it, part, flags | MSG_DONTWAIT);
+                /* (An HSWI that follows begins a segment, and so arrives as a whole: conn_switch.c.) */
+                n = conn_send_some(fd, it, part, flags | MSG_DONTWAIT | (c->marked ? MSG_EOR : 0));
                 if (n > 0) {
+                    if (SW_UNLIKELY(c->nodelay_lent))
+                        conn_nodelay_back(c, fd);
                     c->inherited = false;
                     c->neg.streamed += (uint64_t)n;
                     c->kernel_tx += (uint64_t)n;

@@ -27,9 +27,9 @@ bool fallback_known_plain(const struct sockaddr *peer)
     return plain;
 }
 
-static void remember_plain(const struct conn *c)
+void fallback_remember(const struct conn *c)
 {
-    if (c->known_shim || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
+    if ((c->known_shim && !c->marked) || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
         return;
     verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
                 proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
@@ -66,7 +66,7 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
     bool rev_1 = c->opts.immediate && !c->rev_1 && mpa_startup_retry_rev1(&c->neg.mpa);
     if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED ||
         (c->opts.immediate && !rev_1))
-        remember_plain(c);
+        fallback_remember(c);
     if (c->require && !rev_1) {
         fallback_refuse(s, c, fd, reason);
         return;

@@ -12,6 +12,8 @@ struct sock;
 
 /* Was this peer found to be plain lately? Any thread, handlers. */
 bool fallback_known_plain(const struct sockaddr *peer);
+/* c's peer has shown itself to be one. Likewise. */
+void fallback_remember(const struct conn *c);
 /*
  * Leaves the connection that a Hello went over and connects the same socket again, plain. Blocks if the socket
  * does. The outcome for a blocking connect() is in c->so_error (0: connected). Both turns held.

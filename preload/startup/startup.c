@@ -38,7 +38,7 @@ static void note_error(struct conn *c, int err)
      */
     c->peer_reset = err == ECONNRESET &&
                     (negotiate_peer_known(&c->neg) ||
-                     (c->known_shim && !local_listens((struct sockaddr *)&c->peer)));
+                     (c->known_shim && (c->marked || !local_listens((struct sockaddr *)&c->peer))));
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */
@@ -142,9 +142,11 @@ static bool seeks_answer(const struct conn *c)
  */
 static void look_at_late(struct conn *c, int fd)
 {
-    int state = tcpinfo_state(fd);
+    int state = tcpinfo_state(fd), may = netlink_peer_may_be_told(fd, &c->local, &c->peer);
     struct pollfd p = { .fd = fd, .events = POLLPRI };
-    if (state == TCP_CLOSE || !netlink_peer_may_be_told(fd, &c->local, &c->peer))
+    if (may < 0 && !local_same_host(&c->local, &c->peer))
+        negotiate_defer(&c->neg);
+    if (state == TCP_CLOSE || (may <= 0 && !c->neg.defers))
         negotiate_peer_ended(&c->neg);
     else if (REAL(poll)(&p, 1, 0) == 1 && (p.revents & POLLPRI))
         negotiate_decline(&c->neg, REASON_URGENT);
@@ -375,6 +377,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
         }
         break;
     case NEGOTIATE_PLAIN:
+        if (c->marked && c->neg.answered)
+            fallback_remember(c);
         if (c->require) {
             fallback_refuse(s, c, fd, c->neg.reason);
         } else if (ended_unanswered(c, fd)) {
@@ -399,6 +403,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
         conn_go_dead(s, c, c->neg.reason, ECONNRESET);
         break;
     }
+    if (c->nodelay_lent && conn_state(c) == CONN_PLAIN)
+        conn_nodelay_back(c, fd);
     if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
         pending_remove(s);
     if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && conn_state(c) != CONN_CONNECTING)

@@ -2,6 +2,8 @@
  * A startup begins: what is said of this end.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 
 #include "core/base/reason.h"
@@ -56,6 +58,7 @@ int startup_begin(struct conn *c)
     cfg.early = !c->opts.separate && (c->responder || (!c->opts.immediate && !c->opts.rtr_frame &&
                                                        cfg.transports == HELLO_TRANSPORT_IWARP));
     cfg.may_switch = cfg.shim_known && cfg.early && !c->responder;
+    cfg.at_once = cfg.may_switch && c->hurried;
     uint64_t most = cfg.may_switch ? LOOK_NS : ACCEPT_NS;
     if (cfg.shim_known && cfg.timeout_ns > most)
         cfg.timeout_ns = most;
@@ -78,19 +81,41 @@ int startup_begin(struct conn *c)
     return 0;
 }
 
-/* Is there, as far as is known, somebody to be asked? Nothing was sent yet. */
-static bool asks(struct conn *c, int fd)
+/*
+ * Is there, as far as is known, somebody to be asked? Nothing was sent yet. A marked listener is one that runs sockwarp, and its
+ * program accepts when it likes; it is looked for an answer only where one can be there in time.
+ */
+static bool asks(const struct sock *s, struct conn *c, int fd)
 {
     uint32_t rtt_us;
-    if (c->known_shim || c->require || c->opts.ask_always || c->opts.hello_always || c->opts.immediate)
+    if (c->known_shim)
         return true;
-    c->marked = mark_is_seen(fd, &rtt_us);
-    return c->marked;
+    if (!c->opts.hello_always && !c->opts.immediate)
+        c->marked = mark_is_seen(fd, &rtt_us);
+    if (!c->marked)
+        return c->require || c->opts.ask_always || c->opts.hello_always || c->opts.immediate;
+    c->known_shim = true;
+    c->hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_NS;
+    return true;
+}
+
+/*
+ * The program's first octets go behind the Hello, and not, by Nagle's rule, when that is acknowledged: TCP would have nothing to wait
+ * for.
+ */
+static void lend_nodelay(struct conn *c, int fd)
+{
+    int on = 0;
+    socklen_t len = sizeof(on);
+    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len) < 0 || on)
+        return;
+    on = 1;
+    c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
 }
 
 int startup_begin_initiator(struct sock *s, struct conn *c)
 {
-    if (!asks(c, atomic_load(&s->fd))) {
+    if (!asks(s, c, atomic_load(&s->fd))) {
         conn_go_plain(s, c, REASON_UNMARKED);
         return -ENOENT;
     }
@@ -110,6 +135,8 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
     }
     if (r == 0)
         r = startup_begin(c);
+    if (r == 0 && c->marked && c->neg.cfg.may_switch)
+        lend_nodelay(c, atomic_load(&s->fd));
     if (r < 0)
         conn_go_plain(s, c, REASON_NO_MEMORY);
     return r;

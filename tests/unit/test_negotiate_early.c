@@ -555,6 +555,61 @@ Test(negotiate_early, what_is_no_late_switch_stays_plain)
     }
 }
 
+/* As up_to_late, with the HWDR in the HELO's company, and a responder that cannot know whether the initiator is still there. */
+static void up_to_deferred(const char *text)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+
+    ca.shim_known = ca.may_switch = ca.at_once = true;
+    ca.early = cb.early = true;
+    both(&ca, &cb);
+    cr_assert_eq(a.n.state, NEGOTIATE_LATE);
+    step_out(&a, SIZE_MAX);
+    speak_plainly(text);
+    a.n.streamed += strlen(text);
+    negotiate_defer(&b.n);
+}
+
+Test(negotiate_early, a_deferred_answer_waits_for_the_program)
+{
+    const uint8_t *p;
+    size_t len;
+
+    up_to_deferred("request");
+    run(0);
+    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+    cr_assert_eq(a.n.state, NEGOTIATE_LATE);
+    cr_expect(negotiate_over(&b.n));
+    cr_expect_eq(negotiate_out(&b.n, &p), 0u, "nothing goes by itself");
+    len = negotiate_lead(&b.n, &p);
+    cr_assert_gt(len, HELLO_LEN);
+    put(&a.wire, p, len);
+    run(0);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    cr_expect_eq(negotiate_lead(&a.n, &p), HELLO_LEN);
+    expect_programs("", "request");
+}
+
+Test(negotiate_early, what_cannot_be_answered_is_not_declined_either)
+{
+    enum { DECLINED, SEPARATE, CASES };
+
+    for (int i = 0; i < CASES; i++) {
+        up_to_deferred("request");
+        if (i == DECLINED)
+            negotiate_decline(&b.n, REASON_STD_FD);
+        else
+            b.n.cfg.early = false;
+        run(0);
+        cr_expect_eq(b.n.state, NEGOTIATE_PLAIN);
+        cr_expect_eq(a.n.state, NEGOTIATE_LATE, "nothing was said");
+        put(&a.wire, "answer", 6);
+        run(0);
+        cr_expect_eq(a.n.state, NEGOTIATE_PLAIN);
+        expect_programs("answer", "request");
+    }
+}
+
 Test(negotiate_early, an_answer_that_makes_no_sense_ends_a_late_switch)
 {
     up_to_late("request");
