@@ -116,6 +116,7 @@ preload_tests += tests/preload/semantics.test
 preload_tests += tests/preload/filtered.test
 preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/between.test
+preload_tests += tests/preload/defer.test
 preload_tests += tests/preload/late.test
 preload_tests += tests/preload/mark.test
 preload_tests += tests/preload/last_words.test

@@ -144,6 +144,9 @@ static const char *advice(enum reason reason)
     case REASON_UNMARKED:
         return "Start the server under sockwarp too. If it runs under it, its segment size may be its own, or be "
                "changed on the way, or it may have had clients of its own host only: then this rule's ask=always asks.";
+    case REASON_DEFER_ACCEPT:
+        return "Nothing: a Hello would be taken for the client's first bytes. Switch the option off in the server "
+               "(nginx: without deferred; Apache: AcceptFilter http none) if its connections should be upgraded.";
     case REASON_VERSION:
         return "Install the same version of sockwarp at both ends: sockwarp --version says which one is there.";
     }

@@ -51,7 +51,8 @@
     X(DEVICE_KIND, 40, "device-kind", "the two ends' RDMA devices are of kinds that do not go together") \
     X(STAMPS, 41, "timestamps", "the program wants to know when bytes went or came")                 \
     X(VERSION, 42, "version", "the peer's Hello is of a version, or asks for something, that is not known") \
-    X(UNMARKED, 43, "unmarked", "a listener of another host has not said that it runs sockwarp")
+    X(UNMARKED, 43, "unmarked", "a listener of another host has not said that it runs sockwarp") \
+    X(DEFER_ACCEPT, 44, "defer-accept", "the listener waits for the client's first bytes (TCP_DEFER_ACCEPT)")
 
 enum reason {
 #define X(sym, num, name, text) REASON_##sym = (num),

@@ -230,6 +230,8 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
             atomic_store_explicit(&s->conn->frame_left, 0, memory_order_relaxed);
         if (r == 0 && level == IPPROTO_TCP && name == TCP_MAXSEG)
             mark_is_overridden(s);
+        if (r == 0 && level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT && s->kind == SOCK_LISTENER)
+            (void)local_defers(s, fd);
         sock_put(s);
     }
     errno = r < 0 ? -r : err;

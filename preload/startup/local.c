@@ -10,6 +10,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@
 #include <sys/un.h>
 
 #include "core/base/rawsys.h"
+#include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/process/hidden.h"
 #include "preload/process/netlink.h"
@@ -209,8 +211,6 @@ static int find_listener(const struct key *k, struct inet_diag_msg *out)
     return netlink_find_tcp(k->family, &id, out);
 }
 
-enum { LISTENING = 10 }; /* TCP_LISTEN; <netinet/tcp.h> does not go with the kernel's headers */
-
 /* Is the listener bound to what the name says? A wildcard one of IPv6 serves IPv4 as well. */
 static bool same_address(const struct key *k, const struct inet_diag_msg *diag)
 {
@@ -248,7 +248,7 @@ bool local_listens(const struct sockaddr *addr)
     struct key k;
     struct inet_diag_msg diag;
     int r = key_of(addr, &k) ? find_listener(&k, &diag) : -EAFNOSUPPORT;
-    return r < 0 || (r > 0 && diag.idiag_state == LISTENING);
+    return r < 0 || (r > 0 && diag.idiag_state == TCP_LISTEN);
 }
 
 /* The wildcard as destination means this host. */
@@ -351,7 +351,7 @@ static bool whole_group(const struct inet_diag_msg *like)
     req.h.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
     req.r.sdiag_family = like->idiag_family;
     req.r.sdiag_protocol = IPPROTO_TCP;
-    req.r.idiag_states = 1u << LISTENING;
+    req.r.idiag_states = 1u << TCP_LISTEN;
     req.r.id.idiag_sport = like->id.idiag_sport;
     int fd = netlink_open(NETLINK_SOCK_DIAG);
     bool whole = fd >= 0 && REAL(send)(fd, &req, sizeof(req), 0) == sizeof(req);
@@ -477,10 +477,25 @@ unsigned local_port_of(const struct sockaddr_storage *ss)
     return key_of((const struct sockaddr *)ss, &k) ? k.port : 0;
 }
 
+bool local_defers(struct sock *s, int fd)
+{
+    int seconds = 0;
+    socklen_t len = sizeof(seconds);
+    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, &len) < 0 || seconds <= 0)
+        return false;
+    s->stay_plain = true;
+    s->plain_reason = REASON_DEFER_ACCEPT;
+    local_names_end(s); /* for those who share them */
+    local_names_close(s);
+    return true;
+}
+
 void local_names_open(struct sock *s, int fd)
 {
     struct sockaddr_un un[SOCK_NAMES];
     socklen_t len[SOCK_NAMES];
+    if (local_defers(s, fd))
+        return;
     mark_open(s, fd);
     if (s->name_fd[0] >= 0 || !names_of(fd, un, len))
         return;
