@@ -118,6 +118,7 @@ preload_tests += tests/preload/halves.test
 preload_tests += tests/preload/between.test
 preload_tests += tests/preload/defer.test
 preload_tests += tests/preload/late.test
+preload_tests += tests/preload/phantom.test
 preload_tests += tests/preload/mark.test
 preload_tests += tests/preload/last_words.test
 preload_tests += tests/preload/stdio.test

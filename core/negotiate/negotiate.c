@@ -370,6 +370,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         decline(n, &h, reason);
     } else if (late) {
         accept_late(n, &h, now_ns);
+        n->withdrawn = true;
         r += hello_decode(buf + r, len - (size_t)r, &h); /* the HWDR's */
     } else {
         accept_now(n, &h, common, now_ns);
@@ -398,6 +399,7 @@ static size_t in_naked(struct negotiate *n, const uint8_t *buf, size_t len, uint
         return 0;
     }
     move(n, NEGOTIATE_PLAIN, n->reason);
+    n->withdrawn = r > 0;
     return r > 0 ? (size_t)r : 0;
 }
 
@@ -673,6 +675,7 @@ static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
     if ((replied_early(n) || (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0)) &&
         (r = find_withdrawal(n, buf, len, &later)) != -EPROTO) {
         n->switched = later && replied_early(n);
+        n->withdrawn = r > 0;
         if (n->switched)
             move(n, NEGOTIATE_DONE, REASON_UPGRADED);
         else if (r > 0)

@@ -150,6 +150,7 @@ struct negotiate {
     uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
     bool mute;               /* its direction has ended, no Hello can be answered */
     bool peer_ended;         /* responder: so has the initiator's: a late Hello is not answered */
+    bool withdrawn;          /* responder: an HWDR came, the initiator's program has gone on */
     bool defers;             /* responder: negotiate_defer */
     bool deferred;           /* responder, DONE: the HACK waits for the program's first octets: negotiate_lead */
     bool switched;           /* DONE: by a late switch; the initiator's direction goes on in streaming mode up to its HSWI */

@@ -38,6 +38,8 @@ static int ctl_add(struct epset *set, int fd, const struct epoll_event *ev, stru
     w->events = ev->events;
     w->sock = *drop = sock_get(fd);
     struct sock *s = w->sock;
+    if (s != NULL)
+        atomic_store(&s->polled, true);
     uint32_t events = watch_kernel_events(w);
     w->kevents = events;
     if (set->share != NULL)

@@ -2,10 +2,12 @@
  * The responder's beginning: socket, bind, listen, accept.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
@@ -159,6 +161,15 @@ int listen(int fd, int backlog)
     return r;
 }
 
+/* Is a Hello all that ever came, with no program's word, not even that it goes on? */
+static bool has_hello_only(const struct conn *c, int fd)
+{
+    int queued = 1;
+    bool hello = conn_state(c) == CONN_UPGRADED ? !conn_on_device(c) && !c->neg.switched && c->ep.stats.rx_fpdus == 0
+                                                : conn_state(c) == CONN_PLAIN && c->startup_rx > 0 && !c->neg.withdrawn;
+    return hello && conn_rx_avail(c) == 0 && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
+}
+
 /* A Hello whose sender has given up already: the program need not see it. */
 static bool abandoned(struct conn *c, int fd)
 {
@@ -166,17 +177,20 @@ static bool abandoned(struct conn *c, int fd)
     unsigned reason = atomic_load(&c->reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
-    if (conn_state(c) != CONN_NEGOTIATING || (conn_undecided(c) && !conn_is_held(c)))
+    if (conn_state(c) == CONN_NEGOTIATING ? conn_undecided(c) && !conn_is_held(c) : !has_hello_only(c, fd))
         return false;
     int state = tcpinfo_state(fd);
     return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
 }
 
-/* Would accept() on this listener return at once? */
+/*
+ * May accept() on this listener go on with the next one? A program that saw the listener readable, and lets accept() wait, is not to be
+ * kept waiting: the kernel shows it a connection that is gone, too.
+ */
 static bool another_waits(struct sock *listener, int listener_fd)
 {
     struct pollfd p = { .fd = listener_fd, .events = POLLIN };
-    return atomic_load(&listener->nonblock) || REAL(poll)(&p, 1, 0) > 0;
+    return atomic_load(&listener->nonblock) || !atomic_load(&listener->polled) || REAL(poll)(&p, 1, 0) > 0;
 }
 
 /* True: it is the program's; false: an abandoned Hello, closed. */
@@ -232,7 +246,6 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
         int r = startup_go_on_unused(s);
         (void)r; /* nobody else knows it yet */
     }
-    /* A program that saw the listener readable must not be kept waiting for the next one. */
     if (abandoned(c, fd) && another_waits(listener, listener_fd)) {
         atomic_store(&c->recorded, true); /* the program never had it */
         close(fd);

@@ -197,7 +197,7 @@ static bool concerns(struct pollfd *fds, nfds_t n)
         return true;
     bool ours = false;
     for (nfds_t i = 0; i < n; i++) {
-        struct sock *s = sock_get_active(fds[i].fd);
+        struct sock *s = sock_get_polled(fds[i].fd);
         ours = ours || s != NULL || epoll_tracks(fds[i].fd);
         if (s != NULL)
             sock_put(s);
@@ -236,7 +236,7 @@ static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigse
     poller_call_begin();
     int r = 0;
     for (nfds_t i = 0; i < n; i++) {
-        p.ents[i] = (struct entry){ .sock = sock_get_active(fds[i].fd) };
+        p.ents[i] = (struct entry){ .sock = sock_get_polled(fds[i].fd) };
         if (fds[i].fd < 0)
             continue;
         p.ents[i].k = p.kn;
@@ -350,7 +350,7 @@ static bool sets_concern(const struct sets *sets)
     for (int fd = 0; fd < limit && fd < sets->n; fd++) {
         if (sets_want(sets, fd) == 0)
             continue;
-        struct sock *s = sock_get_active(fd);
+        struct sock *s = sock_get_polled(fd);
         if (s != NULL)
             sock_put(s);
         if (s != NULL || epoll_tracks(fd))

@@ -104,6 +104,14 @@ struct sock *sock_get_active(int fd)
     return sock_get(fd);
 }
 
+struct sock *sock_get_polled(int fd)
+{
+    struct sock *s = sock_peek(fd);
+    if (s != NULL && s->kind == SOCK_LISTENER && !atomic_load_explicit(&s->polled, memory_order_relaxed))
+        atomic_store(&s->polled, true);
+    return sock_get_active(fd);
+}
+
 uint64_t sock_ino(int fd)
 {
     struct stat st;
@@ -252,6 +260,7 @@ struct sock *sock_new(int fd, int domain)
         s->conn = NULL;
         s->coalesce = NULL;
         s->names_later = false;
+        s->polled = false;
         s->mark_later = s->mark_own = s->mark_far = false;
         s->mark = s->mark_mtu = 0;
         s->asked = 0;

@@ -51,6 +51,7 @@ struct sock {
     /* SOCK_LISTENER */
     _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
     _Atomic bool names_later; /* they are opened when a call of ours waits for it: preload/calls/ring.h */
+    _Atomic bool polled;      /* the program waits for it in poll, select or epoll: an accept() that follows may not wait */
     bool mark_later;          /* marked as soon as a client of another host comes: preload/startup/mark.h */
     bool mark_far;            /* a client of another host has come */
     bool mark_own;            /* the program has chosen its segments' size */
@@ -86,6 +87,8 @@ struct sock {
 struct sock *sock_get(int fd);
 /* The same, but only if data calls on it need us: one table look-up for everything else. */
 struct sock *sock_get_active(int fd);
+/* The same for a descriptor that the program polls. */
+struct sock *sock_get_polled(int fd);
 /* Without a reference: it may be another one any moment, but is a sock. */
 struct sock *sock_peek(int fd);
 void sock_put(struct sock *s);
