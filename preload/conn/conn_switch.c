@@ -11,7 +11,12 @@
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_switch.h"
+#include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
+
+/* Of SO_RCVBUF TCP offers half as window at least. Linux makes it larger as the program reads: so large it is at first. */
+#define ROOM_FIRST 65536
+#define ROOM_PART 4
 
 void conn_switch_begin(struct conn *c)
 {
@@ -73,12 +78,18 @@ void conn_switch_give_held(struct conn *c)
 
 /*
  * A reset of the initiator's program comes behind the HSWI. Where our program has shut down both ways the kernel refuses that, or
- * what the program has sent, and resets by itself: a segment came, of which nothing was taken.
+ * what the program has sent, and resets by itself: a segment came, of which nothing was taken. And where so much came that there may
+ * have been no room for more, something may be lost: then no end is shown that could be taken for that of all.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd)
 {
-    if (c->rx_mode != CONN_RX_STREAMED || c->st.tx.total != 0 || c->neg.deferred)
+    int room = 0;
+    socklen_t len = sizeof(room);
+    if (c->rx_mode != CONN_RX_STREAMED || c->st.tx.total != 0 || c->neg.deferred ||
+        sandbox_getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, &len) < 0)
         return false;
-    struct tcpinfo_input now = c->rx_shut ? tcpinfo_input_of(fd) : c->input_before_shut;
-    return now.segments == c->input_before_shut.segments || now.octets != c->input_before_shut.octets;
+    struct tcpinfo_input now = tcpinfo_input_of(fd);
+    if (now.octets > (uint64_t)(room < ROOM_FIRST ? room : ROOM_FIRST) / ROOM_PART)
+        return false;
+    return !c->rx_shut || now.segments == c->input_before_shut.segments || now.octets != c->input_before_shut.octets;
 }
