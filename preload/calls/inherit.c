@@ -326,7 +326,7 @@ void inherit_begin(struct inherit *in, bool can)
     sock_each(leave_one, &w);
     if (!in->spawn) {
         sock_each(finish_one, in);
-        conn_tx_finished(proc.set.linger_ms); /* those that were closed before: the ring ends with this program */
+        conn_tx_give_up(proc.set.linger_ms); /* those that were closed before: the ring ends with this program */
     }
     cancel_restore(hold);
 }

@@ -625,8 +625,13 @@ void conn_lead_out(struct conn *c, int fd);
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
 /* Sends what is queued, waiting at most so long. tx held. */
 void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms);
-/* Lets go of connections that were finished that way; wait_ms > 0 (exit): waits for them, at most so long. */
+/* Lets go of connections that were finished that way; wait_ms > 0: waits for them, at most so long. */
 void conn_tx_finished(uint32_t wait_ms);
+/*
+ * The same, and the program ends, or becomes another one: what is not sent by then never is. Its connections are reset when they are
+ * closed, so that no peer takes what came for all.
+ */
+void conn_tx_give_up(uint32_t wait_ms);
 /* In the child of a fork, whose other threads' locks nobody gives back. */
 void conn_tx_after_fork(void);
 

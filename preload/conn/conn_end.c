@@ -121,6 +121,13 @@ static bool start(struct sock *s, int fd, bool shared)
     return true;
 }
 
+/* The peer is not to take what came for all. */
+static void reset_at_close(int fd)
+{
+    const struct linger now = { .l_onoff = 1, .l_linger = 0 };
+    sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
 {
     struct conn *c = s->conn;
@@ -141,8 +148,11 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     }
     if (own >= 0)
         REAL(close)(own);
-    if (own >= 0 || sandbox_on())
-        conn_tx_settle(c, fd, linger_ms);
+    if (own < 0 && !sandbox_on())
+        return;
+    conn_tx_settle(c, fd, linger_ms);
+    if (!shared && conn_tx_flush(c, fd) == -EAGAIN)
+        reset_at_close(fd);
 }
 
 static bool is_over(const struct finishing *f)
@@ -157,15 +167,19 @@ static bool is_over(const struct finishing *f)
 
 #define AWAIT_MS 20 /* no event tells that all is sent */
 
+/* The descriptor is the sender's, but still open. */
+static int fd_of(const struct finishing *f)
+{
+    return f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->job.fd;
+}
+
 static bool await_over(const struct finishing *f, uint64_t end)
 {
     bool over;
     while (!(over = is_over(f)) && proc_now_ns() < end) {
-        /* The descriptor is not ours, but still open: wait for room or an error. */
-        int fd = f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->job.fd;
-        struct pollfd p = { .fd = fd, .events = POLLOUT };
+        struct pollfd p = { .fd = fd_of(f), .events = POLLOUT }; /* room or an error */
         if (REAL(poll)(&p, 1, f->bare ? AWAIT_MS : (int)((end - proc_now_ns()) / 1000000u + 1)) > 0)
-            (void)wait_pause(fd, p.revents);
+            (void)wait_pause(p.fd, p.revents);
         sched_yield();
     }
     return over;
@@ -221,6 +235,16 @@ int conn_linger_s(int fd)
     struct linger lin;
     socklen_t len = sizeof(lin);
     return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff ? lin.l_linger : -1;
+}
+
+void conn_tx_give_up(uint32_t wait_ms)
+{
+    conn_tx_finished(wait_ms);
+    pthread_mutex_lock(&finishing_lock);
+    for (const struct finishing *f = finishing; f != NULL; f = f->next)
+        if (f->own == NULL && !(f->bare && f->job.shared) && !is_over(f))
+            reset_at_close(fd_of(f));
+    pthread_mutex_unlock(&finishing_lock);
 }
 
 #define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */

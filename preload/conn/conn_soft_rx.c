@@ -99,8 +99,14 @@ static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
         atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
     if (n == 0 && c->rx_shut)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
-    if (n == 0)
-        stream_eof(&c->st, iwarp_in_end(&c->ep)); /* RFC 5041 6.2.1/4: to the program it is the end of the stream */
+    if (n == 0) {
+        /*
+         * RFC 5041 6.2.1/4: to the program it is the end of the stream. In the middle of a frame too (of which the endpoint takes
+         * note): the peer was killed, which to TCP's programs is an end. One that gives up octets resets: conn_tx_give_up.
+         */
+        (void)iwarp_in_end(&c->ep);
+        stream_eof(&c->st, true);
+    }
     return n;
 }
 

@@ -258,6 +258,6 @@ static void leave_one(int fd, struct sock *s, void *arg)
 void dispatch_settle_all(void)
 {
     sock_each(settle_one, NULL);
-    conn_tx_finished(proc.set.linger_ms);
+    conn_tx_give_up(proc.set.linger_ms);
     sock_each(leave_one, NULL);
 }

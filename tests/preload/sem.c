@@ -296,6 +296,9 @@ static struct far_result far_act(int *s, int listener, int commands, const struc
     case FAR_FRESH:
         sem_rx = sem_tx = 0;
         break;
+    case FAR_FILL:
+        res.r = (int64_t)fill_up(*s);
+        break;
     case FAR_SEND:
         res.r = send_some(*s, (size_t)c->a);
         break;
@@ -353,13 +356,14 @@ static bool next_message(int fd, void *msg, size_t len)
 }
 
 /* Returns in the child; in the parent when that is gone. */
-static void far_child(void)
+static pid_t far_child(void)
 {
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0)
         alarm(LIMIT_S + 2);
     else
         must("waitpid", waitpid(pid, NULL, 0));
+    return getpid();
 }
 
 static _Noreturn void far_main(int commands)
@@ -386,7 +390,7 @@ static _Noreturn void far_main(int commands)
         if (c.op == FAR_KILL)
             raise(SIGKILL);
         if (c.op == FAR_CHILD)
-            far_child(); /* (The parent answers what ended it.) */
+            res.r = far_child(); /* (The parent answers when it has ended.) */
         else
             res = far_act(&s, listener, commands, &c);
         if (write(commands, &res, sizeof(res)) != sizeof(res))

@@ -67,7 +67,12 @@ enum far_op {
     FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
     FAR_EXIT,   /* _exit without close */
     FAR_KILL,   /* SIGKILL to itself */
-    FAR_CHILD,  /* a child does what is said from now on, until it ends by one of these: that has a result then, when it is gone */
+    /*
+     * A child does what is said from now on, until it ends by one of these, or is killed: the parent has a result then, beside
+     * those of the child. Returns its process.
+     */
+    FAR_CHILD,
+    FAR_FILL,   /* sends until it would block */
     FAR_POLL,   /* returns what poll, asked for everything, says without waiting */
     FAR_USE,    /* a: which of its connections, in the order they were made, is meant from now on */
     FAR_FRESH,  /* its octets begin anew, those of a connection that was just made */

@@ -18,6 +18,7 @@ static const char *const act_names[] = { "rd", "wr", "rdwr", "close", "linger", 
 #define ALL (POLLIN | POLLOUT | POLLPRI | POLLRDHUP)
 #define UNREAD 10
 #define LINGER_S 1
+#define CUT_LEN (64 << 20)
 
 static unsigned made; /* connections of this scenario, as the far end counts them */
 
@@ -298,6 +299,55 @@ static void ends_exit_read(int s)
     look_at(s);
 }
 
+/*
+ * A sender is killed whose last octets found no room: what had come before is all right, and then there is an end. (How much comes
+ * is not said: of a frame that is not whole nothing does.)
+ */
+static void cut(enum far_op how)
+{
+    pid_t pid = (pid_t)far_do(FAR_CHILD, 0).r;
+    int s = another();
+    far_begin(how, CUT_LEN, 0);
+    poll_one(s, POLLIN, LATE_MS);
+    if (how == FAR_FILL)
+        far_end();
+    else
+        await_asleep(pid, pid, LATE_MS);
+    must("kill", kill(pid, SIGKILL));
+    far_end();
+    made--;
+    say(" some=%d", recv_next(s, CUT_LEN) > 0);
+    look_at(s);
+    close(s);
+}
+
+static void ends_cut(int s)
+{
+    (void)s;
+    cut(FAR_SEND);
+}
+
+static void ends_cut_full(int s)
+{
+    (void)s;
+    cut(FAR_FILL);
+}
+
+/* The peer sends as much as there is room for before this end accepts, and then resets: nobody may take what came for all. */
+static void ends_filled(int s)
+{
+    close(s);
+    far_do(FAR_CONNECT, sem_port);
+    int64_t all = far_do(FAR_FILL, 0).r;
+    s = (int)must("accept", accept(sem_listener, NULL, NULL));
+    sem_rx = 0;
+    recv_next(s, 1);
+    far_do(FAR_RESET, 0);
+    say(" less=%d", (int64_t)recv_next(s, (size_t)all) < all - 1);
+    say_result("then", recv(s, (char[1]){ 0 }, 1, MSG_DONTWAIT));
+    close(s);
+}
+
 const struct scenario sem_ends[] = {
     { "ends_rd", ends_rd },
     { "ends_wr", ends_wr },
@@ -307,6 +357,9 @@ const struct scenario sem_ends[] = {
     { "ends_linger", ends_linger },
     { "ends_by_exit", ends_by_exit },
     { "ends_by_kill", ends_by_kill },
+    { "ends_cut", ends_cut },
+    { "ends_cut_full", ends_cut_full },
+    { "ends_filled", ends_filled },
     { "ends_at_once", ends_at_once },
     { "ends_unread", ends_unread },
     { "ends_exit", ends_exit },
