@@ -1,7 +1,7 @@
 /*
  * system and popen: libc starts their child by its own posix_spawn, which tells the child nothing
- * of the accelerated connections that it inherits. They are made again of ours while there are any,
- * and else are libc's.
+ * of the accelerated connections that it inherits, nor has a listener's name end where that goes to a program without us. They are
+ * made again of ours while there are any, and else are libc's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +20,16 @@
 #include "preload/conn/conn.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/sock/sock.h"
+#include "preload/startup/local.h"
 
 extern char **environ;
 
 static void is_handed_on(int fd, struct sock *s, void *arg)
 {
     bool *any = arg;
-    if (!*any && s->conn != NULL && atomic_load(&s->active))
+    bool is = s->kind == SOCK_LISTENER ? local_names() > 0 : s->conn != NULL && atomic_load(&s->active);
+    if (!*any && is)
         *any = !(REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC);
 }
 
