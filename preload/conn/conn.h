@@ -539,8 +539,11 @@ void conn_zerocopy_told(int fd, struct msghdr *msg);
 
 /* ---- conn_plain.c ---- */
 
-/* Up to most octets that the kernel has by now; what there is to say of the connection it says again. */
-size_t conn_recv_rest_plain(int fd, const struct iov_iter *it, size_t most, int flags);
+/*
+ * What follows octets that were kept from the startup: up to most that the kernel has by now, but need at least, for which it waits as
+ * the program's recv would. rx is held; cancellation is off. How many; an error is kept for the next call (conn.so_error).
+ */
+size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, size_t need, size_t most, int flags);
 /* Up to most of the next octets to the kernel as they are. Octets sent, -errno. */
 ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags);
 /* As conn_send on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */

@@ -2,6 +2,7 @@
  * Sending to the kernel as it is, and receiving.
  */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -31,16 +32,61 @@ static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iove
     return (struct msghdr){ .msg_iov = iov, .msg_iovlen = n };
 }
 
-size_t conn_recv_rest_plain(int fd, const struct iov_iter *it, size_t most, int flags)
+/* Octets; 0: the end, or an urgent octet, before which a receive ends; -errno. */
+static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int flags)
 {
     struct iovec iov[PIECES];
     struct msghdr msg = next_of(it, most, iov);
     int err = errno, mark = 0;
-    if (REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) /* a receive ends before the urgent octet */
+    if (REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark)
         return 0;
-    ssize_t got = REAL(recvmsg)(fd, &msg, flags | MSG_DONTWAIT);
+    ssize_t got = REAL(recvmsg)(fd, &msg, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+    got = got < 0 ? -errno : got;
     errno = err;
-    return got > 0 ? (size_t)got : 0;
+    return got;
+}
+
+/* Until the kernel has so many octets, by its low-water mark (the program's own counts what was given already). As wait_for. */
+static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns)
+{
+    struct conn *c = s->conn;
+    int lowat = (int)atomic_load(&c->user_lowat), least = there < INT_MAX ? (int)there : INT_MAX;
+    if (least != lowat)
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least));
+    turn_sleep(&c->rx);
+    int r = wait_for(fd, POLLIN, deadline_ns, s);
+    turn_wake(&c->rx);
+    if (least != lowat)
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
+    return r;
+}
+
+#define FOREVER_NS ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has octets */
+
+size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, size_t need, size_t most, int flags)
+{
+    struct iov_iter at = *it;
+    size_t got = 0;
+    bool peek = flags & MSG_PEEK;
+    uint64_t deadline = need > 0 ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
+    for (;;) {
+        ssize_t n = recv_there(fd, &at, peek ? most : most - got, flags);
+        if (n > 0 && peek) {
+            if ((size_t)n == got)
+                return got; /* it waits for no more than a part of its buffer */
+            got = (size_t)n;
+        } else if (n > 0) {
+            got += (size_t)n;
+            iov_iter_skip(&at, (flags & MSG_TRUNC) ? 0 : (size_t)n);
+        }
+        if (n < 0 && n != -EAGAIN)
+            atomic_store(&s->conn->so_error, (int)-n);
+        if (got >= need || n == 0 || (n < 0 && n != -EAGAIN))
+            return got;
+        if (await_rest(s, fd, peek ? need : need - got, deadline != 0 ? deadline : FOREVER_NS) <= 0)
+            return got;
+        fd = sock_fd_now(s, fd);
+    }
 }
 
 ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags)

@@ -313,6 +313,17 @@ static void pay_owed(struct conn *c, int fd)
         conn_rx_all(c, fd);
 }
 
+/* n of len octets were what was kept from the startup. */
+static size_t recv_rest(struct sock *s, int fd, const struct iov_iter *it, size_t len, size_t n, int flags, bool *waits)
+{
+    struct conn *c = s->conn;
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    size_t lowat = atomic_load(&c->user_lowat), target = !wait ? 0 : (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
+    if (target > n)
+        conn_begins_to_wait(s, waits);
+    return conn_recv_rest_plain(s, sock_fd_now(s, fd), it, target > n ? target - n : 0, len - n, flags);
+}
+
 ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
     struct conn *c = s->conn;
@@ -334,7 +345,7 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
     /* What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. */
     if (SW_UNLIKELY(n > 0 && (size_t)n < len && conn_state(c) == CONN_PLAIN && atomic_load(&c->so_error) == 0) &&
         ((flags & MSG_PEEK) ? conn_peek_at(c, flags) == 0 : conn_rx_avail(c) == 0))
-        n += (ssize_t)conn_recv_rest_plain(sock_fd_now(s, fd), it, len - (size_t)n, flags);
+        n += (ssize_t)recv_rest(s, fd, it, len, (size_t)n, flags, waits);
     if (n > 0) {
         conn_batch_asked(c, wait);
         conn_peek_moved(c, (size_t)n, flags);
