@@ -417,21 +417,6 @@ void negotiate_withdraw(struct negotiate *n)
     move(n, n->cfg.may_switch ? NEGOTIATE_LATE : NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
 }
 
-_Static_assert(HELLO_LEN + 4 + FRAME_MAX + HELLO_LEN <= HELLO_LEN_MAX, "two Hellos fit into out");
-void negotiate_hurry(struct negotiate *n)
-{
-    uint8_t helo[HELLO_LEN + 4 + FRAME_MAX];
-    size_t len = n->out_len;
-    if (n->state != NEGOTIATE_HELLO || !n->cfg.may_switch || n->out_off > 0 || len == 0 || len > sizeof(helo))
-        return;
-    memcpy(helo, n->out, len);
-    put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0);
-    memmove(n->out + len, n->out, n->out_len);
-    memcpy(n->out, helo, len);
-    n->out_len += len;
-    move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
-}
-
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p)
 {
     *p = n->out + n->out_off;

@@ -194,11 +194,6 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 /* Initiator with shim_known that waits for the answer: its program waits no longer, as if the time were up. */
 void negotiate_withdraw(struct negotiate *n);
 
-/*
- * Initiator that may switch late, and whose Hello has not begun to go: its program waits for nothing, and the HWDR follows in the same
- * piece. Otherwise nothing happens.
- */
-void negotiate_hurry(struct negotiate *n);
 
 /*
  * Responder in PEEK: this connection shall stay plain; a Hello that comes is answered by HNAK with

@@ -78,7 +78,7 @@ struct conn {
     uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
     bool marked;              /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
-    bool hurried;             /* initiator: connect() does not look whether that one's program accepts just now */
+    bool hurried;             /* initiator: connect() does not look whether the listener's program accepts just now */
     bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
     bool client_asked;            /* responder: a client of this host has asked for the listener's name, and may be this one; any */
     bool inherited;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
@@ -86,7 +86,6 @@ struct conn {
     _Atomic bool finish_on_use; /* any: its client has asked and waits: the first call on it sees the startup through */
     bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
     _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
-    bool hurried;             /* initiator: the program does not wait for connect() */
     bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
     bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */

@@ -75,8 +75,6 @@ int startup_begin(struct conn *c)
     int r = negotiate_init(&c->neg, &cfg, proc_now_ns());
     if (r < 0)
         return r;
-    if (c->hurried)
-        negotiate_hurry(&c->neg);
     conn_go_negotiating(c);
     return 0;
 }

@@ -497,35 +497,6 @@ Test(negotiate_early, a_late_switch_that_crosses_the_answer)
     expect_programs("", "request");
 }
 
-Test(negotiate_early, a_program_that_waits_for_nothing_says_all_in_one_piece)
-{
-    struct negotiate_cfg ca = config(false), cb = config(true);
-    const uint8_t *p;
-
-    ca.shim_known = ca.may_switch = true;
-    ca.early = cb.early = true;
-    both(&ca, &cb);
-    size_t helo = negotiate_out(&a.n, &p);
-    negotiate_hurry(&a.n);
-    cr_assert_eq(a.n.state, NEGOTIATE_LATE);
-    cr_assert_eq(negotiate_out(&a.n, &p), helo + HELLO_LEN);
-    negotiate_hurry(&a.n);
-    cr_assert_eq(negotiate_out(&a.n, &p), helo + HELLO_LEN, "once");
-    step_out(&a, SIZE_MAX);
-    speak_plainly("request");
-    a.n.streamed += 7;
-    run(0);
-    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
-    EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
-    cr_expect(a.n.switched && b.n.switched);
-    expect_programs("", "request");
-
-    ca.may_switch = false;
-    both(&ca, &cb);
-    negotiate_hurry(&a.n);
-    cr_expect_eq(a.n.state, NEGOTIATE_HELLO, "one that may not switch waits for the answer");
-}
-
 Test(negotiate_early, what_is_no_late_switch_stays_plain)
 {
     enum { DECLINED, SEPARATE, ENDED, MUTE, SPOKE, CASES };
