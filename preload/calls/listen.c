@@ -165,7 +165,7 @@ int listen(int fd, int backlog)
 static bool has_hello_only(const struct conn *c, int fd)
 {
     int queued = 1;
-    bool hello = conn_state(c) == CONN_UPGRADED ? !conn_on_device(c) && !c->neg.switched && c->ep.stats.rx_fpdus == 0
+    bool hello = conn_state(c) == CONN_UPGRADED ? conn_ops(c)->on_socket && !c->neg.switched && c->ep.stats.rx_fpdus == 0
                                                 : conn_state(c) == CONN_PLAIN && c->startup_rx > 0 && !c->neg.withdrawn;
     return hello && conn_rx_avail(c) == 0 && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
 }
