@@ -104,8 +104,11 @@ script_tests += tests/bench/bench.test
 script_tests += tests/bench/report.test
 script_tests += tests/preload/man.test
 script_tests += tests/install.test
+script_tests += tests/package/deb.test
+script_tests += tests/package/rpm.test
 
 preload_tests += tests/preload/launcher.test
+preload_tests += tests/preload/completion.test
 preload_tests += tests/preload/config.test
 preload_tests += tests/preload/units.test
 preload_tests += tests/preload/symbols.test
