@@ -3,6 +3,9 @@
 
 # The rooms, from the ground up (HACKING.md, "Map").
 preload_sources = \
+    preload/process/board.c \
+    preload/process/board.h \
+    preload/process/board_format.h \
     preload/process/calls.h \
     preload/process/cancel.c \
     preload/process/cancel.h \
@@ -49,6 +52,8 @@ preload_sources = \
     preload/conn/coalesce.h \
     preload/conn/conn.c \
     preload/conn/conn.h \
+    preload/conn/conn_board.c \
+    preload/conn/conn_board.h \
     preload/conn/conn_batch.c \
     preload/conn/conn_frame.c \
     preload/conn/conn_end.c \

@@ -27,6 +27,7 @@
 #include "preload/conn/explain.h"
 #include "preload/conn/shmem.h"
 #include "preload/device/device.h"
+#include "preload/process/board.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -132,6 +133,7 @@ void start_after_fork_child(void)
     ring_after_fork_child();
     device_forked();
     transports_after_fork();
+    board_after_fork();
     if (one_of_many && !in_our_call()) {
         sock_count_begin();
         epoll_count();
@@ -227,6 +229,7 @@ void start_finish(void)
         bridge_settle(true);
         coalesce_stop(); /* what is written from here on nobody would send later */
         dispatch_settle_all();
+        board_finish();
         trace_debug("waits have looked at %lu negotiations", (unsigned long)pending_looked());
     }
 }

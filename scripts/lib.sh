@@ -1,6 +1,6 @@
 # Shared by scripts/check and scripts/demo; sourced, POSIX sh.
 
-build_packages="build-essential autoconf automake libtool pkg-config liburing-dev libunwind-dev libinih-dev"
+build_packages="build-essential autoconf automake libtool pkg-config liburing-dev libunwind-dev libinih-dev libsmartcols-dev"
 
 # A line that tells how far we are: seconds since the start, then the text.
 sw_start=$(date +%s)

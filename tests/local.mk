@@ -124,6 +124,7 @@ preload_tests += tests/preload/late.test
 preload_tests += tests/preload/phantom.test
 preload_tests += tests/preload/mark.test
 preload_tests += tests/preload/last_words.test
+preload_tests += tests/preload/stat.test
 preload_tests += tests/preload/stdio.test
 preload_tests += tests/preload/dlsym.test
 preload_tests += tests/preload/own.test

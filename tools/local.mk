@@ -1,6 +1,8 @@
 # The launcher: sockwarp PROGRAM.
 
 tools_sources = \
+    tools/board.c \
+    tools/board.h \
     tools/check.c \
     tools/check.h \
     tools/config.c \
@@ -14,8 +16,14 @@ tools_sources = \
     tools/rules.c \
     tools/rules.h \
     tools/sockwarp.c \
+    tools/stat.c \
+    tools/stat.h \
+    tools/stat_text.c \
+    tools/stat_text.h \
     tools/target.c \
     tools/target.h \
+    tools/totals.c \
+    tools/totals.h \
     tools/unit_check.c \
     tools/unit_check.h \
     tools/unit_file.c \
@@ -27,6 +35,6 @@ tools_sources = \
 
 bin_PROGRAMS += sockwarp
 sockwarp_SOURCES = $(tools_sources)
-sockwarp_CFLAGS = $(program_cflags) $(INIH_CFLAGS)
+sockwarp_CFLAGS = $(program_cflags) $(INIH_CFLAGS) $(SMARTCOLS_CFLAGS)
 sockwarp_LDFLAGS = $(program_ldflags)
-sockwarp_LDADD = libshared.la libcore.la $(INIH_LIBS)
+sockwarp_LDADD = libshared.la libcore.la $(INIH_LIBS) $(SMARTCOLS_LIBS)

@@ -22,6 +22,7 @@
 #include "tools/library.h"
 #include "tools/overlay.h"
 #include "tools/rules.h"
+#include "tools/stat.h"
 #include "tools/target.h"
 #include "tools/units.h"
 #include "tools/usage.h"
@@ -48,12 +49,14 @@ static int print_help(void)
           "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT]]\n"
           "  or:  sockwarp check --config [FILE]\n"
           "  or:  sockwarp explain [CODE]...\n"
+          "  or:  sockwarp stat [OPTION]... [PID|PROGRAM]\n"
           "  or:  sockwarp enable [OPTION]... UNIT, disable UNIT, enabled\n"
           "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
           "runs sockwarp too, and left plain everywhere else.\n"
           "check: says what works on this host, which RDMA devices there are, and what would\n"
           "be chosen for connections with ADDRESS.\n"
           "explain: what a reason code means, and what to do about it.\n"
+          "stat: the connections of running programs (see stat --help).\n"
           "enable: lets a service of systemd run under it (see enable --help).\n"
           "\n"
           "  -p, --policy RULES        which connections to accelerate, and how; instead of\n"
@@ -75,17 +78,6 @@ static int print_version(void)
 {
     puts("sockwarp " SW_VERSION);
     return finish_output();
-}
-
-/* Words that are kept for later: a program of that name needs "run" before it. */
-static void refuse_reserved(const char *word)
-{
-    static const char *const reserved[] = { "stat" };
-
-    for (size_t i = 0; word && i < SW_ARRAY_LEN(reserved); i++)
-        if (strcmp(word, reserved[i]) == 0)
-            die("'%s' is not in this version (to run a program of that name: sockwarp run %s)",
-                word, word);
 }
 
 /*
@@ -110,8 +102,6 @@ static int parse_options(int argc, char **argv, struct options *o)
     o->check = argc > 1 && strcmp(argv[1], "check") == 0;
     if (o->check || (argc > 1 && strcmp(argv[1], "run") == 0))
         optind = 2;
-    else
-        refuse_reserved(argv[1]);
     while ((c = getopt_long(argc, argv, "+p:t:vhV", longs, NULL)) != -1) {
         switch (c) {
         case 'p':
@@ -300,6 +290,7 @@ static const struct {
     { "enable", units_enable },
     { "enabled", units_enabled },
     { "explain", explain },
+    { "stat", stat_main },
 };
 
 static const char *base_name(const char *path)

@@ -167,10 +167,10 @@ static int read_numbers(struct settings *s, const char *(*get)(void *arg, const 
     return 0;
 }
 
-static int read_explain(struct settings *s, const char *v, char *err, size_t cap)
+static int read_switch(const char *name, const char *v, bool *on, char *err, size_t cap)
 {
-    s->explain = strcmp(v, "1") == 0;
-    return s->explain || strcmp(v, "0") == 0 ? 0 : bad(err, cap, "SOCKWARP_EXPLAIN", v, "0 or 1");
+    *on = strcmp(v, "1") == 0;
+    return *on || strcmp(v, "0") == 0 ? 0 : bad(err, cap, name, v, "0 or 1");
 }
 
 int settings_read(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg,
@@ -195,7 +195,11 @@ int settings_read(struct settings *s, const char *(*get)(void *arg, const char *
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_DEVICE")) != NULL)
         rc = read_device(s, v, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_EXPLAIN")) != NULL)
-        rc = read_explain(s, v, err, cap);
+        rc = read_switch("SOCKWARP_EXPLAIN", v, &s->explain, err, cap);
+    if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_STAT")) != NULL)
+        rc = read_switch("SOCKWARP_STAT", v, &s->stat, err, cap);
+    if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_SUMMARY")) != NULL)
+        rc = read_switch("SOCKWARP_SUMMARY", v, &s->summary, err, cap);
     if (rc == 0 && (v = value_of(get, arg, "SOCKWARP_POLICY")) != NULL)
         rc = read_policy(s, v, transports, err, cap);
 

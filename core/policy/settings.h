@@ -43,6 +43,8 @@ struct settings {
     char stats_file[256];    /* SOCKWARP_STATS; "" = none */
     char device[64];         /* SOCKWARP_DEVICE: the RDMA device to use; "" = any */
     bool explain;            /* SOCKWARP_EXPLAIN = 1: one line a decision on stderr */
+    bool stat;               /* SOCKWARP_STAT = 1: `sockwarp stat` shows the process' connections */
+    bool summary;            /* SOCKWARP_SUMMARY = 1: a line on stderr when the program exits */
 };
 
 /*

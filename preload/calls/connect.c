@@ -20,6 +20,7 @@
 #include "preload/conn/coalesce.h"
 #include "preload/conn/explain.h"
 #include "preload/device/device.h"
+#include "preload/process/board.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -43,7 +44,7 @@
 static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len,
                        const struct policy_rule *rule, unsigned reason)
 {
-    if (proc.set.stats_file[0] == '\0' && !proc.set.explain)
+    if (proc.set.stats_file[0] == '\0' && !proc.set.explain && !board_wanted())
         return;
     struct conn *c = conn_new(false, CONN_CONNECTING, rule);
     if (c == NULL)

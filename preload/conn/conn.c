@@ -16,7 +16,9 @@
 #include "core/base/reason.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
+#include "preload/conn/conn_board.h"
 #include "preload/conn/explain.h"
+#include "preload/process/board.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -42,6 +44,7 @@ static void move(struct conn *c, enum conn_state to)
     uint8_t st = atomic_load(&c->state);
     sm_move(states, "conn", c, &st, (uint8_t)to);
     atomic_store(&c->state, st);
+    conn_board_moved(c);
 }
 
 struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule)
@@ -106,6 +109,7 @@ void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
     atomic_store(&c->reason, (uint8_t)reason);
     if (conn_state(c) != CONN_PLAIN)
         move(c, CONN_PLAIN);
+    conn_board_named(c, atomic_load(&s->fd));
     if (c->pre_len == c->pre_off && atomic_load(&c->so_error) == 0)
         atomic_store(&s->active, false);
     struct sockaddr_storage peer = c->peer;
@@ -171,10 +175,15 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
 
 void conn_record(struct sock *s, struct conn *c)
 {
-    if (proc.set.stats_file[0] == '\0' || sandbox_on() || atomic_exchange(&c->recorded, true))
+    bool line_wanted = proc.set.stats_file[0] != '\0';
+    if ((!line_wanted && !board_wanted()) || sandbox_on() || atomic_exchange(&c->recorded, true))
         return;
     struct stats_record r;
     fill_record(s, c, &r);
+    if (board_wanted())
+        conn_board_ended(c, &r);
+    if (!line_wanted)
+        return;
     char line[1536];
     size_t len = stats_format(&r, line, sizeof(line));
     proc_stats_write(line, len);

@@ -91,6 +91,7 @@ struct conn {
                                  so the end is what the program sees, not another connection */
     bool peer_reset;          /* and by a reset of its own */
     uint64_t born_ns;         /* any */
+    uint64_t board;           /* any: its slot, or 0; set while nobody else knows it: preload/conn/conn_board.h */
     uint64_t ino;             /* any: the socket's, once FULL */
     uint64_t startup_rx, startup_tx; /* octets of Hello and startup frames on a connection that stays plain: rx, tx */
     uint64_t kernel_rx, kernel_tx; /* octets taken from and given to the socket: rx, tx; see conn_orphan.c */

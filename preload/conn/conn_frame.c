@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_board.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 
@@ -41,6 +42,7 @@ void conn_frame_fit(struct conn *c, int fd)
         len = least(most, CONN_FRAME_LEAST);
     c->st.cfg.write_limit = (uint32_t)len;
     c->st.cfg.eager_limit = (uint32_t)least(len, CONN_EAGER_LIMIT);
+    conn_board_count(c);
     atomic_store_explicit(&c->frame_left, (uint32_t)(LOOK_FRAMES * len), memory_order_relaxed);
 }
 

@@ -8,7 +8,9 @@
 #include "core/base/rawsys.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_board.h"
 #include "preload/conn/shmem.h"
+#include "preload/process/board.h"
 #include "preload/process/proc.h"
 
 /* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
@@ -170,7 +172,11 @@ bool conn_leave(struct conn *c, struct sock *s)
         return false;
     if (s != NULL)
         conn_record(s, c); /* of two processes that close it at once neither was alone before */
-    return holders_leave(&c->holders) == 0;
+    uint64_t board = c->board;
+    if (holders_leave(&c->holders) != 0)
+        return false;
+    board_give(board);
+    return true;
 }
 
 void conn_release(struct conn *c, struct sock *s)
@@ -237,8 +243,10 @@ struct conn *conn_take_up(const struct conn_place *at)
         return NULL;
     bool big = c->pre_cap == CONN_PRE_BIG_LEN;
     if (shmem_attach(at->shmem_fd, c->mem, CONN_MEM_LEN) == 0) {
-        if (!big || shmem_attach(at->shmem_fd, c->pre, CONN_PRE_BIG_LEN) == 0)
+        if (!big || shmem_attach(at->shmem_fd, c->pre, CONN_PRE_BIG_LEN) == 0) {
+            conn_board_taken_up(c);
             return c;
+        }
         shmem_unmap(c->mem, CONN_MEM_LEN, false);
     }
     holders_leave(&c->holders);

@@ -14,6 +14,7 @@
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_board.h"
 #include "preload/conn/conn_soft.h"
 #include "preload/conn/conn_switch.h"
 #include "preload/process/cancel.h"
@@ -181,6 +182,7 @@ ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
     }
     if (room > most)
         room = most;
+    conn_board_count(c);
     ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
     if (n > 0)
         iwarp_in_fed(&c->ep, (size_t)n);

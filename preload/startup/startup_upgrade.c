@@ -10,6 +10,7 @@
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_board.h"
 #include "preload/conn/conn_switch.h"
 #include "preload/conn/explain.h"
 #include "preload/device/device.h"
@@ -138,6 +139,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     c->ino = sock_ino(fd);
     segv_guard();
     conn_go_upgraded(c);
+    conn_board_named(c, fd);
     if (device) {
         struct sockaddr_storage to = c->peer;
         r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */

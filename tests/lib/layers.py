@@ -29,7 +29,7 @@ CARRIER = re.compile(r"->(?:carrier|vep|vep_pid)\b|\bCONN_CARRIER_\w+|\bconn_sof
 CARRIER_IN = ("preload/device/", "preload/conn/conn.h", "preload/conn/conn_ops.h", "preload/conn/conn_soft.c", "preload/start.c")
 CYCLE_MAX = 8  # files of one room that all call each other
 # What tools may take from preload/: the formats both sides share.
-TOOLS_FROM_PRELOAD = {"preload/process/stats.h"}
+TOOLS_FROM_PRELOAD = {"preload/process/board_format.h", "preload/process/stats.h"}
 ANYWHERE = {"config.h", "include/sockwarp.h"}
 
 SANS_IO_HEADERS = {

@@ -36,6 +36,8 @@ static void expect_defaults(const struct settings *s)
     cr_expect_str_eq(s->log_file, "");
     cr_expect_str_eq(s->stats_file, "");
     cr_expect(!s->explain);
+    cr_expect(!s->stat);
+    cr_expect(!s->summary);
 }
 
 Test(settings, empty_environment_gives_defaults)
@@ -132,6 +134,8 @@ Test(settings, bad_values_are_refused_and_named)
         { "SOCKWARP_CRC=fast", "SOCKWARP_CRC: 'fast' is not auto" CRC_NAMES " or table" },
         { "SOCKWARP_CRC=" CRC_ELSEWHERE, "SOCKWARP_CRC: '" CRC_ELSEWHERE "' is not auto" CRC_NAMES " or table" },
         { "SOCKWARP_EXPLAIN=yes", "SOCKWARP_EXPLAIN: 'yes' is not 0 or 1" },
+        { "SOCKWARP_STAT=2", "SOCKWARP_STAT: '2' is not 0 or 1" },
+        { "SOCKWARP_SUMMARY=on", "SOCKWARP_SUMMARY: 'on' is not 0 or 1" },
         { "SOCKWARP_LOG=loud",
           "SOCKWARP_LOG: 'loud' is not a level (off, error, info, debug or 0 to 3), or level,file" },
         { "SOCKWARP_LOG=info,",
@@ -173,6 +177,10 @@ Test(settings, words_are_read)
     cr_expect(s.explain);
     cr_assert_eq(read_one(&s, "SOCKWARP_EXPLAIN=0", err, sizeof(err)), 0);
     cr_expect(!s.explain);
+    cr_assert_eq(read_one(&s, "SOCKWARP_STAT=1", err, sizeof(err)), 0);
+    cr_expect(s.stat && !s.summary);
+    cr_assert_eq(read_one(&s, "SOCKWARP_SUMMARY=1", err, sizeof(err)), 0);
+    cr_expect(s.summary && !s.stat);
     cr_assert_eq(read_one(&s, "SOCKWARP_LOG=debug", err, sizeof(err)), 0);
     cr_expect_eq(s.log_level, TRACE_DEBUG);
     cr_expect_str_eq(s.log_file, "");

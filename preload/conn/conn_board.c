@@ -1,0 +1,113 @@
+/* What the board shows of a connection; see conn_board.h. */
+#include "preload/conn/conn_board.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "preload/conn/conn_ops.h"
+#include "preload/process/board.h"
+#include "preload/process/real.h"
+
+static void put(_Atomic uint64_t *to, uint64_t value)
+{
+    atomic_store_explicit(to, value, memory_order_relaxed);
+}
+
+static void put_addr(struct board_addr *to, const struct sockaddr_storage *from)
+{
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
+    const struct sockaddr_in *in = (const struct sockaddr_in *)from;
+    if (from->ss_family == AF_INET) {
+        memcpy(to->ip, &in->sin_addr, 4);
+        to->port = ntohs(in->sin_port);
+        to->family = 4;
+    } else if (from->ss_family == AF_INET6) {
+        bool mapped = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
+        memcpy(to->ip, &in6->sin6_addr.s6_addr[mapped ? 12 : 0], mapped ? 4 : 16);
+        to->port = ntohs(in6->sin6_port);
+        to->family = mapped ? 4 : 6;
+    }
+}
+
+static enum board_state state_of(const struct conn *c)
+{
+    switch (conn_state(c)) {
+    case CONN_UPGRADED:
+        return BOARD_UPGRADED;
+    case CONN_PLAIN:
+        return BOARD_PLAIN;
+    case CONN_DEAD:
+        return BOARD_DEAD;
+    default:
+        return BOARD_STARTING;
+    }
+}
+
+void conn_board_copy(struct conn *c)
+{
+    struct board_slot *slot = board_slot(c->board);
+    if (slot == NULL)
+        return;
+    put(&slot->tx_bytes, c->st.tx.total + atomic_load_explicit(&c->plain_tx, memory_order_relaxed));
+    put(&slot->rx_bytes, c->st.rx.total + c->plain_rx);
+    put(&slot->tx_fpdus, c->ep.stats.tx_fpdus);
+    put(&slot->rx_fpdus, c->ep.stats.rx_fpdus);
+    put(&slot->sends, c->ep.stats.tx_sends);
+    put(&slot->writes, c->ep.stats.tx_writes);
+    put(&slot->coalesced, c->coalesced);
+    put(&slot->errors, c->ep.stats.errors);
+    put(&slot->direct, c->st.rx.placed);
+}
+
+void conn_board_moved(struct conn *c)
+{
+    if (c->board == 0)
+        c->board = board_take();
+    struct board_slot *slot = board_slot(c->board);
+    if (slot == NULL)
+        return;
+    bool upgraded = conn_state(c) == CONN_UPGRADED;
+    slot->role = c->responder ? BOARD_ROLE_ACCEPT : BOARD_ROLE_CONNECT;
+    slot->reason = atomic_load(&c->reason);
+    slot->born_ns = c->born_ns;
+    put_addr(&slot->local, &c->local);
+    put_addr(&slot->peer, &c->peer);
+    snprintf(slot->transport, sizeof(slot->transport), "%s",
+             !upgraded           ? "plain"
+             : conn_on_device(c) ? device_ops.name(c)
+                                 : endpoint_ops(&c->ep.base)->name);
+    snprintf(slot->rtr, sizeof(slot->rtr), "%s",
+             upgraded ? mpa_rtr_name(c->neg.mpa.res.rtr) : "none");
+    snprintf(slot->device, sizeof(slot->device), "%s", c->device);
+    slot->crc = upgraded && c->neg.mpa.res.crc;
+    if (upgraded)
+        conn_board_copy(c);
+    atomic_store_explicit(&slot->state, (uint32_t)state_of(c), memory_order_release);
+}
+
+void conn_board_named(const struct conn *c, int fd)
+{
+    struct board_slot *slot = board_slot(c->board);
+    struct sockaddr_storage local;
+    socklen_t len = sizeof(local);
+    if (slot != NULL && slot->local.family == 0 && fd >= 0 &&
+        REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0)
+        put_addr(&slot->local, &local);
+}
+
+void conn_board_taken_up(struct conn *c)
+{
+    if (!holders_alone(&c->holders))
+        return;
+    c->board = 0;
+    conn_board_moved(c);
+}
+
+void conn_board_ended(struct conn *c, const struct stats_record *r)
+{
+    board_ended(r->reason, r->tx_bytes, r->rx_bytes);
+    board_give(c->board);
+    c->board = 0;
+}

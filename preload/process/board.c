@@ -1,0 +1,281 @@
+/*
+ * Making the board, and its slots; see board.h. System calls without libc, since the program may have replaced its functions, and errno
+ * is the program's.
+ */
+#include "preload/process/board.h"
+
+#include <linux/falloc.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "core/base/rawsys.h"
+#include "core/base/reason.h"
+#include "preload/process/proc.h"
+#include "preload/process/sandbox.h"
+
+#define BOARDS_MAX 4u /* a process' own, and those of its parents */
+#define FILE_LEN (sizeof(struct board_head) + BOARD_SLOTS_MAX * sizeof(struct board_slot))
+#define NAME_LEN 64u
+#define INDEX_BITS 16u
+
+/* What a process has mapped; the first is its own, if it has one. They are never unmapped. */
+static struct board {
+    uint64_t id; /* 0: none */
+    struct board_head *head;
+} boards[BOARDS_MAX];
+static struct board_head counts; /* where there is no file */
+static _Atomic int making;       /* 0 not tried, 1 somebody is at it, 2 done */
+static _Atomic bool growing;
+static _Atomic uint32_t next; /* where a free slot is looked for */
+static uint64_t inode;
+
+bool board_wanted(void)
+{
+    return proc.set.stat || proc.set.summary;
+}
+
+static struct board_head *head(void)
+{
+    return boards[0].head != NULL ? boards[0].head : &counts;
+}
+
+static struct board_slot *slots_of(struct board_head *h)
+{
+    return (struct board_slot *)(h + 1);
+}
+
+/* ---- the file ---- */
+
+static void name_folder(char name[NAME_LEN])
+{
+    snprintf(name, NAME_LEN, BOARD_FOLDER, (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0));
+}
+
+static void name_file(char name[NAME_LEN])
+{
+    snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0),
+             (unsigned)proc.pid);
+}
+
+/* The folder is this user's and nobody else's: then so is what is in it. */
+static bool folder_ok(void)
+{
+    char name[NAME_LEN];
+    struct stat st;
+    name_folder(name);
+    (void)rawsys4(__NR_mkdirat, AT_FDCWD, (long)name, 0700, 0);
+    int fd = rawsys_open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool ok = rawsys4(__NR_fstat, fd, (long)&st, 0, 0) == 0 && (st.st_mode & 077) == 0 &&
+              st.st_uid == (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0);
+    rawsys_close(fd);
+    return ok;
+}
+
+/* Memory for so many slots in all. */
+static bool reserve(int fd, uint32_t slots)
+{
+    return rawsys4(__NR_fallocate, fd, 0, 0,
+                   (long)(sizeof(struct board_head) + slots * sizeof(struct board_slot))) == 0;
+}
+
+static struct board_head *map_file(int fd)
+{
+    struct stat st;
+    if (rawsys4(__NR_ftruncate, fd, (long)FILE_LEN, 0, 0) != 0 || !reserve(fd, BOARD_CHUNK) ||
+        rawsys4(__NR_fstat, fd, (long)&st, 0, 0) != 0)
+        return NULL;
+    long at = rawsys6(__NR_mmap, 0, FILE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    inode = st.st_ino;
+    return at > -4096 && at < 0 ? NULL : (struct board_head *)at;
+}
+
+static void fill_head(struct board_head *h)
+{
+    h->pid = (uint32_t)proc.pid;
+    h->slot_len = sizeof(struct board_slot);
+    h->born_ns = proc_now_ns();
+    memcpy(h->program, proc.program, sizeof(h->program));
+    snprintf(h->version, sizeof(h->version), "%s", SW_VERSION);
+    atomic_store(&h->slots, BOARD_CHUNK);
+    h->magic = BOARD_MAGIC;
+}
+
+static void make(void)
+{
+    char name[NAME_LEN];
+    struct rlimit lim;
+    /* (A file larger than RLIMIT_FSIZE is answered by SIGXFSZ; a filter of the program's may allow nothing of this.) */
+    if (sandbox_on() || rawsys4(__NR_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&lim) != 0 ||
+        (lim.rlim_cur != RLIM_INFINITY && lim.rlim_cur < FILE_LEN) || !folder_ok())
+        return;
+    name_file(name);
+    (void)rawsys4(__NR_unlinkat, AT_FDCWD, (long)name, 0,
+                  0); /* of a former process of this number, or program of this process */
+    int fd = rawsys_open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    struct board_head *h = map_file(fd);
+    rawsys_close(fd);
+    if (h == NULL) {
+        (void)rawsys4(__NR_unlinkat, AT_FDCWD, (long)name, 0, 0);
+        return;
+    }
+    fill_head(h);
+    for (unsigned i = 0; i < BOARD_REASONS; i++)
+        atomic_store(&h->ended[i], atomic_load(&counts.ended[i]));
+    boards[0].id = ((uint64_t)proc_random32(NULL) << 16 | 1) << INDEX_BITS;
+    boards[0].head = h;
+}
+
+/* Another chunk, unless somebody else is at it. */
+static bool grow(struct board_head *h, uint32_t slots)
+{
+    char name[NAME_LEN];
+    struct stat st;
+    if (slots >= BOARD_SLOTS_MAX || sandbox_on() || atomic_exchange(&growing, true))
+        return false;
+    name_file(name);
+    int fd = rawsys_open(name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    bool grown = fd >= 0 && rawsys4(__NR_fstat, fd, (long)&st, 0, 0) == 0 && st.st_ino == inode &&
+                 reserve(fd, slots + BOARD_CHUNK);
+    if (grown)
+        atomic_store(&h->slots, slots + BOARD_CHUNK);
+    if (fd >= 0)
+        rawsys_close(fd);
+    atomic_store(&growing, false);
+    return grown;
+}
+
+/* ---- slots ---- */
+
+/* A free one is looked for once around. The index, or -1. */
+static int claim(struct board_head *h, uint32_t slots)
+{
+    uint32_t from = atomic_load(&next);
+    for (uint32_t i = 0; i < slots; i++) {
+        uint32_t at = (from + i) % slots, expected = BOARD_FREE;
+        if (atomic_compare_exchange_strong(&slots_of(h)[at].state, &expected, BOARD_STARTING)) {
+            atomic_store(&next, at + 1);
+            return (int)at;
+        }
+    }
+    return -1;
+}
+
+uint64_t board_take(void)
+{
+    int expected = 0;
+    if (!proc.set.stat)
+        return 0;
+    if (SW_UNLIKELY(atomic_load(&making) != 2)) {
+        if (!atomic_compare_exchange_strong(&making, &expected, 1))
+            return 0;
+        make();
+        atomic_store(&making, 2);
+    }
+    struct board_head *h = boards[0].head;
+    if (h == NULL)
+        return 0;
+    uint32_t slots = atomic_load(&h->slots);
+    int at = slots <= BOARD_SLOTS_MAX ? claim(h, slots) : -1;
+    if (at < 0 && grow(h, slots))
+        at = claim(h, slots + BOARD_CHUNK);
+    if (at < 0) {
+        atomic_fetch_add(&h->unseen, 1);
+        return 0;
+    }
+    struct board_slot *slot = &slots_of(h)[at];
+    memset((char *)slot + sizeof(slot->state), 0, sizeof(*slot) - sizeof(slot->state));
+    return boards[0].id | (uint64_t)at;
+}
+
+struct board_slot *board_slot(uint64_t ref)
+{
+    if (SW_LIKELY(ref == 0))
+        return NULL;
+    uint64_t index = ref & ((1u << INDEX_BITS) - 1);
+    for (unsigned i = 0; i < BOARDS_MAX; i++)
+        if (boards[i].head != NULL && boards[i].id == ref - index && index < BOARD_SLOTS_MAX)
+            return &slots_of(boards[i].head)[index];
+    return NULL;
+}
+
+void board_give(uint64_t ref)
+{
+    struct board_slot *slot = board_slot(ref);
+    if (slot != NULL)
+        atomic_store(&slot->state, BOARD_FREE);
+}
+
+void board_ended(unsigned reason, uint64_t tx_bytes, uint64_t rx_bytes)
+{
+    struct board_head *h = head();
+    atomic_fetch_add(&h->ended[reason < BOARD_REASONS ? reason : 0], 1);
+    atomic_fetch_add(&h->tx_bytes, tx_bytes);
+    atomic_fetch_add(&h->rx_bytes, rx_bytes);
+}
+
+void board_after_fork(void)
+{
+    for (unsigned i = BOARDS_MAX - 1; i > 0 && boards[0].head != NULL; i--)
+        boards[i] = boards[i - 1];
+    boards[0] = (struct board){ 0 };
+    memset(&counts, 0, sizeof(counts));
+    atomic_store(&making, 0);
+    atomic_store(&growing, false);
+    atomic_store(&next, 0);
+}
+
+/* ---- the end ---- */
+
+/* ", 3 policy-off": what a line still holds. */
+static size_t add_reasons(const struct board_head *h, char *line, size_t len, size_t cap)
+{
+    const char *before = " (";
+    for (unsigned reason = 0; reason < BOARD_REASONS; reason++) {
+        unsigned long long n = atomic_load(&h->ended[reason]);
+        if (n == 0 || reason == REASON_UPGRADED || len + 64 > cap)
+            continue;
+        len += (size_t)snprintf(line + len, cap - len, "%s%llu %s", before, n, reason_name(reason));
+        before = ", ";
+    }
+    return before[0] == ',' ? len + (size_t)snprintf(line + len, cap - len, ")") : len;
+}
+
+static void summarize(const struct board_head *h)
+{
+    char line[1024];
+    unsigned long long plain = 0, upgraded = atomic_load(&h->ended[REASON_UPGRADED]);
+    for (unsigned reason = 0; reason < BOARD_REASONS; reason++)
+        plain += reason == REASON_UPGRADED ? 0 : atomic_load(&h->ended[reason]);
+    size_t len =
+        (size_t)snprintf(line, sizeof(line), "sockwarp[%d]: %llu connection%s upgraded, %llu plain",
+                         (int)proc.pid, upgraded, upgraded == 1 ? "" : "s", plain);
+    len = add_reasons(h, line, len, sizeof(line) - 80);
+    len += (size_t)snprintf(line + len, sizeof(line) - len, "; %llu bytes sent, %llu received\n",
+                            (unsigned long long)atomic_load(&h->tx_bytes),
+                            (unsigned long long)atomic_load(&h->rx_bytes));
+    rawsys_write_all(2, line, len);
+}
+
+void board_finish(void)
+{
+    char name[NAME_LEN];
+    struct stat st;
+    if (!board_wanted() || sandbox_on())
+        return;
+    if (proc.set.summary)
+        summarize(head());
+    if (boards[0].head == NULL)
+        return;
+    name_file(name);
+    if (rawsys4(__NR_newfstatat, AT_FDCWD, (long)name, (long)&st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_ino == inode)
+        (void)rawsys4(__NR_unlinkat, AT_FDCWD, (long)name, 0, 0);
+}

@@ -1,0 +1,89 @@
+/* The command; see stat.h. */
+#include "tools/stat.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/board.h"
+#include "tools/stat_text.h"
+#include "tools/usage.h"
+
+#define WATCH_S 1
+
+static int print_help(void)
+{
+    fputs("Usage: sockwarp stat [OPTION]... [PID|PROGRAM]\n"
+          "Shows the connections of processes that were started with SOCKWARP_STAT=1: this\n"
+          "user's, and to root everybody's.\n"
+          "\n"
+          "  -w, --watch               once a second, until it is interrupted\n"
+          "      --totals              added up by program, port and reason\n"
+          "      --json                connections and totals as a JSON object\n"
+          "      --openmetrics         text for node_exporter's textfile collector\n"
+          "      --forget              removes what killed processes have left\n"
+          "  -h, --help                this text\n",
+          stdout);
+    return finish_output();
+}
+
+static int show(int (*write)(const struct boards *b), const char *only, bool forget)
+{
+    struct boards b;
+    int rc = boards_read(&b, only, forget);
+
+    if (rc == 0) {
+        rc = write(&b);
+        boards_free(&b);
+    }
+    return rc;
+}
+
+int stat_main(int argc, char **argv)
+{
+    static const struct option longs[] = {
+        { "watch", no_argument, NULL, 'w' },
+        { "totals", no_argument, NULL, 't' },
+        { "json", no_argument, NULL, 'j' },
+        { "openmetrics", no_argument, NULL, 'o' },
+        { "forget", no_argument, NULL, 'f' },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    bool watch = false, forget = false;
+    int (*write)(const struct boards *b) = stat_table;
+    int c, rc;
+
+    while ((c = getopt_long(argc, argv, "wh", longs, NULL)) != -1) {
+        if (c == 'h')
+            return print_help();
+        if (c == '?') {
+            fputs("Try 'sockwarp stat --help'.\n", stderr);
+            return EXIT_USAGE;
+        }
+        watch |= c == 'w';
+        forget |= c == 'f';
+        if (c == 't')
+            write = stat_totals;
+        else if (c == 'j')
+            write = stat_json;
+        else if (c == 'o')
+            write = stat_openmetrics;
+    }
+    if (argc - optind > 1)
+        die("stat: one process or program at a time, not '%s' too", argv[optind + 1]);
+    for (;;) {
+        if (watch && isatty(STDOUT_FILENO))
+            fputs("\033[H\033[2J", stdout);
+        rc = show(write, argv[optind], forget);
+        if (rc < 0)
+            die("stat: %s", strerror(ENOMEM));
+        if (!watch || fflush(stdout) != 0)
+            return finish_output();
+        sleep(WATCH_S);
+    }
+}

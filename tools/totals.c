@@ -1,0 +1,103 @@
+/* Adding up what boards tell; see totals.h. */
+#include "tools/totals.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/reason.h"
+
+static struct totals_row *row(struct totals *t, const char *key)
+{
+    struct totals_row *more;
+
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(t->rows[i].key, key) == 0)
+            return &t->rows[i];
+    more = realloc(t->rows, (t->count + 1) * sizeof(*more));
+    if (!more)
+        return NULL;
+    t->rows = more;
+    memset(&more[t->count], 0, sizeof(*more));
+    snprintf(more[t->count].key, sizeof(more->key), "%s", key);
+    return &more[t->count++];
+}
+
+static const char *key_of(const struct board_process *p, const struct board_conn *c,
+                          enum totals_key key, char buf[16])
+{
+    if (key == TOTALS_PROGRAM)
+        return p->program;
+    if (key == TOTALS_REASON)
+        return reason_name(c->reason);
+    snprintf(buf, 16, "%u", c->port);
+    return buf;
+}
+
+static int add_conn(struct totals *t, const struct board_process *p, const struct board_conn *c,
+                    enum totals_key key)
+{
+    char buf[16];
+    struct totals_row *r = row(t, key_of(p, c, key, buf));
+
+    if (!r)
+        return -ENOMEM;
+    if (p->killed || c->state == BOARD_DEAD)
+        r->ended++;
+    else if (c->state == BOARD_UPGRADED)
+        r->upgraded++;
+    else if (c->state == BOARD_PLAIN)
+        r->plain++;
+    else
+        r->starting++;
+    r->tx_bytes += c->tx_bytes;
+    r->rx_bytes += c->rx_bytes;
+    return 0;
+}
+
+static int add_ended(struct totals *t, const struct board_process *p, enum totals_key key)
+{
+    struct totals_row *r;
+
+    for (unsigned reason = 0; reason < BOARD_REASONS && key != TOTALS_PORT; reason++) {
+        if (p->ended[reason] == 0)
+            continue;
+        r = row(t, key == TOTALS_PROGRAM ? p->program : reason_name(reason));
+        if (!r)
+            return -ENOMEM;
+        r->ended += p->ended[reason];
+    }
+    if (key != TOTALS_PROGRAM || (p->ended_tx_bytes == 0 && p->ended_rx_bytes == 0))
+        return 0;
+    r = row(t, p->program);
+    if (!r)
+        return -ENOMEM;
+    r->tx_bytes += p->ended_tx_bytes;
+    r->rx_bytes += p->ended_rx_bytes;
+    return 0;
+}
+
+int totals_of(const struct boards *b, enum totals_key key, struct totals *t)
+{
+    int rc = 0;
+
+    *t = (struct totals){ 0 };
+    for (size_t i = 0; i < b->count && rc == 0; i++) {
+        const struct board_process *p = &b->list[i];
+
+        for (size_t j = 0; j < p->count && rc == 0; j++)
+            rc = add_conn(t, p, &p->conns[j], key);
+        if (rc == 0)
+            rc = add_ended(t, p, key);
+    }
+    if (rc < 0)
+        totals_free(t);
+    return rc;
+}
+
+void totals_free(struct totals *t)
+{
+    free(t->rows);
+    *t = (struct totals){ 0 };
+}
