@@ -65,7 +65,7 @@ static void name_file(char name[NAME_LEN])
 static bool folder_ok(void)
 {
     char name[NAME_LEN];
-    struct stat st;
+    struct stat st = { 0 };
     name_folder(name);
     (void)rawsys4(__NR_mkdirat, AT_FDCWD, (long)name, 0700, 0);
     int fd = rawsys_open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -86,7 +86,7 @@ static bool reserve(int fd, uint32_t slots)
 
 static struct board_head *map_file(int fd)
 {
-    struct stat st;
+    struct stat st = { 0 };
     if (rawsys4(__NR_ftruncate, fd, (long)FILE_LEN, 0, 0) != 0 || !reserve(fd, BOARD_CHUNK) ||
         rawsys4(__NR_fstat, fd, (long)&st, 0, 0) != 0)
         return NULL;
@@ -109,7 +109,7 @@ static void fill_head(struct board_head *h)
 static void make(void)
 {
     char name[NAME_LEN];
-    struct rlimit lim;
+    struct rlimit lim = { 0 };
     /* (A file larger than RLIMIT_FSIZE is answered by SIGXFSZ; a filter of the program's may allow nothing of this.) */
     if (sandbox_on() || rawsys4(__NR_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&lim) != 0 ||
         (lim.rlim_cur != RLIM_INFINITY && lim.rlim_cur < FILE_LEN) || !folder_ok())
@@ -137,7 +137,7 @@ static void make(void)
 static bool grow(struct board_head *h, uint32_t slots)
 {
     char name[NAME_LEN];
-    struct stat st;
+    struct stat st = { 0 };
     if (slots >= BOARD_SLOTS_MAX || sandbox_on() || atomic_exchange(&growing, true))
         return false;
     name_file(name);
@@ -267,7 +267,7 @@ static void summarize(const struct board_head *h)
 void board_finish(void)
 {
     char name[NAME_LEN];
-    struct stat st;
+    struct stat st = { 0 };
     if (!board_wanted() || sandbox_on())
         return;
     if (proc.set.summary)
