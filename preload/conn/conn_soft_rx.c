@@ -182,10 +182,10 @@ ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
     }
     if (room > most)
         room = most;
-    conn_board_count(c);
     ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
     if (n > 0)
         iwarp_in_fed(&c->ep, (size_t)n);
+    conn_board_count(c);
     return n;
 }
 
