@@ -62,7 +62,7 @@ int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag)
 
     if (!region)
         return -ENOENT;
-    /* RFC 5040 8.1.1 item 6, RFC 5041 8.3.1 item 6: from here on no check finds it. */
+    /* RFC 5040 8.1.1 item 6, RFC 5041 8.3.1 item 6, RFC 5042 6.2.2/2: from here on no check finds it. */
     __atomic_store_n(&region->stag, 0, __ATOMIC_RELEASE);
     return 0;
 }
@@ -77,7 +77,7 @@ enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream
     *out = NULL;
     if (!region)
         return DDP_TAGGED_INVALID_STAG; /* RFC 5041 7.1 tagged 1: the STag is valid for this stream */
-    /* RFC 5041 8.2/1,2: another domain's, or another stream's: "the DDP Segment is not Placed". */
+    /* RFC 5041 8.2/1,2, RFC 5042 6.1.1/1-3: another domain's, or another stream's: "the DDP Segment is not Placed". */
     /*
      * RFC 5040 8.1.1 items 1 and 2, RFC 5041 8.3.1 items 1 and 2, RFC 5041 4.2/6: nor is it reached in any other
      * way.
@@ -89,7 +89,10 @@ enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream
      */
     if (to + len < to)
         return DDP_TAGGED_TO_WRAP;
-    /* RFC 5040 8.1.1 item 3, RFC 5041 7.1 tagged 3 and 4: exact to the octet; written so that nothing can wrap. */
+    /*
+     * RFC 5040 8.1.1 item 3, RFC 5041 7.1 tagged 3 and 4, RFC 5042 6.2.1/1: exact to the octet; written so that
+     * nothing can wrap.
+     */
     if (to < region->to || to - region->to > region->len || len > region->len - (to - region->to))
         return DDP_TAGGED_BOUNDS;
     /* RFC 5041 7.1 tagged 2: the buffer allows it. */

@@ -235,7 +235,7 @@ static enum rx_result check_untagged(struct iwarp_ep *ep, const struct iwarp_seg
 
 /*
  * After a segment was taken: where its message stands.
- * RFC 5041 5.3/4: no MSN counts twice, so that nothing is delivered more than once.
+ * RFC 5041 5.3/4 and RFC 7306 6.3/4: no MSN counts twice, so that nothing is delivered more than once.
  */
 static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
 {
@@ -356,7 +356,7 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
      */
     if (ird == 0 && iwarp_state_load(ep) == IWARP_WAIT_RTR)
         ird = 1;
-    if (head - tail >= ird)
+    if (head - tail >= ird) /* RFC 5042 6.4.3.3/2 */
         return fail_untagged(ep, s, TERM_DDP_U_NO_BUFFER);
     /* RFC 5040 5.2.1/13,14: size zero: "MUST NOT validate the Data Source STag". */
     if (c.read.len > 0) {
@@ -441,7 +441,7 @@ static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
         !(region->access & (DDP_ACCESS_REMOTE_READ | DDP_ACCESS_REMOTE_WRITE)))
         return false;
     /*
-     * RFC 5040 8.1.1 item 7 and RFC 5042 6.4.5: what several streams share, none of their peers can take from the
+     * RFC 5040 8.1.1 item 7 and RFC 5042 6.4.5/1: what several streams share, none of their peers can take from the
      * others.
      */
     if (table == ep->cfg.shared && region->of.id == 0)
@@ -498,10 +498,10 @@ static enum rx_result rx_immediate(struct iwarp_ep *ep, const struct iwarp_segme
                                    struct endpoint_event *ev)
 {
     if (!ep->cfg.immediate)
-        return fail_operation(ep, s, TERM_RDMAP_OPCODE); /* we have not offered it */
-    if (check_untagged(ep, s) != RX_DONE)
+        return fail_operation(ep, s, TERM_RDMAP_OPCODE); /* RFC 7306 8.2/1,3: we have not offered it */
+    if (check_untagged(ep, s) != RX_DONE) /* RFC 7306 6.3/3 and RFC 7306 8.2/2 */
         return RX_FAILED;
-    /* RFC 7306 6.3: "MUST check that ... Messages include exactly 8 bytes of data". */
+    /* RFC 7306 6.3/8 and RFC 7306 8.1/1: "MUST check that ... Messages include exactly 8 bytes of data". */
     if (!s->ddp.last || s->len != RDMAP_IMMEDIATE_LEN)
         return fail_operation(ep, s, TERM_RDMAP_UNSPECIFIED);
     message_goes_on(ep, s);
@@ -579,7 +579,7 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, 
     /* RFC 5041 7.1 untagged 1: the QN is valid. */
     if (!s.ddp.tagged && s.ddp.qn >= RDMAP_QN_MAX)
         return fail_untagged(ep, &s, TERM_DDP_U_INVALID_QN);
-    /* RFC 5040 7.2 item 3, RFC 5040 7.2 read 3: "The RDMA Version MUST be valid." */
+    /* RFC 5040 7.2 item 3, RFC 5040 7.2 read 3, RFC 7306 8.2/4: "The RDMA Version MUST be valid." */
     if (rdmap_ctrl_version(s.ddp.ulp_ctrl) != RDMAP_VERSION)
         return fail_operation(ep, &s, TERM_RDMAP_VERSION);
     /*

@@ -264,7 +264,7 @@ int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited)
 
     if (!ep->cfg.immediate)
         return -ENOTSUP;
-    /* RFC 7306 6.3: untagged, queue 0, exactly 8 octets. */
+    /* RFC 7306 6.3/6,7 and RFC 7306 4.1/1: untagged, queue 0, exactly 8 octets. */
     put_be64(octets, data);
     return post_send(ep, solicited ? RDMAP_IMMEDIATE_SE : RDMAP_IMMEDIATE, 0, octets,
                      sizeof(octets), &none, 0);

@@ -13,7 +13,7 @@ static size_t word_len(unsigned function)
 }
 
 /*
- * RFC 6581 7/4,5: "Private Data length MUST NOT exceed 512 bytes in any message, including enhanced RDMA
+ * RFC 5043 5.2.3/2,3 and RFC 6581 7/4,5: "Private Data length MUST NOT exceed 512 bytes in any message, including enhanced RDMA
  * connection establishment data. Private Data MUST NOT be included in the DDP Stream Session TERM
  * message."
  */
@@ -39,7 +39,7 @@ ssize_t mpa_session_encode(const struct mpa_session *s, uint8_t *buf, size_t cap
     bytes_wr_be16(&w, s->function);
     if (word) {
         uint8_t octets[MPA_ENHANCED_LEN];
-        mpa_enhanced_encode(&s->enhanced, octets); /* RFC 6581 7/3: private data follow it */
+        mpa_enhanced_encode(&s->enhanced, octets); /* RFC 5043 5.2.3/1, RFC 6581 7/3: private data follow it */
         bytes_wr_copy(&w, octets, sizeof(octets));
     }
     bytes_wr_copy(&w, s->priv, s->priv_len);
@@ -60,7 +60,7 @@ int mpa_session_decode(const uint8_t *buf, size_t len, struct mpa_session *out)
             return -EMSGSIZE;
         s.enhanced = mpa_enhanced_decode(word);
     }
-    s.priv = r.p; /* RFC 6581 7/7: "MUST be available for the ULP to examine" */
+    s.priv = r.p; /* RFC 5043 5.2.3/5, RFC 6581 7/7: "MUST be available for the ULP to examine" */
     s.priv_len = bytes_rd_left(&r);
     *out = s;
     return 0;

@@ -13,7 +13,7 @@
  * RFC 5040 5.1/1: a Write "MUST reference a Tagged Buffer"; so does a Read Response.
  * RFC 5040 5.2.1/1,6,7: a Read Request is untagged, on queue 1.
  * RFC 5040 5.3/1,5: Sends are untagged, on queue 0; RFC 5040 5.4/1,3: the Terminate is, on queue 2.
- * RFC 7306 6.3: Immediate Data is untagged, on queue 0.
+ * RFC 7306 6.3/1,2,5: Immediate Data is untagged, on queue 0.
  */
 const struct rdmap_opcode_rule rdmap_opcode_rules[16] = {
     [RDMAP_WRITE] = { "RDMA Write", true, 0 },

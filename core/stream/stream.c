@@ -18,7 +18,7 @@ int stream_init(struct stream *st, const struct stream_cfg *cfg)
     memset((uint8_t *)st + slices_len, 0, sizeof(*st) - slices_len);
     st->rx.first = STREAM_SLICE_FIRST;
     st->cfg = *cfg;
-    /* One side that needs credits is enough: the other one can always count. */
+    /* RFC 7306 1.1/1. One side that needs credits is enough: the other one can always count. */
     st->llp = (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_LLP) != 0;
     if (!st->llp && cfg->ring == NULL)
         return -EINVAL;

@@ -26,7 +26,7 @@ enum stream_type { STREAM_DATA = 1, STREAM_CREDIT = 2, STREAM_FIN = 3, STREAM_RE
 
 /* flags: this CREDIT only answers the peer's, and is not answered itself */
 #define STREAM_HDR_ANSWER 1u
-/* this DATA's last octet is urgent (RFC 9293 3.8.5); only to peers with STREAM_FLAG_URGENT */
+/* this DATA's last octet is urgent (RFC 9293 section 3.8.5); only to peers with STREAM_FLAG_URGENT */
 #define STREAM_HDR_URGENT 2u
 
 struct stream_hdr {

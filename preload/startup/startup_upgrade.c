@@ -71,7 +71,7 @@ static int begin_fpdus(struct conn *c, int fd)
     int r = iwarp_init(&c->ep, &ic);
     if (r < 0)
         return r;
-    /* The ring's STag was offered in the private data, before this endpoint existed. */
+    /* The ring's STag was offered in the private data, before this endpoint existed. RFC 5042 6.3.5/1: for Writes only. */
     struct ddp_region ring = {
         .stag = c->neg.cfg.params.ring_stag,
         .access = DDP_ACCESS_REMOTE_WRITE,

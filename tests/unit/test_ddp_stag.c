@@ -26,7 +26,7 @@ static uint32_t add(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t le
     return r.stag;
 }
 
-/* RFC 5040 8.1.1 item 4, RFC 5041 8.3 item 1 and RFC 5041 8.3.1 item 4: the range the ULP established */
+/* RFC 5040 8.1.1 item 4, RFC 5041 8.3 item 1, RFC 5041 8.3.1 item 4, RFC 5042 6.2.1/1: the range the ULP established */
 /* RFC 5041 7.1 tagged 3 and 4: the TO, and TO plus length, fall in the range */
 /* RFC 5041 7.1 tagged 5: the sum does not wrap */
 Test(ddp_stag, bounds_are_exact_to_the_octet)
@@ -152,7 +152,7 @@ Test(ddp_stag, tags_are_never_zero_nor_given_out_twice_and_the_table_is_bounded)
     cr_expect_eq(r.stag, 13);
 }
 
-/* RFC 5041 8.2/1-4 and RFC 5041 8.3.1 items 1 and 2: Protection Domain association and DDP Stream association */
+/* RFC 5041 8.2/1-4, RFC 5041 8.3.1 items 1 and 2, RFC 5042 6.1.1/1-3: Protection Domain association and DDP Stream association */
 Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
 {
     static const struct {

@@ -265,7 +265,7 @@ Test(iwarp_errors, ulpdu_shorter_than_its_header_is_an_error_at_any_length)
 /* ---- versions, opcodes, queues ---- */
 
 /* RFC 5041 7.2/1: 1/4 and 2/6, invalid DDP version; RFC 5041 4.1/9,10: DV is one in every segment */
-/* RFC 5040 7.2 item 3, RFC 5040 7.2 read 3: "The RDMA Version MUST be valid" */
+/* RFC 5040 7.2 item 3, RFC 5040 7.2 read 3, RFC 7306 8.2/4: "The RDMA Version MUST be valid" */
 Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
 {
     for (unsigned v = 0; v < 4; v++) {
@@ -321,7 +321,7 @@ Test(iwarp_errors, nonzero_pad_under_a_good_crc_is_ignored)
 }
 
 /* RFC 5040 7.2 item 2, RFC 5040 7.2 read 2: "The RDMA OpCode MUST be valid" */
-/* RFC 7306 8.2: likewise */
+/* RFC 7306 8.2/3: likewise */
 Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
 {
     for (uint8_t op = 8; op < 16; op++) {
@@ -534,7 +534,7 @@ Test(iwarp_errors, without_room_to_join_them_there_is_no_buffer_for_several_segm
               TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_NO_BUFFER, true, false);
 }
 
-/* RFC 5042 6.4: a peer cannot keep a message unfinished for ever at no cost */
+/* RFC 5042 section 6.4: a peer cannot keep a message unfinished for ever at no cost */
 Test(iwarp_errors, endless_empty_segments_are_refused_at_the_first)
 {
     setup();
@@ -647,6 +647,7 @@ Test(iwarp_errors, segments_of_a_write_keep_the_stag_and_advance_exactly)
 }
 
 /* RFC 5040 8.1.1 item 6, RFC 5041 8.3.1 item 6: nothing is modified after rights were revoked */
+/* RFC 5042 6.2.2/2 */
 Test(iwarp_errors, stag_revoked_in_the_middle_of_a_message_is_invalid_from_then_on)
 {
     setup();

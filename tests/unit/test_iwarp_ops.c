@@ -196,7 +196,7 @@ Test(iwarp_ops, messages_of_any_kind_that_are_taken_back_leave_no_gap, .fini = t
 
 /* ---- Immediate Data ---- */
 
-/* RFC 7306 6.3: delivered in order with the Sends, exactly 8 octets, on queue 0 */
+/* RFC 7306 6.3/4,6,7 and RFC 7306 4.1/1: delivered in order with the Sends, 8 octets, queue 0 */
 Test(iwarp_ops, immediate_data_arrives_in_order_between_sends_and_behind_writes, .fini = teardown)
 {
     struct endpoint_event ev;
@@ -234,7 +234,7 @@ Test(iwarp_ops, immediate_data_arrives_in_order_between_sends_and_behind_writes,
     cr_expect_eq(p.b.ep.rx.msn[0], 5u, "one MSN each");
 }
 
-/* RFC 7306 6.3: "MUST check that ... Messages include exactly 8 bytes of data" */
+/* RFC 7306 6.3/8 and RFC 7306 8.1/1: "MUST check that ... Messages include exactly 8 bytes of data" */
 Test(iwarp_ops, immediate_data_of_any_other_length_is_an_operation_error)
 {
     static const size_t lens[] = { 0, 1, 7, 9, 16, 1000 };
@@ -262,6 +262,7 @@ Test(iwarp_ops, immediate_data_of_any_other_length_is_an_operation_error)
     }
 }
 
+/* RFC 7306 6.3/3 and RFC 7306 8.2/2: one buffer, that is one MSN, each; all fields */
 Test(iwarp_ops, immediate_data_keeps_the_rules_of_its_queue)
 {
     static const struct {
@@ -289,7 +290,7 @@ Test(iwarp_ops, immediate_data_keeps_the_rules_of_its_queue)
     }
 }
 
-/* RFC 7306 8.2: "The RDMA OpCode MUST be valid": what was not agreed is not */
+/* RFC 7306 8.2/1,3: "The RDMA OpCode MUST be valid": what was not agreed is not */
 Test(iwarp_ops, immediate_data_nobody_agreed_to_is_an_unexpected_opcode)
 {
     uint8_t f[200];
@@ -306,7 +307,7 @@ Test(iwarp_ops, immediate_data_nobody_agreed_to_is_an_unexpected_opcode)
 
 /* ---- Atomics ---- */
 
-/* RFC 7306 8.1 rule 2: header bits M and D, never R */
+/* RFC 7306 section 8.1: header bits M and D, never R */
 Test(iwarp_ops, atomics_are_refused_request_and_response_aligned_or_not)
 {
     uint8_t f[200], atomic[52];
@@ -474,7 +475,7 @@ Test(iwarp_ops, regions_of_a_domain_are_reached_by_its_streams_only)
     }
 }
 
-/* RFC 5040 8.1.1 item 7, RFC 5042 6.4.5: an STag valid on several streams is not for one peer to invalidate */
+/* RFC 5040 8.1.1 item 7, RFC 5042 6.4.5/1: an STag valid on several streams is not for one peer to invalidate */
 Test(iwarp_ops, a_peer_invalidates_what_is_its_streams_alone)
 {
     static const struct {
@@ -606,7 +607,7 @@ Test(iwarp_ops, an_end_at_any_other_octet_is_a_fatal_error_told_once)
 
 /* ---- floods ---- */
 
-/* RFC 5042 6.4: messages without payload take no memory, however many come, and are counted */
+/* RFC 5042 section 6.4: messages without payload take no memory, however many come, and are counted */
 Test(iwarp_ops, floods_of_empty_messages_leave_nothing_behind_but_their_count, .fini = teardown)
 {
     uint8_t f[300];
@@ -637,7 +638,7 @@ Test(iwarp_ops, floods_of_empty_messages_leave_nothing_behind_but_their_count, .
     cr_expect_eq(p.b.ep.stats.errors, 0u);
 }
 
-/* RFC 5042 6.4.3.2: Reads beyond what was agreed are refused while their answers cannot go out */
+/* RFC 5042 6.4.3.3/2: Reads beyond what was agreed are refused while their answers cannot go out */
 /* RFC 5040 6.1/5 and RFC 5040 8.1.1 item 11: a cap on Reads */
 Test(iwarp_ops, a_flood_of_reads_against_a_closed_window_ends_at_ird)
 {

@@ -269,7 +269,7 @@ static struct mpa_session session(unsigned function, const char *text)
 }
 
 /*
- * RFC 6581 7/3: the word, then private data. "Enhanced DDP Stream Session Initiate: 0x005, … Accept: 0x006, …
+ * RFC 5043 5.2.3/1 and RFC 6581 7/3: the word, then private data. "Enhanced DDP Stream Session Initiate: 0x005, … Accept: 0x006, …
  * Reject: 0x007".
  */
 Test(mpa_session, octets_of_the_messages)
@@ -307,7 +307,7 @@ Test(mpa_session, the_word_is_the_one_of_the_mpa_frames)
     cr_assert_arr_eq(buf + 4, request + 20, len - 20);
 }
 
-/* RFC 6581 7/7: private data "MUST be available for the ULP to examine" */
+/* RFC 5043 5.2.3/5 and RFC 6581 7/7: private data "MUST be available for the ULP to examine" */
 Test(mpa_session, every_function_comes_back_and_every_truncation_is_refused)
 {
     for (unsigned f = MPA_SESSION_INITIATE; f <= MPA_SESSION_ENHANCED_REJECT; f++) {
@@ -332,7 +332,7 @@ Test(mpa_session, every_function_comes_back_and_every_truncation_is_refused)
     }
 }
 
-/* RFC 6581 7/4,5: no more than 512 octets, in TERM none */
+/* RFC 5043 5.2.3/2,3 and RFC 6581 7/4,5: no more than 512 octets, in TERM none */
 Test(mpa_session, unknown_functions_and_too_much_private_data_are_refused)
 {
     static uint8_t buf[MPA_SESSION_MAX + 2], priv[MPA_SESSION_PRIVATE_MAX + 1];

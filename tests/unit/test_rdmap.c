@@ -24,7 +24,7 @@ Test(rdmap, control_octet_holds_version_one_and_the_opcode)
 /* RFC 5040 5.2.1/7: queue 1 for Read Requests */
 /* RFC 5040 5.3/5: queue 0 for Sends */
 /* RFC 5040 5.4/3: queue 2 for the Terminate */
-/* RFC 7306 6.3: queue 0 for Immediate Data */
+/* RFC 7306 6.3/1,2,5: untagged, queue 0 for Immediate Data */
 Test(rdmap, opcode_rules_follow_figure_4_of_rfc_5040_and_rfc_7306)
 {
     static const struct {

@@ -45,6 +45,7 @@ Test(stream_immediate, writes_are_followed_by_immediate_data_and_no_send, .fini 
 }
 
 /* Both ends must say so, and 8 octets have no room for credits. */
+/* RFC 7306 1.1/1: agreed on by the ULP */
 Test(stream_immediate, without_both_ends_word_or_with_credits_the_notify_is_a_send)
 {
     for (int i = 0; i < 3; i++) {
@@ -144,7 +145,7 @@ Test(stream_immediate, cut_at_any_octet_the_peer_gets_just_what_was_accepted)
 
 /* ---- credits: receive buffers ---- */
 
-/* RFC 5042 6.4.1: a peer that uses more receive buffers than it was given is at fault */
+/* RFC 5042 section 6.4.1: a peer that uses more receive buffers than it was given is at fault */
 Test(stream_immediate, with_credits_more_messages_than_buffers_are_broken)
 {
     struct stream_pair_cfg c = stream_pair_credits();
