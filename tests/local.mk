@@ -150,6 +150,7 @@ preload_tests += tests/preload/kill.test
 preload_tests += tests/preload/devices.test
 preload_tests += tests/preload/offer.test
 preload_tests += tests/preload/facing.test
+preload_tests += tests/preload/conform.test
 preload_tests += tests/preload/early.test
 preload_tests += tests/preload/silent.test
 preload_tests += tests/preload/close.test
