@@ -99,6 +99,7 @@ script_tests += tests/layering.test
 script_tests += tests/listed.test
 script_tests += tests/harness.test
 script_tests += tests/compliance.test
+script_tests += tests/mutants.test
 script_tests += tests/fuzz/replay.test
 script_tests += tests/bench/bench.test
 script_tests += tests/bench/report.test

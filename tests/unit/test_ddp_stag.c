@@ -26,7 +26,7 @@ static uint32_t add(struct ddp_stags *t, uint32_t stag, uint64_t to, uint64_t le
     return r.stag;
 }
 
-/* RFC 5040 8.1.1 item 4, RFC 5041 8.3 item 1, RFC 5041 8.3.1 item 4, RFC 5042 6.2.1/1: the range the ULP established */
+/* RFC 5040 8.1.1 items 3 and 4, RFC 5041 8.3 item 1, RFC 5041 8.3.1 item 4, RFC 5042 6.2.1/1: the range the ULP gave */
 /* RFC 5041 7.1 tagged 3 and 4: the TO, and TO plus length, fall in the range */
 /* RFC 5041 7.1 tagged 5: the sum does not wrap */
 Test(ddp_stag, bounds_are_exact_to_the_octet)
@@ -41,6 +41,8 @@ Test(ddp_stag, bounds_are_exact_to_the_octet)
         { 1000, 101, DDP_TAGGED_BOUNDS },
         { 1099, 2, DDP_TAGGED_BOUNDS },
         { 1100, 1, DDP_TAGGED_BOUNDS },
+        { 1101, 1, DDP_TAGGED_BOUNDS },
+        { 1102, 3, DDP_TAGGED_BOUNDS },
         { 999, 1, DDP_TAGGED_BOUNDS },
         { 999, 100, DDP_TAGGED_BOUNDS },
         { 0, 1, DDP_TAGGED_BOUNDS },

@@ -476,6 +476,7 @@ Test(iwarp_ops, regions_of_a_domain_are_reached_by_its_streams_only)
 }
 
 /* RFC 5040 8.1.1 item 7, RFC 5042 6.4.5/1: an STag valid on several streams is not for one peer to invalidate */
+/* RFC 5040 5.3/10 and RFC 5040 7.2 items 4 and 5: nor is another stream's */
 Test(iwarp_ops, a_peer_invalidates_what_is_its_streams_alone)
 {
     static const struct {

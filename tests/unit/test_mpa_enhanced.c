@@ -22,6 +22,9 @@ Test(mpa_enhanced, each_bit_of_the_word_is_where_the_figure_has_it)
                                         : 0);
         cr_assert_eq(e.ird, bit >= 2 && bit < 16 ? 1u << (15 - bit) : 0);
         cr_assert_eq(e.ord, bit >= 18 ? 1u << (31 - bit) : 0);
+        uint8_t said[4];
+        mpa_enhanced_encode(&e, said);
+        cr_assert_arr_eq(said, word, 4);
     }
 }
 

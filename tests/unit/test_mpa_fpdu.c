@@ -113,8 +113,13 @@ Test(mpa_fpdu, lengths_and_pads_are_those_of_section_4_1)
         { 14, 0, 20 }, { 42, 0, 48 }, { 64768, 2, 64776 }, { 65535, 3, 65544 },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(row); i++) {
+        uint8_t trailer[MPA_TRAILER_MAX];
+        memset(trailer, 0xee, sizeof(trailer));
         cr_assert_eq(mpa_pad_len(row[i].ulpdu), row[i].pad);
         cr_assert_eq(mpa_fpdu_len(row[i].ulpdu), row[i].fpdu);
+        cr_assert_eq(mpa_fpdu_end(&crc_off, trailer, row[i].ulpdu, 0), row[i].pad + MPA_CRC_LEN);
+        for (size_t at = 0; at < row[i].pad; at++)
+            cr_assert_eq(trailer[at], 0, "pad that is not zero");
     }
     for (size_t n = 0; n <= MPA_ULPDU_MAX; n++) {
         cr_assert_eq((MPA_HDR_LEN + n + mpa_pad_len(n)) % 4, 0u);
@@ -141,6 +146,7 @@ static void roundtrip(uint8_t *buf, size_t ulpdu_len)
     }
 }
 
+/* RFC 5044 4.4/8,10: whatever the pad is, it is in the CRC that is checked behind it */
 Test(mpa_fpdu, every_small_and_the_largest_ulpdus_survive)
 {
     uint8_t *buf = malloc(MPA_FPDU_MAX);

@@ -6,7 +6,7 @@
 
 /* ---- the frames themselves ---- */
 
-/* RFC 5044 7.1.1/1,13,14,17 and RFC 5044 7.1.2 rule 1: the Request */
+/* RFC 5044 7.1.1/1,13,14,17 and RFC 5044 7.1.2 rule 1: the Request. RFC 6581 6/3: not enhanced at Rev 1, whatever is wanted */
 Test(mpa_startup, request_octets_rev_1)
 {
     struct mpa_startup s;
@@ -19,7 +19,7 @@ Test(mpa_startup, request_octets_rev_1)
     cr_assert_arr_eq(got, want, len);
 }
 
-/* RFC 6581 6/3,5 and RFC 6581 9.2/1,2: Rev 2, S, the word first, A and all kinds */
+/* RFC 6581 6/3,5 and RFC 6581 9.2/1,2: Rev 2, S, the word first, A and all kinds. RFC 5044 7.1.1/14,17 */
 Test(mpa_startup, request_octets_rev_2)
 {
     struct mpa_startup s;
@@ -88,7 +88,7 @@ Test(mpa_startup, reply_octets_rev_1)
     cr_assert_eq(s.res.rev, 1);
 }
 
-/* RFC 6581 6/5 and RFC 6581 10/1,5: in kind */
+/* RFC 6581 6/5 and RFC 6581 10/1,5: in kind. RFC 5044 3/8 */
 Test(mpa_startup, reply_octets_rev_2)
 {
     struct mpa_startup s;
@@ -97,6 +97,7 @@ Test(mpa_startup, reply_octets_rev_2)
     init(&s, &cfg);
     feed(&s, buf, frame2(buf, request_key, 0, A_BIT | C_BIT | D_BIT | DEPTHS(3, 4), "abc"));
     cr_assert_eq(s.state, MPA_ST_DECIDE);
+    cr_assert_eq(s.res.rev, 2);
     cr_assert_eq(s.res.peer_priv_len, 3u);
     cr_assert_arr_eq(s.res.peer_priv, "abc", 3);
     cr_assert_eq(mpa_startup_accept(&s, "ok", 2), 0);
@@ -441,6 +442,7 @@ Test(mpa_startup, s_at_rev_1_is_a_reserved_bit)
     check_reply_fails(&cfg, buf, frame(buf, reply_key, C | S, 1, 4, "\0\0\0\0", 4), MPA_SE_ENHANCED);
 }
 
+/* RFC 6581 10/5 */
 Test(mpa_startup, s_has_to_be_answered_in_kind)
 {
     struct mpa_startup_cfg cfg = config(false);

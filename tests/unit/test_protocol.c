@@ -209,6 +209,7 @@ static void say(struct stream_end *e, const char *text)
     cr_assert_eq(stream_write(&e->st, &src, strlen(text)), (ssize_t)strlen(text));
 }
 
+/* RFC 5044 4.4/1,9,10: CRCs made by other means, over pads of none to three octets */
 Test(protocol, messages_of_the_stream)
 {
     static const char *const names[] = { "rtr", "data", "write", "notify" };

@@ -70,6 +70,7 @@ Test(rdmap, read_header_is_twenty_eight_octets_in_network_order)
     cr_expect_arr_eq(buf, read_hdr, sizeof(buf));
 }
 
+/* RFC 5040 4.2/1 and RFC 5040 4.4/1: neither shorter nor longer */
 Test(rdmap, read_header_of_any_other_length_is_refused)
 {
     uint8_t buf[64] = { 0 };
