@@ -262,7 +262,7 @@ static void enter(struct bridge *b, struct sock *s, int near_fd)
     const struct conn *c = s->conn;
     struct place p = { s, near_fd };
     take_settings(b->tcp, near_fd);
-    if (c->tx_shut || conn_shuts_later(c, SHUT_WR))
+    if (c->tx.shut || conn_shuts_later(c, SHUT_WR))
         REAL(shutdown)(near_fd, SHUT_WR);
     b->near->kind = SOCK_BRIDGED;
     b->near->bridge_ino = b->near_ino = sock_ino(near_fd);

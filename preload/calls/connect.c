@@ -94,7 +94,7 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
 /* The kernel's connect was up: a peer that reset it since is told by the next call. 0 or -errno. */
 static int told_by_connect(struct conn *c)
 {
-    return c->peer_closed || atomic_load(&c->so_error) == ECONNRESET ? 0 : -atomic_exchange(&c->so_error, 0);
+    return c->startup.peer_closed || atomic_load(&c->so_error) == ECONNRESET ? 0 : -atomic_exchange(&c->so_error, 0);
 }
 
 static struct spin startup_spin; /* do the answers to startups come soon? */
@@ -104,22 +104,22 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
     startup_step(s);
     /* (One that switches late looks for as long as its negotiation does.) */
-    uint64_t patience = c->known_shim && !c->neg.cfg.may_switch ? proc_now_ns() + BACKLOG_NS : 0;
+    uint64_t patience = c->startup.known_shim && !c->neg.cfg.may_switch ? proc_now_ns() + BACKLOG_NS : 0;
     while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late && !conn_is_late(c)) || conn_state(c) == CONN_CONNECTING) {
         bool in_backlog = patience != 0 && conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO;
         if (in_backlog && proc_now_ns() >= patience) {
-            c->in_backlog = true;
+            c->startup.in_backlog = true;
             break;
         }
         struct spin_look k;
-        if (spin_for(&k, &startup_spin, SPIN_STARTUP, fd, (short)c->kernel_wants)) {
+        if (spin_for(&k, &startup_spin, SPIN_STARTUP, fd, (short)c->startup.kernel_wants)) {
             startup_step(s);
             continue;
         }
         /* A signal handler may run meanwhile; the connection is up, so there is nothing to report. */
         bool device = device_has(c);
         const struct conn *before = device ? wait_watch(c) : NULL; /* another thread may see its device's events */
-        int r = wait_for(fd, (short)c->kernel_wants, in_backlog ? patience : 0, s);
+        int r = wait_for(fd, (short)c->startup.kernel_wants, in_backlog ? patience : 0, s);
         if (device)
             wait_unwatch(before);
         spin_end(&k, &startup_spin);
@@ -147,14 +147,14 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     memcpy(&c->peer, peer, len);
     c->peer_len = len;
     /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
-    c->known_shim = known_shim && !rule->opts.immediate;
-    c->hurried = atomic_load(&s->nonblock);
-    int r = turn_take(&c->rx, 0, false);
+    c->startup.known_shim = known_shim && !rule->opts.immediate;
+    c->startup.hurried = atomic_load(&s->nonblock);
+    int r = turn_take(&c->rx.turn, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
-    r = turn_take(&c->tx, 0, false);
+    r = turn_take(&c->tx.turn, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
-    turn_sleep(&c->rx);
-    turn_sleep(&c->tx);
+    turn_sleep(&c->rx.turn);
+    turn_sleep(&c->tx.turn);
     s->conn = c;
     s->kind = SOCK_CONN;
     atomic_store(&s->active, true);
@@ -173,16 +173,16 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
         r = conn_state(c) == CONN_NEGOTIATING && !conn_is_late(c) ? -EINPROGRESS : told_by_connect(c);
     } else if (r == -EINPROGRESS || r == -EINTR) {
         pending_add(s);
-        if (r == -EINPROGRESS && c->known_shim) /* on one host the handshake is over by now */
+        if (r == -EINPROGRESS && c->startup.known_shim) /* on one host the handshake is over by now */
             startup_step_hurried(s);
     } else {
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
         notify_changed(s);
     }
-    turn_wake(&c->tx);
-    turn_give(&c->tx);
-    turn_wake(&c->rx);
-    turn_give(&c->rx);
+    turn_wake(&c->tx.turn);
+    turn_give(&c->tx.turn);
+    turn_wake(&c->rx.turn);
+    turn_give(&c->rx.turn);
     conn_tell(c);
     return r;
 }

@@ -12,7 +12,7 @@
  */
 static inline bool connect_told(const struct conn *c)
 {
-    return c->in_backlog || c->neg.cfg.may_switch || atomic_load(&c->shut_later) != 0 || c->neg.late || conn_speaks_plain(c);
+    return c->startup.in_backlog || c->neg.cfg.may_switch || atomic_load(&c->startup.shut_later) != 0 || c->neg.late || conn_speaks_plain(c);
 }
 
 #endif

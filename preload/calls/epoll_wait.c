@@ -316,7 +316,7 @@ static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, u
     g.was_plain = conn_state(s->conn) == CONN_PLAIN;
     g.got = (uint16_t)ready_now(s, fd, (short)(uint16_t)g.want, (short)(uint16_t)now, &asked);
     /* What came in by this look is told below; the other sets have lost the kernel's event for it. */
-    if (atomic_exchange(&s->conn->rx_arrived, false)) {
+    if (atomic_exchange(&s->conn->rx.arrived, false)) {
         epoll_left_over_but(s, true, w);
         ready_told(s);
     }
@@ -379,7 +379,7 @@ static bool is_starting(const struct watch *w)
     const struct conn *c = w->sock->conn;
     if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_CONNECTING || conn_state(c) == CONN_NEGOTIATING;
-    return conn_on_socket(c) && (!iwarp_can_send(&c->ep) || c->rx_mode == CONN_RX_STREAMED);
+    return conn_on_socket(c) && (!iwarp_can_send(&c->ep) || c->rx.mode == CONN_RX_STREAMED);
 }
 
 #define STARTING_MAX 64u

@@ -131,7 +131,7 @@ void closefrom(int lowfd)
 /* Does fd name the open file of s, which has a connection? */
 static bool names(int fd, const struct sock *s)
 {
-    return s->conn == NULL || s->conn->ino == 0 || sock_ino(fd) == s->conn->ino;
+    return s->conn == NULL || s->conn->record.ino == 0 || sock_ino(fd) == s->conn->record.ino;
 }
 
 /* fd2 is a new name for what fd, s before the call, named. False: another thread has closed that meanwhile. */
@@ -262,11 +262,11 @@ int fcntl64(int fd, int cmd, ...)
 /* Is the urgent octet the next one? */
 static int at_mark(struct conn *c, int fd)
 {
-    if (turn_take_brief(&c->rx) < 0)
+    if (turn_take_brief(&c->rx.turn) < 0)
         return 0;
     conn_rx_all(c, fd);
     bool yes = conn_rx_at_mark(c);
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     return yes;
 }
 

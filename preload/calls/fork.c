@@ -20,13 +20,13 @@ static bool stands_for(const struct sock *s, int fd)
 
 void fork_stop_job(struct conn *c)
 {
-    if (conn_state(c) != CONN_UPGRADED || !c->job_runs || turn_take_brief(&c->tx) < 0)
+    if (conn_state(c) != CONN_UPGRADED || !c->tx.job_runs || turn_take_brief(&c->tx.turn) < 0)
         return;
-    if (c->job_runs) {
+    if (c->tx.job_runs) {
         conn_tx_stop(c);
-        c->tx_rest = true;
+        c->tx.rest = true;
     }
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
 }
 
 static bool has_begun(const struct conn *c)
@@ -62,7 +62,7 @@ static void expect(int fd, struct sock *s, void *arg)
     if (atomic_load(&s->fd) != fd)
         return;
     atomic_store(&s->forked, true);
-    s->child_counted = s->conn != NULL && (has_begun(s->conn) || s->conn->mem != NULL);
+    s->child_counted = s->conn != NULL && (has_begun(s->conn) || s->conn->mem.base != NULL);
     if (s->child_counted)
         holders_expect_child(&s->conn->holders, maker);
 }

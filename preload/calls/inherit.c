@@ -55,7 +55,7 @@ struct handing {
 static bool has_state(const struct conn *c)
 {
     enum conn_state st = conn_state(c);
-    return st == CONN_UPGRADED || (st == CONN_PLAIN && c->pre_len > c->pre_off) || conn_is_late(c);
+    return st == CONN_UPGRADED || (st == CONN_PLAIN && c->rx.pre_len > c->rx.pre_off) || conn_is_late(c);
 }
 
 /*
@@ -64,9 +64,9 @@ static bool has_state(const struct conn *c)
  */
 static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
 {
-    if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->inherited || fd > 2)))
+    if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->startup.inherited || fd > 2)))
         return;
-    c->no_device = true;
+    c->startup.no_device = true;
     if (!can)
         (void)conn_decline(c, REASON_EXEC);
     int r = startup_go_on(s, false);
@@ -81,7 +81,7 @@ void inherit_decide(struct sock *s, struct conn *c, int fd)
         uint64_t end = proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u;
         do {
             int r = startup_go_on(s, false);
-            if (r < 0 || conn_state(c) != CONN_NEGOTIATING || wait_for(fd, (short)c->kernel_wants, end, s) < 0)
+            if (r < 0 || conn_state(c) != CONN_NEGOTIATING || wait_for(fd, (short)c->startup.kernel_wants, end, s) < 0)
                 return;
         } while (proc_now_ns() < end);
     }
@@ -96,7 +96,7 @@ void inherit_decide(struct sock *s, struct conn *c, int fd)
 static void decide_std(struct sock *s, struct conn *c, int fd)
 {
     int r = startup_go_on(s, false);
-    for (uint64_t end = proc_now_ns() + STD_HELLO_NS; r == 0 && c->client_asked && conn_unheard(c) && proc_now_ns() < end;) {
+    for (uint64_t end = proc_now_ns() + STD_HELLO_NS; r == 0 && c->startup.client_asked && conn_unheard(c) && proc_now_ns() < end;) {
         if (wait_for(fd, POLLIN, end, s) < 0)
             return;
         r = startup_go_on(s, false);
@@ -264,16 +264,16 @@ static void leave_one(int fd, struct sock *s, void *arg)
         return;
     if (!in->spawn) {
         decide_held(s, c, fd, w->h->can);
-        if (w->h->can && fd <= 2 && conn_undecided(c) && !c->inherited)
+        if (w->h->can && fd <= 2 && conn_undecided(c) && !c->startup.inherited)
             decide_std(s, c, fd);
         if (!w->h->can || !conn_is_late(c))
             inherit_decide(s, c, fd);
     }
     if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
-        atomic_store(&c->recorded, true); /* the next program's */
+        atomic_store(&c->record.written, true); /* the next program's */
     if (conn_undecided(c))
         share(w->h, c);
-    if (has_state(c) && !(proc_is_borrowed() && ino != c->ino) && !hand_on(w->h, c, ino, w->seen) && !conn_is_late(c))
+    if (has_state(c) && !(proc_is_borrowed() && ino != c->record.ino) && !hand_on(w->h, c, ino, w->seen) && !conn_is_late(c))
         end_unread(in, s, c, fd);
 }
 
@@ -281,7 +281,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
 static void find_std(int fd, struct sock *s, void *arg)
 {
     struct walk *w = arg;
-    uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd ? s->conn->ino : 0;
+    uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd ? s->conn->record.ino : 0;
     for (int std = 0; std <= 2 && ino != 0; std++)
         if (sock_ino(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
             end_unread(w->h->in, s, s->conn, std);
@@ -300,9 +300,9 @@ static void finish_one(int fd, struct sock *s, void *arg)
     /* Closed by the exec. (If it fails after all, the slot has to be ours still.) */
     bool alone = holders_alone(&c->holders);
     fork_stop_job(c);
-    if (conn_state(c) == CONN_UPGRADED && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx) == 0) {
+    if (conn_state(c) == CONN_UPGRADED && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx.turn) == 0) {
         conn_tx_settle(c, fd, proc.set.linger_ms);
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     }
     if (!alone) {
         holders_leave(&c->holders);
@@ -339,7 +339,7 @@ struct search {
 static void compare_ino(int fd, struct sock *s, void *arg)
 {
     struct search *search = arg;
-    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && s->conn->ino == search->ino &&
+    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && s->conn->record.ino == search->ino &&
                                       atomic_load(&s->fd) == fd);
 }
 
@@ -394,8 +394,8 @@ static void come_back(int fd, struct sock *s, void *arg)
     if (!holders_take_up(&c->holders, 0)) /* those who shared it have ended meanwhile */
         trace_error("fd %d: lost by an exec that failed", fd);
     if (conn_undecided(c))
-        atomic_store(&c->recorded, false);
-    if (conn_state(c) == CONN_UPGRADED && c->tx_rest)
+        atomic_store(&c->record.written, false);
+    if (conn_state(c) == CONN_UPGRADED && c->tx.rest)
         pending_add(s);
 }
 
@@ -525,10 +525,10 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
     if (c != NULL && startup_begin(c) == 0) {
         c->local = *local;
         c->peer = *peer;
-        c->inherited = true;
+        c->startup.inherited = true;
         c->neg.streamed = said;
-        c->kernel_tx = said;
-        atomic_store(&c->plain_tx, said);
+        c->tx.kernel_total = said;
+        atomic_store(&c->tx.plain_total, said);
         unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY : fd <= 2 ? REASON_STD_FD : REASON_NONE;
         if (reason != REASON_NONE)
             negotiate_decline(&c->neg, reason);

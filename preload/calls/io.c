@@ -97,7 +97,7 @@ static bool reused(struct sock *s, int fd)
     if (now == NULL)
         return false;
     sock_put(now);
-    if (now != s || (s->conn->ino != 0 && sock_ino(fd) == s->conn->ino))
+    if (now != s || (s->conn->record.ino != 0 && sock_ino(fd) == s->conn->record.ino))
         return false;
     trace_info("fd %d was closed behind our back", fd);
     atomic_store(&s->closed_unseen, true);

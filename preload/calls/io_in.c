@@ -138,7 +138,7 @@ static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
         size_t room = msg->msg_controllen;
         msg->msg_controllen = 0;
         msg->msg_flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
-        if (SW_UNLIKELY(atomic_load_explicit(&s->conn->tells_waiting, memory_order_relaxed)) && !(flags & MSG_OOB))
+        if (SW_UNLIKELY(atomic_load_explicit(&s->conn->rx.tells_waiting, memory_order_relaxed)) && !(flags & MSG_OOB))
             tell_waiting(s, fd, msg, room);
         if ((flags & MSG_OOB) && r == 0)
             msg->msg_flags |= MSG_TRUNC;

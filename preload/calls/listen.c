@@ -166,7 +166,7 @@ static bool has_hello_only(const struct conn *c, int fd)
 {
     int queued = 1;
     bool hello = conn_state(c) == CONN_UPGRADED ? conn_ops(c)->on_socket && !c->neg.switched && c->ep.stats.rx_fpdus == 0
-                                                : conn_state(c) == CONN_PLAIN && c->startup_rx > 0 && !c->neg.withdrawn;
+                                                : conn_state(c) == CONN_PLAIN && c->startup.rx_total > 0 && !c->neg.withdrawn;
     return hello && conn_rx_avail(c) == 0 && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
 }
 
@@ -174,7 +174,7 @@ static bool has_hello_only(const struct conn *c, int fd)
 static bool abandoned(struct conn *c, int fd)
 {
     /* (One that is accelerated already may have been closed again, with its octets waiting to be read.) */
-    unsigned reason = atomic_load(&c->reason);
+    unsigned reason = atomic_load(&c->record.reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
     if (conn_state(c) == CONN_NEGOTIATING ? conn_undecided(c) && !conn_is_held(c) : !has_hello_only(c, fd))
@@ -234,20 +234,20 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     atomic_fetch_add(&listener->asked, local_names_drain(listener));
     bool asked = atomic_load(&listener->asked) > 0;
     bool near = local_same_host(&local, peer);
-    c->client_asked = asked && near;
+    c->startup.client_asked = asked && near;
     mark_client(listener, listener_fd, near);
     if (asked && startup_is_hasty()) {
         atomic_store(&listener->asked, 0);
         asked = false;
     }
-    if (asked && c->client_asked) {
+    if (asked && c->startup.client_asked) {
         startup_await(listener, s, c, fd);
     } else {
         int r = startup_go_on_unused(s);
         (void)r; /* nobody else knows it yet */
     }
     if (abandoned(c, fd) && another_waits(listener, listener_fd)) {
-        atomic_store(&c->recorded, true); /* the program never had it */
+        atomic_store(&c->record.written, true); /* the program never had it */
         close(fd);
         sock_put(s);
         return false;

@@ -74,19 +74,19 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
     int v = 1;
     socklen_t v_len = sizeof(v);
     REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &v, &v_len);
-    atomic_store(&c->user_lowat, (uint32_t)v);
+    atomic_store(&c->rx.user_lowat, (uint32_t)v);
     if (conn_state(c) != CONN_UPGRADED)
         return 0;
     /* (Somebody who holds the turn waits with 1, or sets his own next.) */
     int mine = 1;
-    bool held = turn_try(&c->rx) == 0;
+    bool held = turn_try(&c->rx.turn) == 0;
     if (held)
-        mine = (int)c->lowat_now;
+        mine = (int)c->rx.kernel_lowat;
     REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &mine, sizeof(mine));
     if (held)
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
     if (conn_may_be_staged(c)) { /* whoever waits looks again, as Linux has it */
-        atomic_store(&c->rx_arrived, true);
+        atomic_store(&c->rx.arrived, true);
         notify_readable(s);
     }
     return 0;
@@ -107,7 +107,7 @@ static void set_inq(struct conn *c, const void *val, socklen_t len)
     int v = 0;
     if (val != NULL && len >= sizeof(v))
         memcpy(&v, val, sizeof(v));
-    atomic_store(&c->tells_waiting, v == 1);
+    atomic_store(&c->rx.tells_waiting, v == 1);
 }
 
 static bool is_nagle(int level, int name)
@@ -164,14 +164,14 @@ static int set_of_tcp(struct sock *s, int fd, int name, const void *val, socklen
 /* An option that an upgraded connection cannot have (refused: what it says): what is undecided stays plain. As set_option. */
 static int rule_out(struct conn *c, unsigned reason, int refused)
 {
-    if (turn_take(&c->rx, 0, false) < 0)
+    if (turn_take(&c->rx.turn, 0, false) < 0)
         return 1;
     int r = 1;
     if (conn_undecided(c))
         negotiate_decline(&c->neg, reason);
     else if (conn_state(c) == CONN_UPGRADED)
         r = refused;
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     return r;
 }
 
@@ -227,7 +227,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
         if (s->conn != NULL && kernels && level == IPPROTO_TCP && name == TCP_NODELAY)
             conn_nodelay_changed(s->conn);
         if (s->conn != NULL && kernels && conn_frame_depends(level, name))
-            atomic_store_explicit(&s->conn->frame_left, 0, memory_order_relaxed);
+            atomic_store_explicit(&s->conn->tx.frame_left, 0, memory_order_relaxed);
         if (r == 0 && level == IPPROTO_TCP && name == TCP_MAXSEG)
             mark_is_overridden(s);
         if (r == 0 && level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT && s->kind == SOCK_LISTENER)
@@ -248,9 +248,9 @@ static int pending_error(struct sock *s)
         (void)r; /* somebody else is at it */
     }
     int err = atomic_exchange(&c->so_error, 0);
-    if (err == 0 && conn_state(c) == CONN_UPGRADED && !c->reset_told &&
+    if (err == 0 && conn_state(c) == CONN_UPGRADED && !c->rx.reset_told &&
         (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && conn_rx_avail(c) == 0) {
-        c->reset_told = true;
+        c->rx.reset_told = true;
         err = ECONNRESET;
     }
     return err;
@@ -294,7 +294,7 @@ static bool is_own_epipe(const struct conn *c, int fd)
                                           (c->st.rx.end == STREAM_OPEN || !tcpinfo_acked_all(fd)));
 }
 
-/* Likewise a reset: conn.reset_unseen. */
+/* Likewise a reset: conn.rx.reset_unseen. */
 static bool is_own_reset(const struct conn *c, int fd)
 {
     return conn_state(c) == CONN_UPGRADED && conn_switch_reset_is_ours(c, fd);
@@ -307,12 +307,12 @@ static int shown_value(struct sock *s, int fd, int level, int name, int v)
     if (level == IPPROTO_TCP && name == TCP_MAXSEG)
         return mark_shown(s, fd, v);
     if (level == IPPROTO_TCP)
-        return name == TCP_CORK ? v || atomic_load(&c->cork) == CORK_OURS : v && !conn_nodelay_lent(c);
+        return name == TCP_CORK ? v || atomic_load(&c->tx.cork) == CORK_OURS : v && !conn_nodelay_lent(c);
     switch (name) {
     case SO_PEEK_OFF:
         return conn_peek_get(s, fd);
     case SO_RCVLOWAT:
-        return (int)atomic_load(&c->user_lowat);
+        return (int)atomic_load(&c->rx.user_lowat);
     case SO_OOBINLINE:
         return conn_state(c) == CONN_UPGRADED ? atomic_load(&c->st.rx.urgent_inline) : v;
     default: /* SO_ERROR */

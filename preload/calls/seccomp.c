@@ -26,38 +26,38 @@
 static void decide(struct sock *s, struct conn *c, int fd)
 {
     if (conn_undecided(c)) { /* its Hello may be there, and be held: conn_is_held */
-        c->no_device = true;
+        c->startup.no_device = true;
         int r = startup_go_on(s, false);
         (void)r; /* how far it came is looked at next */
     }
     uint64_t end = conn_is_late(c) ? proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u : 0;
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))
-        if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->kernel_wants, end, s) < 0 || (end != 0 && proc_now_ns() >= end))
+        if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->startup.kernel_wants, end, s) < 0 || (end != 0 && proc_now_ns() >= end))
             break;
     if (conn_state(c) != CONN_NEGOTIATING && conn_state(c) != CONN_CONNECTING)
         return;
-    if (turn_take(&c->rx, 0, false) < 0)
+    if (turn_take(&c->rx.turn, 0, false) < 0)
         return;
     conn_go_plain(s, c, REASON_SANDBOX);
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     pending_remove(s);
 }
 
 /* Nothing that would need a call later: no low-water mark, no lent option, no ring at work. */
 static void bare(struct conn *c, int fd)
 {
-    if (turn_take(&c->rx, 0, false) == 0) {
+    if (turn_take(&c->rx.turn, 0, false) == 0) {
         int one = 1;
-        if (c->lowat_now != 1 && REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one)) == 0)
-            c->lowat_now = 1;
-        turn_give(&c->rx);
+        if (c->rx.kernel_lowat != 1 && REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one)) == 0)
+            c->rx.kernel_lowat = 1;
+        turn_give(&c->rx.turn);
     }
-    if (turn_take(&c->tx, 0, false) == 0) {
+    if (turn_take(&c->tx.turn, 0, false) == 0) {
         if (conn_nodelay_lent(c))
             conn_nodelay_back(c, fd);
-        if (c->job_runs || c->tx_rest)
-            c->tx_rest = conn_tx_flush(c, fd) != 0;
-        turn_give(&c->tx);
+        if (c->tx.job_runs || c->tx.rest)
+            c->tx.rest = conn_tx_flush(c, fd) != 0;
+        turn_give(&c->tx.turn);
     }
 }
 

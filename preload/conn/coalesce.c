@@ -67,7 +67,7 @@ bool coalesce_is_piece(size_t len, int flags)
 static struct coalesce *coalesce_of(const struct conn *c)
 {
     /* (The child of a fork that we did not see finds the buffers empty.) */
-    return c->coalesce != NULL && c->coalesce_pid == proc.pid && c->coalesce->conn == c ? c->coalesce : NULL;
+    return c->coalesce.slot != NULL && c->coalesce.pid == proc.pid && c->coalesce.slot->conn == c ? c->coalesce.slot : NULL;
 }
 
 bool coalesce_holds(const struct conn *c)
@@ -157,8 +157,8 @@ static struct coalesce *slot_claim(void)
 bool coalesce_suits(const struct conn *c)
 {
     return proc.set.coalesce_us > 0 && atomic_load(&stopped) == 0 && !sandbox_on() && atomic_load(&c->holders.n) == 1 &&
-           conn_state(c) == CONN_UPGRADED && c->st.llp && conn_on_socket(c) && c->segment == 0 && !c->ep.cfg.tx.markers &&
-           !c->nodelay_lent && !c->tx_urgent;
+           conn_state(c) == CONN_UPGRADED && c->st.llp && conn_on_socket(c) && c->tx.segment == 0 && !c->ep.cfg.tx.markers &&
+           !c->tx.nodelay_lent && !c->tx.urgent;
 }
 
 /* SOCKWARP_COALESCE_US, or what TCP_NODELAY leaves of it. */
@@ -182,8 +182,8 @@ static struct coalesce *attach(struct sock *s, struct conn *c, bool corked)
     size_t most = stream_send_max(&c->st);
     g->cap = most < COALESCE_LEN ? (uint32_t)most : COALESCE_LEN;
     g->conn = c;
-    c->coalesce = g;
-    c->coalesce_pid = proc.pid;
+    c->coalesce.slot = g;
+    c->coalesce.pid = proc.pid;
     atomic_store(&g->sock, s);
     atomic_store(&s->coalesce, g);
     return g;
@@ -220,7 +220,7 @@ void coalesce_leave_busy(struct coalesce *g)
     atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
     if (s != NULL)
         atomic_compare_exchange_strong(&s->coalesce, &is, NULL);
-    g->conn->coalesce = NULL;
+    g->conn->coalesce.slot = NULL;
     atomic_store(&g->rest, false);
     atomic_store(&g->sock, NULL);
 }
@@ -324,17 +324,17 @@ static bool begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
 
 bool coalesce_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
-    bool in_row = c->row_n > 0 && c->row_waits == coalesce_waits && (c->row_ns == 0 || now - c->row_ns < ROW_NS);
-    uint32_t min = c->row_min < ROW_MIN ? ROW_MIN : c->row_min;
-    c->row_n = in_row ? c->row_n + 1 : 1;
-    c->row_ns = now;
-    c->row_waits = coalesce_waits;
-    if (SW_LIKELY(c->row_n <= min))
+    bool in_row = c->coalesce.row_n > 0 && c->coalesce.row_waits == coalesce_waits && (c->coalesce.row_ns == 0 || now - c->coalesce.row_ns < ROW_NS);
+    uint32_t min = c->coalesce.row_min < ROW_MIN ? ROW_MIN : c->coalesce.row_min;
+    c->coalesce.row_n = in_row ? c->coalesce.row_n + 1 : 1;
+    c->coalesce.row_ns = now;
+    c->coalesce.row_waits = coalesce_waits;
+    if (SW_LIKELY(c->coalesce.row_n <= min))
         return false;
-    c->row_n = min + 1;
+    c->coalesce.row_n = min + 1;
     if (begin(s, c, it, len, now, false))
         return true;
-    c->row_n = 0;
+    c->coalesce.row_n = 0;
     return false;
 }
 
@@ -369,24 +369,24 @@ int coalesce_post(struct conn *c)
     /* (Any other error: the connection is over, and the next call says so. Nothing is gathered that does not fit a Send.) */
     SW_CHECK(r != -EMSGSIZE, "%u octets gathered, a Send carries %zu", len, stream_send_max(&c->st));
     if (r == 0)
-        c->coalesced += writes;
+        c->coalesce.writes += writes;
     /* Where it brings little it is tried less often. */
     if (writes >= WORTH_WRITES)
-        c->row_min = ROW_MIN;
+        c->coalesce.row_min = ROW_MIN;
     else if (writes <= 2)
-        c->row_min = c->row_min < ROW_MIN ? 2 * ROW_MIN : c->row_min < ROW_MAX ? 2 * c->row_min : ROW_MAX;
+        c->coalesce.row_min = c->coalesce.row_min < ROW_MIN ? 2 * ROW_MIN : c->coalesce.row_min < ROW_MAX ? 2 * c->coalesce.row_min : ROW_MAX;
     g->writes_last = writes;
     set_writes(g, 0);
     atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));
-    c->coalesce_posted = r == 0;
+    c->coalesce.posted = r == 0;
     return r == 0;
 }
 
 void coalesce_posted(struct conn *c, bool all)
 {
-    if (!c->coalesce_posted)
+    if (!c->coalesce.posted)
         return;
-    c->coalesce_posted = false;
+    c->coalesce.posted = false;
     bool kept = all || iwarp_out_keep(&c->ep);
     SW_CHECK(kept, "a Send of gathered octets does not fit the tail's memory");
 }
@@ -401,7 +401,7 @@ static void send_as_it_writes(struct conn *c, int fd)
         atomic_fetch_add(&g->by_itself, 1);
     if (g != NULL && r == -EAGAIN)
         atomic_store(&g->rest, true);
-    c->row_ns = proc_now_ns();
+    c->coalesce.row_ns = proc_now_ns();
 }
 
 /* The row of small writes is over: all of it. True: bytes of ours are left, which others must send. tx held. */
@@ -411,7 +411,7 @@ static bool send_row_end(struct conn *c, int fd)
     int r = 0;
     if (coalesce_holds(c) || (g != NULL && atomic_load(&g->rest)))
         r = conn_tx_push(c, fd);
-    c->row_n = 0;
+    c->coalesce.row_n = 0;
     if (!coalesce_holds(c))
         coalesce_leave(c);
     return r == -EAGAIN && conn_tail_is_ours(c);
@@ -421,18 +421,18 @@ static bool send_row_end(struct conn *c, int fd)
 static void send_one(struct sock *s, bool goes_on, bool nested)
 {
     struct conn *c = s->conn;
-    if (nested && turn_is_mine(&c->tx))
+    if (nested && turn_is_mine(&c->tx.turn))
         return;
     struct cancel hold = cancel_never();
     int err = errno;
-    if ((nested ? turn_try(&c->tx) : turn_take_brief(&c->tx)) == 0) {
+    if ((nested ? turn_try(&c->tx.turn) : turn_take_brief(&c->tx.turn)) == 0) {
         int fd = atomic_load(&s->fd);
         bool owed = false;
         if (fd >= 0 && goes_on)
             send_as_it_writes(c, fd);
         else if (fd >= 0)
             owed = send_row_end(c, fd);
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
         if (owed) {
             pending_add(s);
             notify_changed(s);

@@ -134,7 +134,7 @@ bool coalesce_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t l
 bool coalesce_suits(const struct conn *c);
 /* The cork is out: what is gathered, or will be, has the shortest deadline there is. Without the turn. */
 void coalesce_hasten(struct conn *c);
-/* Posts what is gathered as a Send, from the buffer: 1, and conn.coalesce_posted is set; 0: nothing was there; -EAGAIN. */
+/* Posts what is gathered as a Send, from the buffer: 1, and conn.coalesce.posted is set; 0: nothing was there; -EAGAIN. */
 int coalesce_post(struct conn *c) SW_MUST;
 /* The same, for what is left of it in the queue: the buffer is free. */
 void coalesce_posted(struct conn *c, bool all);

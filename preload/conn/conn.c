@@ -55,12 +55,12 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
     c->responder = responder;
     c->require = rule->action == POLICY_REQUIRE;
     c->opts = rule->opts;
-    c->lowat_now = 1;
-    c->user_lowat = 1;
-    c->peek_off = -1;
+    c->rx.kernel_lowat = 1;
+    c->rx.user_lowat = 1;
+    c->rx.peek_off = -1;
     conn_batch_init(c);
-    c->born_ns = proc_now_ns();
-    c->kernel_wants = responder ? POLLIN : POLLOUT;
+    c->record.born_ns = proc_now_ns();
+    c->startup.kernel_wants = responder ? POLLIN : POLLOUT;
     atomic_store(&c->state, CONN_FREE);
     move(c, state);
     return c;
@@ -74,43 +74,43 @@ void conn_go_negotiating(struct conn *c)
 
 void conn_go_upgraded(struct conn *c)
 {
-    atomic_store(&c->reason, REASON_UPGRADED);
+    atomic_store(&c->record.reason, REASON_UPGRADED);
     move(c, CONN_UPGRADED);
 }
 
 void conn_go_connecting(struct conn *c)
 {
     move(c, CONN_CONNECTING);
-    c->kernel_wants = POLLOUT;
+    c->startup.kernel_wants = POLLOUT;
 }
 
 bool conn_decline(struct conn *c, unsigned reason)
 {
-    if (!conn_undecided(c) || turn_take(&c->rx, 0, false) < 0)
+    if (!conn_undecided(c) || turn_take(&c->rx.turn, 0, false) < 0)
         return false;
     negotiate_decline(&c->neg, reason);
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     return true;
 }
 
 void conn_use(struct conn *c)
 {
-    if (SW_UNLIKELY(atomic_load_explicit(&c->user_pid, memory_order_relaxed) != proc.pid))
-        atomic_store(&c->user_pid, proc.pid);
+    if (SW_UNLIKELY(atomic_load_explicit(&c->startup.user_pid, memory_order_relaxed) != proc.pid))
+        atomic_store(&c->startup.user_pid, proc.pid);
 }
 
 bool conn_is_held(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->user_pid) != proc.pid;
+    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->startup.user_pid) != proc.pid;
 }
 
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
 {
-    atomic_store(&c->reason, (uint8_t)reason);
+    atomic_store(&c->record.reason, (uint8_t)reason);
     if (conn_state(c) != CONN_PLAIN)
         move(c, CONN_PLAIN);
     conn_board_named(c, atomic_load(&s->fd));
-    if (c->pre_len == c->pre_off && atomic_load(&c->so_error) == 0)
+    if (c->rx.pre_len == c->rx.pre_off && atomic_load(&c->so_error) == 0)
         atomic_store(&s->active, false);
     struct sockaddr_storage peer = c->peer;
     explain_decision(s, c->responder ? "accept" : "connect", &peer, "plain", reason);
@@ -119,7 +119,7 @@ void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
 void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
 {
     atomic_store(&c->so_error, err);
-    atomic_store(&c->reason, (uint8_t)reason);
+    atomic_store(&c->record.reason, (uint8_t)reason);
     move(c, CONN_DEAD);
     struct sockaddr_storage peer = c->peer;
     explain_decision(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
@@ -131,8 +131,8 @@ static void plain_totals(const struct conn *c, int fd, struct stats_record *r)
     uint64_t rx, tx;
     if (!tcpinfo_totals(fd, &rx, &tx))
         return;
-    r->rx_bytes = rx > c->startup_rx ? rx - c->startup_rx : 0;
-    r->tx_bytes = tx > c->startup_tx ? tx - c->startup_tx : 0;
+    r->rx_bytes = rx > c->startup.rx_total ? rx - c->startup.rx_total : 0;
+    r->tx_bytes = tx > c->startup.tx_total ? tx - c->startup.tx_total : 0;
 }
 
 static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
@@ -151,13 +151,13 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
             r->local.ss_family = 0;
     }
     r->transport = "plain";
-    r->reason = atomic_load(&c->reason);
+    r->reason = atomic_load(&c->record.reason);
     r->rtr = "none";
     if (r->reason == REASON_NONE)
-        r->reason = atomic_load(&c->plain_tx) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
+        r->reason = atomic_load(&c->tx.plain_total) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
     r->memory = conn_memory(c);
     if (c->opts.transports & HELLO_TRANSPORT_VERBS)
-        r->device = c->device[0] != '\0' ? c->device : reason_name(c->device_reason);
+        r->device = c->dev.name[0] != '\0' ? c->dev.name : reason_name(c->dev.reason);
     bool unsaid = st == CONN_UPGRADED && c->neg.deferred && conn_only_leads(c); /* the program has said nothing, nor have we */
     if (unsaid)
         r->reason = REASON_WITHDRAWN;
@@ -168,15 +168,15 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->transport = conn_ops(c)->name(c);
     r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
     r->crc = c->neg.mpa.res.crc;
-    r->tx_bytes = c->st.tx.total + atomic_load(&c->plain_tx);
-    r->rx_bytes = c->st.rx.total + c->plain_rx;
+    r->tx_bytes = c->st.tx.total + atomic_load(&c->tx.plain_total);
+    r->rx_bytes = c->st.rx.total + c->rx.plain_total;
     conn_ops(c)->record(c, r);
 }
 
 void conn_record(struct sock *s, struct conn *c)
 {
     bool line_wanted = proc.set.stats_file[0] != '\0';
-    if ((!line_wanted && !board_wanted()) || sandbox_on() || atomic_exchange(&c->recorded, true))
+    if ((!line_wanted && !board_wanted()) || sandbox_on() || atomic_exchange(&c->record.written, true))
         return;
     struct stats_record r;
     fill_record(s, c, &r);
@@ -195,11 +195,11 @@ void conn_record(struct sock *s, struct conn *c)
  */
 void conn_let_out(struct sock *s, int fd)
 {
-    if (turn_take_brief(&s->conn->rx) == 0)
-        turn_give(&s->conn->rx);
-    if (turn_take_brief(&s->conn->tx) == 0) {
+    if (turn_take_brief(&s->conn->rx.turn) == 0)
+        turn_give(&s->conn->rx.turn);
+    if (turn_take_brief(&s->conn->tx.turn) == 0) {
         conn_tx_moved(s, fd);
-        turn_give(&s->conn->tx);
+        turn_give(&s->conn->tx.turn);
     } else {
         conn_tell(s->conn);
     }
@@ -207,5 +207,5 @@ void conn_let_out(struct sock *s, int fd)
 
 uint64_t conn_ino(const struct sock *s)
 {
-    return s->conn->ino;
+    return s->conn->record.ino;
 }

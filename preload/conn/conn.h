@@ -7,8 +7,8 @@
  *         \--connect failed------>|---fallback: connected again----> PLAIN, or CONNECTING for MPA's Rev 1
  *                                  \--`require`, responder's failure--> DEAD
  *
- * Locks: rx is the turn of the receive side, tx of the send side; rx before tx. State changes are made with both.
- * What a field belongs to is said beside it; `any` fields are atomic or constant after conn_new.
+ * Locks: the turn of the receive side (rx.turn, below "rx") and that of the send side (tx.turn, "tx"); rx before tx. State changes are made
+ * with both. Each member says which of them it belongs to; what is any thread's is atomic, or constant after conn_new.
  */
 #ifndef SW_PRELOAD_CONN_H
 #define SW_PRELOAD_CONN_H
@@ -55,6 +55,126 @@ enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 #define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, at most: conn_batch.c */
 #define CONN_UNPROVED_LEN 16384u                 /* sent without asking the kernel whether there is still room */
 
+/* ---- the record, by what protects it ---- */
+
+/* The startup: with both turns, but for what is said to be any thread's. */
+struct conn_startup {
+    size_t in_len;            /* octets collected for the negotiation: HELLO in mem.pre, else in mem.in */
+    uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
+    bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
+    bool marked;              /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
+    bool hurried;             /* initiator: connect() does not look whether that one's program accepts just now */
+    bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
+    bool client_asked;        /* responder: a client of this host has asked for the listener's name, and may be this one; any */
+    bool inherited;           /* responder: accepted by a former program, which may have it still; this one has said nothing */
+    _Atomic pid_t user_pid;   /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
+    _Atomic bool finish_on_use; /* any: accept() left it unfinished while the client waits; the first call completes it */
+    bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
+    _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
+    bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
+    bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
+                                 so the end is what the program sees, not another connection */
+    bool peer_reset;          /* and by a reset of its own */
+    uint64_t rx_total, tx_total; /* octets of Hello and startup frames on a connection that stays plain */
+};
+
+/* Memory (preload/conn/shmem.h): constant from conn_buffers to conn_release, but for conn_grow_pre. */
+struct conn_mem {
+    uint8_t *_Atomic base;    /* any: once it is there the others are */
+    uint8_t *in, *out, *pre;
+    size_t pre_cap;
+};
+
+/* The receive side: with its turn, but for what is said to be any thread's. */
+struct conn_rx {
+    struct turn turn;
+    struct turn_event left;   /* any: the RTR came, or a reader left without it */
+    uint64_t kernel_total;    /* octets taken from the socket; see conn_orphan.c */
+    size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in mem.pre */
+    uint8_t mode;             /* enum conn_rx_mode */
+    size_t held_len;          /* STREAMED: octets behind those in mem.pre that may be the HSWI's beginning */
+    uint64_t streamed_total;  /* STREAMED: octets before them */
+    _Atomic bool reset_unseen; /* any: a reset that is only ours was taken for the end: of what the initiator never read */
+    uint32_t kernel_lowat;    /* SO_RCVLOWAT of the kernel socket */
+    _Atomic uint32_t user_lowat; /* any: and as the program set it */
+    _Atomic bool rtr_came;    /* any: the responder may send from now on, and who waits for that was not told */
+    _Atomic bool arrived;     /* any: octets or the end came in since a waiter looked: an edge */
+    bool empty;               /* the last receive left nothing in the kernel */
+    bool owes;                /* FIONREAD told less than there may be: when that is read, the rest is an edge */
+    uint64_t look;            /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
+    struct spin spin;         /* whether a recv that waits looks before it sleeps */
+    bool shut;                /* shutdown(SHUT_RD) */
+    struct tcpinfo_input input_before_shut; /* STREAMED: before it */
+    bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
+    bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
+    _Atomic bool tells_waiting; /* any: TCP_INQ: recvmsg tells how much is left */
+    _Atomic int32_t peek_off; /* any: SO_PEEK_OFF, where it is not the kernel's: preload/conn/conn_peek.c */
+    uint64_t plain_total;     /* octets of the streaming mode that were read */
+};
+
+/* The send side: with its turn, but for what is said to be any thread's, or read by any as a hint. */
+struct conn_tx {
+    struct turn turn;
+    uint64_t kernel_total;    /* octets given to the socket; see conn_orphan.c */
+    _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; a hint */
+    _Atomic uint8_t asked;    /* any: has the program read since it last wrote? conn_batch.c */
+    _Atomic uint32_t unproved; /* octets sent since the kernel had room for certain; a hint: conn_room_likely */
+    _Atomic uint32_t frame_left; /* octets that may be framed before the path is looked at again: conn_frame.c; any may clear it */
+    size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
+    bool urgent;              /* what is queued ends in an urgent octet's frame */
+    bool zerocopy;            /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
+    bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
+    _Atomic uint8_t nodelay;  /* any: what is known of the kernel's: conn_nagle.c */
+    _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
+    _Atomic uint8_t cork;     /* enum conn_cork; a hint */
+    _Atomic bool more_told;   /* the last send said MSG_MORE; a hint */
+    _Atomic bool shut;        /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
+    _Atomic bool fin_owed;    /* FIN waits for the tail before it; a hint */
+    _Atomic bool rest;        /* something may be queued: flush before posting more; a hint */
+    struct transport_job job; /* sends a frame's tail while the program does other things */
+    _Atomic bool job_runs;    /* a hint */
+    bool job_stopped;         /* by us: it may have sent a part */
+    size_t job_len;           /* octets it was given */
+    /* Where several processes have the connection: */
+    int32_t tail_pid;         /* whose call left the tail: if it closes the connection before, it sees to it */
+    int32_t sender_pid;       /* one that did: its ring sends the tail, and nobody else sends, */
+    uint64_t sender_end;      /* until the kernel has so many octets */
+    _Atomic uint64_t plain_total; /* octets sent in streaming mode */
+};
+
+/* Small writes that go together (preload/conn/coalesce.h): with the send turn. */
+struct conn_coalesce {
+    struct coalesce *slot;    /* where they are gathered, in process pid's own memory */
+    pid_t pid;
+    bool posted;              /* what is queued lies there */
+    uint32_t row_n, row_min;  /* small writes in a row; and how many there have to be */
+    unsigned row_waits;       /* coalesce_waits and the time of the last one; 0: it was not looked at */
+    uint64_t row_ns;
+    uint64_t writes;          /* that did not go by themselves */
+};
+
+/* The stream over a device (preload/device/device_io.h). */
+struct conn_device {
+    struct verbs_ep *ep;      /* with both turns: of process pid alone, in its own memory */
+    struct mixed *mixed;      /* instead of ep: preload/device/mixed.h */
+    pid_t pid;
+    bool tx_takes_in;         /* tx: its holder takes in what comes, the RTR, and answers it itself */
+    _Atomic bool first;       /* any: the initiator has spoken */
+    _Atomic bool tx_wanted;   /* any: a sender found no room */
+    _Atomic bool tcp_end;     /* any: of the TCP connection beside it; set with the receive turn or at close */
+    uint8_t reason;           /* any: enum reason: why it is not on a device of ours, though the rule says so */
+    uint8_t kind;             /* any: initiator: enum verbs_kind, the device that has its address */
+    char name[16];            /* any: that of ours */
+};
+
+/* What its line of statistics says; any thread. */
+struct conn_record {
+    _Atomic bool written;
+    _Atomic uint8_t reason;   /* enum reason */
+    uint64_t born_ns;
+    uint64_t ino;             /* the socket's, once FULL */
+};
+
 /*
  * The stream's arrays are at the beginning and the endpoint's at the end, what is in use all the time between them: an idle
  * connection has touched few pages.
@@ -62,121 +182,26 @@ enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 struct conn {
     struct stream st;         /* as ep */
     struct holders holders;   /* any: processes that have it; none: the slot is free */
-    _Atomic uint8_t state;    /* enum conn_state; changed with rx and tx held, read by any */
-    _Atomic uint8_t carrier;  /* enum conn_carrier; changed with rx and tx held before it is upgraded, read by any */
+    _Atomic uint8_t state;    /* enum conn_state; changed with both turns held, read by any */
+    _Atomic uint8_t carrier;  /* enum conn_carrier; changed with both turns held before it is upgraded, read by any */
     bool responder;           /* any */
     bool require;             /* any: the rule says require */
-    _Atomic uint8_t reason;   /* any: enum reason */
-    _Atomic bool recorded;    /* any: its statistics line was written */
     struct policy_opts opts;  /* any */
-    struct turn rx, tx;
-    struct turn_event rx_left; /* any: the RTR came, or a reader left without it */
-
-    /* negotiation: rx and tx */
-    struct negotiate neg;
-    size_t in_len;            /* octets collected for the negotiation: HELLO in `pre`, else in `in` */
-    uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
-    bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
-    bool marked;              /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
-    bool hurried;             /* initiator: connect() does not look whether the listener's program accepts just now */
-    bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
-    bool client_asked;            /* responder: a client of this host has asked for the listener's name, and may be this one; any */
-    bool inherited;               /* responder: accepted by a former program, which may have it still; this one has said nothing */
-    _Atomic pid_t user_pid;       /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
-    _Atomic bool finish_on_use; /* any: its client has asked and waits: the first call on it sees the startup through */
-    bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
-    _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
-    bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
-    bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
-                                 so the end is what the program sees, not another connection */
-    bool peer_reset;          /* and by a reset of its own */
-    uint64_t born_ns;         /* any */
-    uint64_t board;           /* any: its slot, or 0; set while nobody else knows it: preload/conn/conn_board.h */
-    uint64_t ino;             /* any: the socket's, once FULL */
-    uint64_t startup_rx, startup_tx; /* octets of Hello and startup frames on a connection that stays plain: rx, tx */
-    uint64_t kernel_rx, kernel_tx; /* octets taken from and given to the socket: rx, tx; see conn_orphan.c */
-    _Atomic bool broken;      /* any: whoever held a turn died in the middle of it; the connection was reset */
-
-    /* memory (preload/conn/shmem.h): constant from conn_buffers to conn_release */
-    uint8_t *_Atomic mem;     /* any: once it is there the others are */
-    uint8_t *in, *out, *pre;
-
-    /* rx */
-    size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in `pre` */
-    size_t pre_cap;
-    uint8_t rx_mode;          /* enum conn_rx_mode */
-    size_t held_len;          /* STREAMED: octets behind those in `pre` that may be the HSWI's beginning */
-    uint64_t streamed_rx;     /* STREAMED: octets before them */
-    _Atomic bool reset_unseen; /* any: a reset that is only ours was taken for the end: of what the initiator never read */
-    uint32_t lowat_now;       /* SO_RCVLOWAT of the kernel socket */
-    _Atomic bool rtr_came;    /* any: the responder may send from now on, and who waits for that was not told */
-    _Atomic bool rx_arrived;  /* any: octets or the end came in since somebody looked: an edge */
-    bool rx_empty;            /* the last receive left nothing in the kernel */
-    bool rx_owes;             /* FIONREAD told less than there may be: when that is read, the rest is an edge */
-    uint64_t rx_look;         /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
-    struct spin rx_spin;      /* whether a recv that waits looks before it sleeps */
-    bool rx_shut;             /* shutdown(SHUT_RD) */
-    struct tcpinfo_input input_before_shut; /* STREAMED: before it */
-    bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
-    bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
-    _Atomic int32_t peek_off; /* any: SO_PEEK_OFF, where it is not the kernel's: preload/conn/conn_peek.c */
-    uint64_t plain_rx;
-
-    /* tx */
-    _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; read by any as a hint */
-    _Atomic uint8_t asked;    /* any: has the program read since it last wrote? conn_batch.c */
-    _Atomic uint32_t unproved; /* octets sent since the kernel had room for certain; read by any as a hint: conn_room_likely */
-    _Atomic uint32_t frame_left; /* octets that may be framed before the path is looked at again: conn_frame.c; any may clear it */
-    size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
-    bool tx_urgent;           /* what is queued ends in an urgent octet's frame */
-    bool tx_zerocopy;         /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
-    bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
-    _Atomic uint8_t nodelay;  /* any: what is known of the kernel's: conn_nagle.c */
-    _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
-    _Atomic uint8_t cork;     /* enum conn_cork; read by any as a hint, as the next one */
-    _Atomic bool more_told;   /* the last send said MSG_MORE */
-    _Atomic bool tx_shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
-    _Atomic bool fin_owed;    /* FIN waits for the tail before it; read by any as a hint, as the next two */
-    _Atomic bool tx_rest;     /* something may be queued: flush before posting more */
-    struct transport_job job; /* sends a frame's tail while the program does other things */
-    _Atomic bool job_runs;
-    bool job_stopped;         /* by us: it may have sent a part */
-    size_t job_len;           /* octets it was given */
-    /* Where several processes have the connection: */
-    int32_t tail_pid;         /* whose call left the tail: if it closes the connection before, it sees to it */
-    int32_t sender_pid;       /* one that did: its ring sends the tail, and nobody else sends, */
-    uint64_t sender_end;      /* until the kernel has so many octets */
-    _Atomic uint64_t plain_tx; /* octets sent in streaming mode */
-    /* preload/conn/coalesce.h */
-    struct coalesce *coalesce;  /* where small writes are gathered, in process coalesce_pid's own memory */
-    pid_t coalesce_pid;
-    bool coalesce_posted;       /* what is queued lies there */
-    uint32_t row_n, row_min;  /* small writes in a row; and how many there have to be */
-    unsigned row_waits;       /* coalesce_waits and the time of the last one; 0: it was not looked at */
-    uint64_t row_ns;
-    uint64_t coalesced;       /* writes that did not go by themselves */
-
-    /* preload/device/device.h: the stream over a device */
-    struct verbs_ep *vep;       /* rx and tx, of process vep_pid alone, in its own memory */
-    struct mixed *mixed;        /* instead of vep: preload/device/mixed.h */
-    pid_t vep_pid;
-    bool tx_takes_in;            /* tx: its holder takes in what comes, the RTR, and answers it himself */
-    _Atomic bool device_first;   /* any: the initiator has spoken */
-    _Atomic bool tx_wanted;     /* any: a sender found no room */
-    _Atomic bool tcp_end;       /* any: of the TCP connection beside it; set with rx or at close */
-    _Atomic bool device_reset;   /* any: it has ended by a reset, or by what was sent to a peer that had closed */
-    uint8_t device_reason;      /* why it is not on a device of ours, though the rule says so; any */
-    uint8_t device_kind;        /* initiator: enum verbs_kind, the device that has its address */
-    char device[16];            /* its name */
-
-    _Atomic bool tells_waiting; /* any: TCP_INQ: recvmsg tells how much is left */
-    _Atomic uint32_t user_lowat; /* any: SO_RCVLOWAT as the program set it */
+    _Atomic bool broken;      /* any: a turn's holder died in the middle of its work; the connection was reset */
+    _Atomic bool reset;       /* any: it has ended by a reset that the socket does not show, or by what was sent to a peer that had closed */
     _Atomic int so_error;     /* any: pending error, told once */
-
+    struct conn_record record;
+    uint64_t board;           /* any: its slot, or 0; set while nobody else knows it: preload/conn/conn_board.h */
+    struct negotiate neg;     /* with both turns */
+    struct conn_startup startup;
+    struct conn_mem mem;
+    struct conn_rx rx;
+    struct conn_tx tx;
+    struct conn_coalesce coalesce;
+    struct conn_device dev;
     struct sockaddr_storage local, peer; /* any, set at connect or accept */
     socklen_t peer_len;
-
-    struct iwarp_ep ep;       /* receive side rx, send side tx */
+    struct iwarp_ep ep;       /* receive side with rx.turn, send side with tx.turn */
 };
 
 /* ---- conn_mem.c ---- */
@@ -313,8 +338,8 @@ static inline bool conn_speaks_plain(const struct conn *c)
 /* Its startup goes on with what comes in, which it looks at and leaves in the kernel, and with nothing else. */
 static inline bool conn_waits_for_input(const struct conn *c)
 {
-    return (conn_is_late(c) ? c->neg.out_off == c->neg.out_len : conn_unheard(c)) && c->neg.deadline_ns == 0 && c->kernel_wants == POLLIN &&
-           c->lowat_now == 1 && atomic_load(&c->shut_later) == 0;
+    return (conn_is_late(c) ? c->neg.out_off == c->neg.out_len : conn_unheard(c)) && c->neg.deadline_ns == 0 && c->startup.kernel_wants == POLLIN &&
+           c->rx.kernel_lowat == 1 && atomic_load(&c->startup.shut_later) == 0;
 }
 
 /*
@@ -323,13 +348,13 @@ static inline bool conn_waits_for_input(const struct conn *c)
  */
 static inline bool conn_tail_is_ours(const struct conn *c)
 {
-    return (c->tx_rest || c->fin_owed) && (!c->job_runs || atomic_load(&c->job.over));
+    return (c->tx.rest || c->tx.fin_owed) && (!c->tx.job_runs || atomic_load(&c->tx.job.over));
 }
 
 /* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
 static inline bool conn_may_be_staged(const struct conn *c)
 {
-    return !conn_on_socket(c) || c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
+    return !conn_on_socket(c) || c->rx.pre_len > c->rx.pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
            (conn_state(c) == CONN_UPGRADED &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
 }
@@ -364,13 +389,13 @@ void conn_left(void *arg);
 
 static inline void conn_rx_whole(struct conn *c, int fd)
 {
-    if (SW_UNLIKELY(c->rx.orphan != TURN_WHOLE))
+    if (SW_UNLIKELY(c->rx.turn.orphan != TURN_WHOLE))
         conn_rx_orphaned(c, fd);
 }
 
 static inline void conn_tx_whole(struct conn *c, int fd)
 {
-    if (SW_UNLIKELY(c->tx.orphan != TURN_WHOLE))
+    if (SW_UNLIKELY(c->tx.turn.orphan != TURN_WHOLE))
         conn_tx_orphaned(c, fd);
 }
 
@@ -450,7 +475,7 @@ void conn_peek_moved(struct conn *c, size_t n, int flags);
 /* So many octets a look with these flags passes over. */
 static inline size_t conn_peek_at(const struct conn *c, int flags)
 {
-    int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST) ? atomic_load_explicit(&c->peek_off, memory_order_relaxed) : 0;
+    int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST) ? atomic_load_explicit(&c->rx.peek_off, memory_order_relaxed) : 0;
     return at > 0 ? (size_t)at : 0;
 }
 
@@ -467,11 +492,11 @@ static inline void conn_frame_before(struct conn *c, int fd, size_t len)
 {
     if (len <= CONN_FRAME_LEAST)
         return;
-    uint32_t left = atomic_load_explicit(&c->frame_left, memory_order_relaxed);
+    uint32_t left = atomic_load_explicit(&c->tx.frame_left, memory_order_relaxed);
     if (len > left)
         conn_frame_fit(c, fd);
     else
-        atomic_store_explicit(&c->frame_left, left - (uint32_t)len, memory_order_relaxed);
+        atomic_store_explicit(&c->tx.frame_left, left - (uint32_t)len, memory_order_relaxed);
 }
 
 /* ---- conn_batch.c ---- */
@@ -491,20 +516,20 @@ void conn_batch_asked(struct conn *c, bool wait);
 /* A send for the program took `sent` of len octets. Any thread, as it is a hint. */
 static inline void conn_room_used(struct conn *c, size_t sent, size_t len)
 {
-    uint32_t n = atomic_load_explicit(&c->unproved, memory_order_relaxed);
+    uint32_t n = atomic_load_explicit(&c->tx.unproved, memory_order_relaxed);
     n = sent < len || len > CONN_UNPROVED_LEN ? UINT32_MAX : n > CONN_UNPROVED_LEN ? n : n + (uint32_t)len;
-    atomic_store_explicit(&c->unproved, n, memory_order_relaxed);
+    atomic_store_explicit(&c->tx.unproved, n, memory_order_relaxed);
 }
 /* The kernel has said that there is room. Any thread. */
 static inline void conn_room_proved(struct conn *c)
 {
-    if (atomic_load_explicit(&c->unproved, memory_order_relaxed) != 0)
-        atomic_store_explicit(&c->unproved, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&c->tx.unproved, memory_order_relaxed) != 0)
+        atomic_store_explicit(&c->tx.unproved, 0, memory_order_relaxed);
 }
 /* Is there room for another send, as far as can be told without asking? Any thread. */
 static inline bool conn_room_likely(const struct conn *c)
 {
-    return atomic_load_explicit(&c->unproved, memory_order_relaxed) <= CONN_UNPROVED_LEN && !conn_tail_is_ours(c);
+    return atomic_load_explicit(&c->tx.unproved, memory_order_relaxed) <= CONN_UNPROVED_LEN && !conn_tail_is_ours(c);
 }
 /* Is it worth while to frame more for fd? If not, the kernel is to tell when it is (edges, too). A system call. */
 bool conn_has_room(int fd);
@@ -519,7 +544,7 @@ void conn_nodelay_changed(struct conn *c);
 /* The kernel's TCP_NODELAY is set, though by now not by the program. Any thread. */
 static inline bool conn_nodelay_lent(const struct conn *c)
 {
-    return c->nodelay_lent || atomic_load(&c->nodelay_owed) > 0;
+    return c->tx.nodelay_lent || atomic_load(&c->tx.nodelay_owed) > 0;
 }
 /* Do octets leave at once: is it set, and no cork in? tx held. */
 bool conn_nodelay(struct conn *c, int fd);
@@ -600,7 +625,7 @@ int conn_shut_wr(struct conn *c, int fd) SW_MUST;
 /* Has the program shut down this direction (SHUT_RD, SHUT_WR), with the startup still going on? */
 static inline bool conn_shuts_later(const struct conn *c, int how)
 {
-    return SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && (atomic_load(&c->shut_later) >> how & 1);
+    return SW_UNLIKELY(atomic_load(&c->startup.shut_later) != 0) && (atomic_load(&c->startup.shut_later) >> how & 1);
 }
 /*
  * All that is to be sent is the answer to a Read that was the RTR. The peer's library does not wait for it, and a peer that has

@@ -24,24 +24,24 @@ enum { ASKED_NO, ASKED, ASKED_WAITING }; /* the last: a call has read it that wo
 
 void conn_batch_init(struct conn *c)
 {
-    atomic_store(&c->batch_len, FIRST_LEN);
+    atomic_store(&c->tx.batch_len, FIRST_LEN);
 }
 
 size_t conn_batch_len(const struct conn *c, bool waits)
 {
-    return waits ? CONN_BATCH_LEN : atomic_load_explicit(&c->batch_len, memory_order_relaxed);
+    return waits ? CONN_BATCH_LEN : atomic_load_explicit(&c->tx.batch_len, memory_order_relaxed);
 }
 
 void conn_batch_went(struct conn *c, size_t len, size_t went)
 {
-    size_t now = atomic_load_explicit(&c->batch_len, memory_order_relaxed);
+    size_t now = atomic_load_explicit(&c->tx.batch_len, memory_order_relaxed);
     size_t next = now;
     if (went < len)
         next = went < LEAST_LEN ? LEAST_LEN : went;
     else if (len == now)
         next = now < CONN_BATCH_LEN / 2 ? 2 * now : CONN_BATCH_LEN;
     if (next != now)
-        atomic_store_explicit(&c->batch_len, (uint32_t)next, memory_order_relaxed);
+        atomic_store_explicit(&c->tx.batch_len, (uint32_t)next, memory_order_relaxed);
 }
 
 bool conn_has_room(int fd)
@@ -53,8 +53,8 @@ bool conn_has_room(int fd)
 void conn_batch_asked(struct conn *c, bool wait)
 {
     uint8_t how = wait ? ASKED_WAITING : ASKED;
-    if (atomic_load_explicit(&c->asked, memory_order_relaxed) != how)
-        atomic_store_explicit(&c->asked, how, memory_order_relaxed);
+    if (atomic_load_explicit(&c->tx.asked, memory_order_relaxed) != how)
+        atomic_store_explicit(&c->tx.asked, how, memory_order_relaxed);
 }
 
 /*
@@ -64,10 +64,10 @@ void conn_batch_asked(struct conn *c, bool wait)
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags)
 {
     static __thread unsigned polls;
-    uint8_t asked = atomic_load_explicit(&c->asked, memory_order_relaxed);
+    uint8_t asked = atomic_load_explicit(&c->tx.asked, memory_order_relaxed);
     if (asked == ASKED_NO)
         return 0;
-    atomic_store_explicit(&c->asked, ASKED_NO, memory_order_relaxed);
+    atomic_store_explicit(&c->tx.asked, ASKED_NO, memory_order_relaxed);
     bool first = polls != coalesce_polls || asked == ASKED_WAITING;
     polls = coalesce_polls;
     return first && len >= LONG_LEN && !(flags & MSG_MORE) && conn_nodelay(c, fd) ? LEAD_LEN : 0;

@@ -50,13 +50,13 @@ void conn_board_copy(struct conn *c)
     struct board_slot *slot = board_slot(c->board);
     if (slot == NULL)
         return;
-    put(&slot->tx_bytes, c->st.tx.total + atomic_load_explicit(&c->plain_tx, memory_order_relaxed));
-    put(&slot->rx_bytes, c->st.rx.total + c->plain_rx);
+    put(&slot->tx_bytes, c->st.tx.total + atomic_load_explicit(&c->tx.plain_total, memory_order_relaxed));
+    put(&slot->rx_bytes, c->st.rx.total + c->rx.plain_total);
     put(&slot->tx_fpdus, c->ep.stats.tx_fpdus);
     put(&slot->rx_fpdus, c->ep.stats.rx_fpdus);
     put(&slot->sends, c->ep.stats.tx_sends);
     put(&slot->writes, c->ep.stats.tx_writes);
-    put(&slot->coalesced, c->coalesced);
+    put(&slot->coalesced, c->coalesce.writes);
     put(&slot->errors, c->ep.stats.errors);
     put(&slot->direct, c->st.rx.placed);
 }
@@ -70,17 +70,14 @@ void conn_board_moved(struct conn *c)
         return;
     bool upgraded = conn_state(c) == CONN_UPGRADED;
     slot->role = c->responder ? BOARD_ROLE_ACCEPT : BOARD_ROLE_CONNECT;
-    slot->reason = atomic_load(&c->reason);
-    slot->born_ns = c->born_ns;
+    slot->reason = atomic_load(&c->record.reason);
+    slot->born_ns = c->record.born_ns;
     put_addr(&slot->local, &c->local);
     put_addr(&slot->peer, &c->peer);
-    snprintf(slot->transport, sizeof(slot->transport), "%s",
-             !upgraded           ? "plain"
-             : conn_on_device(c) ? device_ops.name(c)
-                                 : endpoint_ops(&c->ep.base)->name);
+    snprintf(slot->transport, sizeof(slot->transport), "%s", upgraded ? conn_ops(c)->name(c) : "plain");
     snprintf(slot->rtr, sizeof(slot->rtr), "%s",
              upgraded ? mpa_rtr_name(c->neg.mpa.res.rtr) : "none");
-    snprintf(slot->device, sizeof(slot->device), "%s", c->device);
+    snprintf(slot->device, sizeof(slot->device), "%s", c->dev.name);
     slot->crc = upgraded && c->neg.mpa.res.crc;
     if (upgraded)
         conn_board_copy(c);

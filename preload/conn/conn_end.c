@@ -48,8 +48,8 @@ static struct finishing *finishing, **finishing_end = &finishing;
 
 bool conn_tail_is_mine(const struct conn *c)
 {
-    bool mine = c->tail_pid == proc.pid || c->tail_pid == 0 || holders_is_dead(c->tail_pid);
-    return mine && (c->tx_rest || c->fin_owed) && c->sender_pid == 0;
+    bool mine = c->tx.tail_pid == proc.pid || c->tx.tail_pid == 0 || holders_is_dead(c->tx.tail_pid);
+    return mine && (c->tx.rest || c->tx.fin_owed) && c->tx.sender_pid == 0;
 }
 
 #define ELSEWHERE_NS 2000000u
@@ -62,7 +62,7 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
         if (now >= end)
             return;
         /* (Another process' ring has it, and no event tells when that is done.) */
-        bool elsewhere = c->job_runs || c->sender_pid != 0;
+        bool elsewhere = c->tx.job_runs || c->tx.sender_pid != 0;
         if (elsewhere && left > ELSEWHERE_NS)
             left = ELSEWHERE_NS;
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
@@ -84,7 +84,7 @@ static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
     f->own = calloc(1, sizeof(*f->own));
     if (f->own == NULL)
         return false;
-    if (conn_tx_start_own(c, &f->own->job, &f->own->piece, fd, c->fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE))
+    if (conn_tx_start_own(c, &f->own->job, &f->own->piece, fd, c->tx.fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE))
         return true;
     free(f->own);
     f->own = NULL;
@@ -162,7 +162,7 @@ static bool is_over(const struct finishing *f)
     if (f->own != NULL)
         return transport_now()->send_over(&f->own->job, false);
     conn_tx_reap(f->s->conn);
-    return !f->s->conn->job_runs;
+    return !f->s->conn->tx.job_runs;
 }
 
 #define AWAIT_MS 20 /* no event tells that all is sent */
@@ -170,7 +170,7 @@ static bool is_over(const struct finishing *f)
 /* The descriptor is the sender's, but still open. */
 static int fd_of(const struct finishing *f)
 {
-    return f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->job.fd;
+    return f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->tx.job.fd;
 }
 
 static bool await_over(const struct finishing *f, uint64_t end)
@@ -252,22 +252,22 @@ void conn_tx_give_up(uint32_t wait_ms)
 int conn_shut_wr(struct conn *c, int fd)
 {
     const struct conn_ops *ops = conn_ops(c);
-    c->tx_shut = true;
+    c->tx.shut = true;
     if (ops->ends_by_fin != NULL && ops->ends_by_fin(c, fd)) {
-        c->fin_owed = false;
+        c->tx.fin_owed = false;
         return REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
     }
-    c->fin_owed = true;
+    c->tx.fin_owed = true;
     return conn_tx_push(c, fd) == -EAGAIN ? -EAGAIN : 0;
 }
 
 void conn_lead_out(struct conn *c, int fd)
 {
-    if (conn_state(c) != CONN_UPGRADED || turn_take_brief(&c->tx) < 0)
+    if (conn_state(c) != CONN_UPGRADED || turn_take_brief(&c->tx.turn) < 0)
         return;
     int r = conn_only_leads(c) ? conn_tx_flush(c, fd) : 0;
     (void)r; /* nothing more can be done */
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
 }
 
 /*
@@ -277,12 +277,12 @@ void conn_lead_out(struct conn *c, int fd)
  */
 static int end_others_send(struct conn *c, int busy)
 {
-    bool ours = busy == -EBUSY && c->tx.pid == proc.pid;
-    c->fin_owed = true;
-    c->tx_shut = true;
+    bool ours = busy == -EBUSY && c->tx.turn.pid == proc.pid;
+    c->tx.fin_owed = true;
+    c->tx.shut = true;
     conn_tell(c);
-    turn_event_signal(&c->rx_left); /* (where it waits for a reader) */
-    return ours ? turn_take(&c->tx, LEAVES_NS, false) : turn_take_brief(&c->tx);
+    turn_event_signal(&c->rx.left); /* (where it waits for a reader) */
+    return ours ? turn_take(&c->tx.turn, LEAVES_NS, false) : turn_take_brief(&c->tx.turn);
 }
 
 /* SHUT_WR. ended: the program's end is sent, or on its way. */
@@ -290,8 +290,8 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
 {
     int result = 0;
     bool owed = false;
-    int t = turn_take_brief(&c->tx);
-    bool first = !c->tx_shut;
+    int t = turn_take_brief(&c->tx.turn);
+    bool first = !c->tx.shut;
     if (t < 0 && first)
         t = end_others_send(c, t);
     if (t == 0 && first) {
@@ -299,18 +299,18 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
         owed = result == -EAGAIN;
         result = owed ? 0 : result;
         *ended = result == 0;
-    } else if (!first && !c->fin_owed && conn_on_socket(c)) {
+    } else if (!first && !c->tx.fin_owed && conn_on_socket(c)) {
         /* ENOTCONN and the like as the kernel says them */
         result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
     }
     if (t == 0)
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     if (!conn_on_socket(c))
         notify_writable(s); /* an edge, as the kernel tells of its own */
     if (owed && conn_ops(c)->end_owed != NULL)
         owed = conn_ops(c)->end_owed(s, fd);
     if (owed) {
-        if (!c->job_runs)
+        if (!c->tx.job_runs)
             pending_add(s);
         notify_changed(s);
         notify_writable(s);
@@ -324,13 +324,13 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
  */
 static int shutdown_rx(struct conn *c, int fd, bool ended)
 {
-    struct tcpinfo_input before = c->rx_mode == CONN_RX_STREAMED ? tcpinfo_input_of(fd) : (struct tcpinfo_input){ 0 };
+    struct tcpinfo_input before = c->rx.mode == CONN_RX_STREAMED ? tcpinfo_input_of(fd) : (struct tcpinfo_input){ 0 };
     int result = REAL(shutdown)(fd, SHUT_RD) < 0 && !(ended && errno == ENOTCONN) ? -errno : 0;
-    if (turn_take(&c->rx, 0, false) == 0) {
-        if (!c->rx_shut)
-            c->input_before_shut = before;
-        c->rx_shut = true;
-        turn_give(&c->rx);
+    if (turn_take(&c->rx.turn, 0, false) == 0) {
+        if (!c->rx.shut)
+            c->rx.input_before_shut = before;
+        c->rx.shut = true;
+        turn_give(&c->rx.turn);
     }
     return result;
 }

@@ -43,7 +43,7 @@ void conn_frame_fit(struct conn *c, int fd)
     c->st.cfg.write_limit = (uint32_t)len;
     c->st.cfg.eager_limit = (uint32_t)least(len, CONN_EAGER_LIMIT);
     conn_board_count(c);
-    atomic_store_explicit(&c->frame_left, (uint32_t)(LOOK_FRAMES * len), memory_order_relaxed);
+    atomic_store_explicit(&c->tx.frame_left, (uint32_t)(LOOK_FRAMES * len), memory_order_relaxed);
 }
 
 bool conn_frame_depends(int level, int name)

@@ -12,23 +12,23 @@
 
 void conn_tx_reap(struct conn *c)
 {
-    if (!c->job_runs || !transport_now()->send_over(&c->job, false))
+    if (!c->tx.job_runs || !transport_now()->send_over(&c->tx.job, false))
         return;
-    bool natural = !c->job_stopped;
-    c->job_runs = c->job_stopped = false;
-    if (c->job.result > 0) {
-        iwarp_out_sent(&c->ep, (size_t)c->job.result);
-        c->kernel_tx += (uint64_t)c->job.result;
+    bool natural = !c->tx.job_stopped;
+    c->tx.job_runs = c->tx.job_stopped = false;
+    if (c->tx.job.result > 0) {
+        iwarp_out_sent(&c->ep, (size_t)c->tx.job.result);
+        c->tx.kernel_total += (uint64_t)c->tx.job.result;
     }
-    if (c->job.result < 0 && c->job.result != -EAGAIN && c->job.result != -EINTR && c->job.result != -ECANCELED &&
-        c->job.result != -EPIPE) /* (that the kernel tells each send) */
-        atomic_store(&c->so_error, (int)-c->job.result);
+    if (c->tx.job.result < 0 && c->tx.job.result != -EAGAIN && c->tx.job.result != -EINTR && c->tx.job.result != -ECANCELED &&
+        c->tx.job.result != -EPIPE) /* (that the kernel tells each send) */
+        atomic_store(&c->so_error, (int)-c->tx.job.result);
     /*
      * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and with it is
      * told but once.
      */
-    if (natural && c->job.result > 0 && (size_t)c->job.result < c->job_len &&
-        tcpinfo_state(c->job.fd) == TCP_CLOSE)
+    if (natural && c->tx.job.result > 0 && (size_t)c->tx.job.result < c->tx.job_len &&
+        tcpinfo_state(c->tx.job.fd) == TCP_CLOSE)
         atomic_store(&c->so_error, ECONNRESET);
 }
 
@@ -40,15 +40,15 @@ bool conn_ring_busy(void)
 
 void conn_tx_stop(struct conn *c)
 {
-    c->job_stopped = true;
-    transport_now()->send_cancel(&c->job);
+    c->tx.job_stopped = true;
+    transport_now()->send_cancel(&c->tx.job);
     conn_tx_reap(c);
 }
 
 /* The tail as one piece. 0: there is none, a request has it, or it is not for one. */
 static size_t joined(struct conn *c, const struct iovec **iov, size_t *len)
 {
-    bool other = c->job_runs || c->sender_pid != 0 || iwarp_out_lead(&c->ep) > 0; /* (the lead goes as one piece) */
+    bool other = c->tx.job_runs || c->tx.sender_pid != 0 || iwarp_out_lead(&c->ep) > 0; /* (the lead goes as one piece) */
     size_t n = other ? 0 : iwarp_out(&c->ep, iov, len);
     if (n > 1) {
         iwarp_out_join(&c->ep);
@@ -76,9 +76,9 @@ bool conn_tx_start(struct conn *c, int fd, enum transport_then then)
     size_t len, n = joined(c, &iov, &len);
     if (n == 0)
         return false;
-    c->job_len = len;
-    c->job_runs = start(&c->job, fd, then, iov, n);
-    return c->job_runs;
+    c->tx.job_len = len;
+    c->tx.job_runs = start(&c->tx.job, fd, then, iov, n);
+    return c->tx.job_runs;
 }
 
 bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *piece, int fd, enum transport_then then)
@@ -90,18 +90,18 @@ bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *
     *piece = *iov;
     if (!start(job, fd, then, piece, n))
         return false;
-    c->sender_pid = proc.pid;
-    c->sender_end = c->kernel_tx + len;
+    c->tx.sender_pid = proc.pid;
+    c->tx.sender_end = c->tx.kernel_total + len;
     return true;
 }
 
 void conn_tx_later(struct conn *c, int fd)
 {
-    c->tail_pid = proc.pid;
+    c->tx.tail_pid = proc.pid;
     /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
-    if (atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx_urgent)
+    if (atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx.urgent)
         return; /* (An urgent octet needs a call of its own: whoever waits next makes it.) */
-    bool end = c->fin_owed && (c->st.llp || c->st.tx.fin);
+    bool end = c->tx.fin_owed && (c->st.llp || c->st.tx.fin);
     bool sent = conn_tx_start(c, fd, end ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING);
     (void)sent; /* else whoever waits next does */
 }

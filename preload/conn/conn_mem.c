@@ -65,7 +65,7 @@ static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
 /* Held by processes that were all killed: their buffers are not mapped here, or not any more. */
 static bool reclaim(struct conn *c)
 {
-    uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
+    uint8_t *mem = c->mem.base, *big = c->mem.pre_cap == CONN_PRE_BIG_LEN ? c->mem.pre : NULL;
     if (atomic_load(&c->holders.n) == 0 || !holders_all_dead(&c->holders))
         return false;
     if (mem != NULL)
@@ -125,44 +125,44 @@ struct conn *conn_alloc(void)
     /* The protocol parts are set up when they begin. */
     size_t from = offsetof(struct conn, holders) + sizeof(c->holders);
     memset((uint8_t *)c + from, 0, offsetof(struct conn, ep) - from);
-    turn_init(&c->rx);
-    turn_init(&c->tx);
+    turn_init(&c->rx.turn);
+    turn_init(&c->tx.turn);
     return c;
 }
 
 int conn_buffers(struct conn *c)
 {
-    if (c->mem != NULL)
+    if (c->mem.base != NULL)
         return 0;
     pthread_mutex_lock(&lock);
-    uint8_t *mem = c->mem == NULL ? buffers_map() : NULL;
+    uint8_t *mem = c->mem.base == NULL ? buffers_map() : NULL;
     if (mem != NULL) {
-        c->in = mem;
-        c->out = mem + CONN_IN_LEN;
-        c->pre = c->out + CONN_OUT_LEN;
-        c->pre_cap = CONN_PRE_LEN;
-        c->mem = mem;
+        c->mem.in = mem;
+        c->mem.out = mem + CONN_IN_LEN;
+        c->mem.pre = c->mem.out + CONN_OUT_LEN;
+        c->mem.pre_cap = CONN_PRE_LEN;
+        c->mem.base = mem;
     }
     pthread_mutex_unlock(&lock);
-    return c->mem != NULL ? 0 : -ENOMEM;
+    return c->mem.base != NULL ? 0 : -ENOMEM;
 }
 
 size_t conn_memory(const struct conn *c)
 {
-    return sizeof(*c) + (c->mem != NULL ? CONN_MEM_LEN : 0) + (c->pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
+    return sizeof(*c) + (c->mem.base != NULL ? CONN_MEM_LEN : 0) + (c->mem.pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
            (conn_ops(c)->memory != NULL ? conn_ops(c)->memory(c) : 0);
 }
 
 int conn_grow_pre(struct conn *c)
 {
-    if (c->pre_cap == CONN_PRE_BIG_LEN)
+    if (c->mem.pre_cap == CONN_PRE_BIG_LEN)
         return -ENOSPC;
     uint8_t *big = shmem_map(CONN_PRE_BIG_LEN);
     if (big == NULL)
         return -ENOMEM;
-    memcpy(big, c->pre, c->in_len);
-    c->pre = big;
-    c->pre_cap = CONN_PRE_BIG_LEN;
+    memcpy(big, c->mem.pre, c->startup.in_len);
+    c->mem.pre = big;
+    c->mem.pre_cap = CONN_PRE_BIG_LEN;
     return 0;
 }
 
@@ -181,17 +181,17 @@ bool conn_leave(struct conn *c, struct sock *s)
 
 void conn_release(struct conn *c, struct sock *s)
 {
-    uint8_t *mem = c->mem, *big = c->pre_cap == CONN_PRE_BIG_LEN ? c->pre : NULL;
+    uint8_t *mem = c->mem.base, *big = c->mem.pre_cap == CONN_PRE_BIG_LEN ? c->mem.pre : NULL;
     for (int i = 0; i < CONN_CARRIERS; i++)
         if (conn_carriers[i] != NULL && conn_carriers[i]->drop != NULL)
             conn_carriers[i]->drop(c);
-    if (c->coalesce != NULL) {
-        bool held = turn_take_brief(&c->tx) == 0; /* the flusher may be at it */
+    if (c->coalesce.slot != NULL) {
+        bool held = turn_take_brief(&c->tx.turn) == 0; /* the flusher may be at it */
         coalesce_leave(c);
         if (held)
-            turn_give(&c->tx);
+            turn_give(&c->tx.turn);
     }
-    uint64_t octets = c->kernel_rx + c->kernel_tx;
+    uint64_t octets = c->rx.kernel_total + c->tx.kernel_total;
     bool all = conn_leave(c, s);
     if (big != NULL)
         shmem_unmap(big, CONN_PRE_BIG_LEN, all);
@@ -204,7 +204,7 @@ bool conn_place(const struct conn *c, struct conn_place *at)
     if (!conn_on_socket(c))
         return false; /* the endpoint ends with this program */
     at->shmem_fd = shmem_fd(c);
-    if (at->shmem_fd < 0 || shmem_fd(c->mem) != at->shmem_fd || shmem_fd(c->pre) != at->shmem_fd)
+    if (at->shmem_fd < 0 || shmem_fd(c->mem.base) != at->shmem_fd || shmem_fd(c->mem.pre) != at->shmem_fd)
         return false;
     bool found = false;
     at->maker = 0;
@@ -241,13 +241,13 @@ struct conn *conn_take_up(const struct conn_place *at)
     c += at->slot;
     if (!holders_take_up(&c->holders, at->maker))
         return NULL;
-    bool big = c->pre_cap == CONN_PRE_BIG_LEN;
-    if (shmem_attach(at->shmem_fd, c->mem, CONN_MEM_LEN) == 0) {
-        if (!big || shmem_attach(at->shmem_fd, c->pre, CONN_PRE_BIG_LEN) == 0) {
+    bool big = c->mem.pre_cap == CONN_PRE_BIG_LEN;
+    if (shmem_attach(at->shmem_fd, c->mem.base, CONN_MEM_LEN) == 0) {
+        if (!big || shmem_attach(at->shmem_fd, c->mem.pre, CONN_PRE_BIG_LEN) == 0) {
             conn_board_taken_up(c);
             return c;
         }
-        shmem_unmap(c->mem, CONN_MEM_LEN, false);
+        shmem_unmap(c->mem.base, CONN_MEM_LEN, false);
     }
     holders_leave(&c->holders);
     return NULL;
@@ -293,9 +293,9 @@ static bool block_stays(unsigned b)
         if (c == NULL)
             continue;
         shmem_part_copy(&to[i], c, sizeof(*c));
-        if (c->mem != NULL && !piece_stays(c->mem, CONN_MEM_LEN))
+        if (c->mem.base != NULL && !piece_stays(c->mem.base, CONN_MEM_LEN))
             return false;
-        if (c->pre_cap == CONN_PRE_BIG_LEN && !piece_stays(c->pre, CONN_PRE_BIG_LEN))
+        if (c->mem.pre_cap == CONN_PRE_BIG_LEN && !piece_stays(c->mem.pre, CONN_PRE_BIG_LEN))
             return false;
     }
     return true;
@@ -304,10 +304,10 @@ static bool block_stays(unsigned b)
 /* For the processes that have the old memory the slot is free. */
 static void slot_leave(struct conn *c)
 {
-    if (c->pre_cap == CONN_PRE_BIG_LEN)
-        shmem_part_drop(c->pre, CONN_PRE_BIG_LEN);
-    if (c->mem != NULL)
-        shmem_part_drop(c->mem, CONN_MEM_LEN);
+    if (c->mem.pre_cap == CONN_PRE_BIG_LEN)
+        shmem_part_drop(c->mem.pre, CONN_PRE_BIG_LEN);
+    if (c->mem.base != NULL)
+        shmem_part_drop(c->mem.base, CONN_MEM_LEN);
     holders_leave(&c->holders);
 }
 

@@ -49,7 +49,7 @@ struct conn_ops {
     void (*decode)(struct conn *c, int fd);
     /*
      * One receive of at most `most` bytes, in which it may sleep if flags are 0, and not with MSG_DONTWAIT. > 0: something came; 0: the
-     * end; -EAGAIN; -ENOBUFS: no room; -ESHUTDOWN: after SHUT_RD. Sets rx_empty.
+     * end; -EAGAIN; -ENOBUFS: no room; -ESHUTDOWN: after SHUT_RD. Sets rx.empty.
      */
     ssize_t (*fill)(struct conn *c, int fd, int flags, size_t most);
     /*
@@ -57,7 +57,7 @@ struct conn_ops {
      * and with -EAGAIN, *ahead says how much to stage. *may becomes false if it is not to be tried again. NULL: it never is.
      */
     ssize_t (*fill_directly)(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed, bool *may);
-    /* The last receive left nothing (rx_empty): is there really no more? NULL: yes. */
+    /* The last receive left nothing (rx.empty): is there really no more? NULL: yes. */
     bool (*drained)(const struct conn *c);
     /* Half a frame is to wake nobody who polls. NULL: it does not. */
     void (*lowat)(struct conn *c, int fd);

@@ -29,9 +29,9 @@ static void broken(struct conn *c, int fd, const char *what)
 
 void conn_rx_orphaned(struct conn *c, int fd)
 {
-    bool asleep = c->rx.orphan == TURN_LEFT_ASLEEP;
-    c->rx.orphan = TURN_WHOLE;
-    c->rx.other_process = false;
+    bool asleep = c->rx.turn.orphan == TURN_LEFT_ASLEEP;
+    c->rx.turn.orphan = TURN_WHOLE;
+    c->rx.turn.other_process = false;
     /* (The steps of a negotiation are taken again from where they stood.) */
     if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_ops(c)->rx_mend == NULL || conn_ops(c)->rx_mend(c, fd))))
         broken(c, fd, "receiving");
@@ -39,9 +39,9 @@ void conn_rx_orphaned(struct conn *c, int fd)
 
 void conn_tx_orphaned(struct conn *c, int fd)
 {
-    bool asleep = c->tx.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.other_process;
-    c->tx.orphan = TURN_WHOLE;
-    c->tx.other_process = false;
+    bool asleep = c->tx.turn.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.turn.other_process;
+    c->tx.turn.orphan = TURN_WHOLE;
+    c->tx.turn.other_process = false;
     if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_ops(c)->tx_mend == NULL || conn_ops(c)->tx_mend(c, fd, other_process))))
         broken(c, fd, "sending");
 }
@@ -65,15 +65,15 @@ void conn_left(void *arg)
         return;
     }
     int fd = atomic_load(&s->fd); /* a close of the last one leaves it to us until sock_wake */
-    bool rx = turn_left(&c->rx), tx = turn_left(&c->tx), owed = false;
+    bool rx = turn_left(&c->rx.turn), tx = turn_left(&c->tx.turn), owed = false;
     if (tx) {
         owed = fd >= 0 && send_on(c, fd); /* (else the close sees to it) */
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     }
     if (rx) {
         if (fd >= 0)
             conn_rx_whole(c, fd);
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
     }
     sock_wake(s);
     enum conn_state st = conn_state(c);
@@ -83,7 +83,7 @@ void conn_left(void *arg)
         notify_changed(s);
     }
     if (rx) { /* others may have found the turn taken, and gone to sleep */
-        turn_event_signal(&c->rx_left);
+        turn_event_signal(&c->rx.left);
         conn_tell(c);
         notify_readable(s);
     }

@@ -53,14 +53,14 @@ void conn_peek_resume(struct sock *s, int at)
     if (SW_LIKELY(at < 0))
         return;
     if (is_ours(s))
-        atomic_store(&s->conn->peek_off, at);
+        atomic_store(&s->conn->rx.peek_off, at);
     else
         set_kernels(atomic_load(&s->fd), at);
 }
 
 void conn_peek_give_back(struct conn *c, int fd)
 {
-    int at = atomic_exchange(&c->peek_off, -1);
+    int at = atomic_exchange(&c->rx.peek_off, -1);
     if (SW_UNLIKELY(at >= 0))
         set_kernels(fd, at);
 }
@@ -69,34 +69,34 @@ int conn_peek_set(struct sock *s, int fd, int at)
 {
     struct conn *c = s->conn;
     int turn =
-        is_ours(s) ? -EBUSY : turn_take_brief(&c->rx); /* (a step of the startup has it off) */
+        is_ours(s) ? -EBUSY : turn_take_brief(&c->rx.turn); /* (a step of the startup has it off) */
     bool ours = is_ours(s);
     int r = REAL(setsockopt)(fd, SOL_SOCKET, SO_PEEK_OFF, ours ? &off : &at, sizeof(at)) < 0
                 ? -errno
                 : 0;
     if (r == 0 && ours)
-        atomic_store(&c->peek_off, at);
+        atomic_store(&c->rx.peek_off, at);
     if (turn == 0)
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
     return r;
 }
 
 int conn_peek_get(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    int turn = is_ours(s) ? -EBUSY : turn_take_brief(&c->rx);
-    int at = is_ours(s) ? atomic_load(&c->peek_off) : kernels(fd);
+    int turn = is_ours(s) ? -EBUSY : turn_take_brief(&c->rx.turn);
+    int at = is_ours(s) ? atomic_load(&c->rx.peek_off) : kernels(fd);
     if (turn == 0)
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
     return at;
 }
 
 void conn_peek_moved(struct conn *c, size_t n, int flags)
 {
-    int at = atomic_load(&c->peek_off), to;
+    int at = atomic_load(&c->rx.peek_off), to;
     do {
         if (at < 0 || (flags & CONN_PEEK_FIRST))
             return;
         to = (flags & MSG_PEEK) ? at + (int)n : (size_t)at > n ? at - (int)n : 0;
-    } while (!atomic_compare_exchange_weak(&c->peek_off, &at, to));
+    } while (!atomic_compare_exchange_weak(&c->rx.peek_off, &at, to));
 }

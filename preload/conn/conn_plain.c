@@ -50,12 +50,12 @@ static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int fl
 static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns)
 {
     struct conn *c = s->conn;
-    int lowat = (int)atomic_load(&c->user_lowat), least = there < INT_MAX ? (int)there : INT_MAX;
+    int lowat = (int)atomic_load(&c->rx.user_lowat), least = there < INT_MAX ? (int)there : INT_MAX;
     if (least != lowat)
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least));
-    turn_sleep(&c->rx);
+    turn_sleep(&c->rx.turn);
     int r = wait_for(fd, POLLIN, deadline_ns, s);
-    turn_wake(&c->rx);
+    turn_wake(&c->rx.turn);
     if (least != lowat)
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
     return r;

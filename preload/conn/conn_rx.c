@@ -15,13 +15,13 @@
 
 size_t conn_rx_avail(const struct conn *c)
 {
-    return (c->pre_len - c->pre_off) + (conn_state(c) == CONN_UPGRADED ? (size_t)stream_avail(&c->st) : 0);
+    return (c->rx.pre_len - c->rx.pre_off) + (conn_state(c) == CONN_UPGRADED ? (size_t)stream_avail(&c->st) : 0);
 }
 
 void conn_rtr_told(struct sock *s)
 {
-    if (SW_LIKELY(!atomic_load_explicit(&s->conn->rtr_came, memory_order_relaxed)) ||
-        !atomic_exchange(&s->conn->rtr_came, false))
+    if (SW_LIKELY(!atomic_load_explicit(&s->conn->rx.rtr_came, memory_order_relaxed)) ||
+        !atomic_exchange(&s->conn->rx.rtr_came, false))
         return;
     notify_changed(s);
 }
@@ -45,13 +45,13 @@ static bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, s
 /* Is it known that nothing has arrived that is not staged? */
 static bool drained(const struct conn *c)
 {
-    return c->rx_empty && (conn_ops(c)->drained == NULL || conn_ops(c)->drained(c));
+    return c->rx.empty && (conn_ops(c)->drained == NULL || conn_ops(c)->drained(c));
 }
 
 /* A wait, or its like, has taken in what had come, and decoded it. */
 static void note_look(struct conn *c)
 {
-    c->rx_look = drained(c) ? look_found_empty() : 0;
+    c->rx.look = drained(c) ? look_found_empty() : 0;
 }
 
 int conn_rx_progress(struct conn *c, int fd, bool look)
@@ -59,7 +59,7 @@ int conn_rx_progress(struct conn *c, int fd, bool look)
     size_t idle = 0;
     uint64_t avail = stream_avail(&c->st);
     conn_rx_whole(c, fd);
-    if ((c->pre_len > c->pre_off && c->rx_mode == CONN_RX_FPDUS) || atomic_load(&c->so_error) != 0)
+    if ((c->rx.pre_len > c->rx.pre_off && c->rx.mode == CONN_RX_FPDUS) || atomic_load(&c->so_error) != 0)
         return 1;
     if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_DEAD;
@@ -81,7 +81,7 @@ int conn_rx_progress(struct conn *c, int fd, bool look)
         if (idle_too_long(c, &idle, &avail, n))
             break;
     }
-    return stream_readable(&c->st) || c->pre_len > c->pre_off;
+    return stream_readable(&c->st) || c->rx.pre_len > c->rx.pre_off;
 }
 
 /* A receive failed behind octets that are the program's first: the next call tells it. */
@@ -119,15 +119,15 @@ void conn_rx_all(struct conn *c, int fd)
 int conn_rx_waiting(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    if (turn_take_brief(&c->rx) < 0)
+    if (turn_take_brief(&c->rx.turn) < 0)
         return 0;
     if (conn_rx_avail(c) < WAITING_ENOUGH)
         conn_rx_all(c, fd);
     else
-        c->rx_empty = look_holds(c->rx_look);
-    c->rx_owes = !drained(c);
+        c->rx.empty = look_holds(c->rx.look);
+    c->rx.owes = !drained(c);
     size_t n = conn_rx_count(c);
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     notify_readable(s); /* the kernel will not report them again */
     return n > INT_MAX ? INT_MAX : (int)n;
 }
@@ -137,12 +137,12 @@ static ssize_t end_result(struct conn *c)
 {
     int err = atomic_exchange(&c->so_error, 0);
     if (err != 0) {
-        c->reset_told = true;
+        c->rx.reset_told = true;
         return -err;
     }
     if (conn_state(c) == CONN_UPGRADED &&
-        (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && !c->reset_told) {
-        c->reset_told = true;
+        (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && !c->rx.reset_told) {
+        c->rx.reset_told = true;
         /* A peer that never sent an octet of the stream did not reset it, it never spoke it (DESIGN section 4). */
         return c->st.rx.end == STREAM_BROKEN && c->st.rx.total == 0 ? -EPROTO : -ECONNRESET;
     }
@@ -159,15 +159,15 @@ static bool ended(const struct conn *c)
 static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done, int flags)
 {
     size_t got = 0, skip = (flags & MSG_PEEK) ? done : 0;
-    size_t pre = c->pre_len - c->pre_off;
+    size_t pre = c->rx.pre_len - c->rx.pre_off;
     if (pre > skip && len > 0) {
         size_t n = pre - skip < len ? pre - skip : len;
-        const uint8_t *p = c->pre + c->pre_off + skip;
+        const uint8_t *p = c->mem.pre + c->rx.pre_off + skip;
         got = (flags & MSG_TRUNC) ? n : iov_iter_scatter(it, p, n);
         skip = 0;
         if (!(flags & MSG_PEEK)) {
-            c->pre_off += got;
-            c->plain_rx += got;
+            c->rx.pre_off += got;
+            c->rx.plain_total += got;
         }
     } else {
         skip -= pre < skip ? pre : skip;
@@ -198,7 +198,7 @@ void conn_begins_to_wait(struct sock *s, bool *waits)
  */
 static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len, size_t done, int flags)
 {
-    size_t pre = c->pre_len - c->pre_off, skip = (flags & MSG_PEEK) ? done : 0, there = conn_rx_avail(c);
+    size_t pre = c->rx.pre_len - c->rx.pre_off, skip = (flags & MSG_PEEK) ? done : 0, there = conn_rx_avail(c);
     size_t want = there - (skip < there ? skip : there);
     if (want > len)
         want = len;
@@ -230,13 +230,13 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
 {
     const struct conn_ops *ops = conn_ops(c);
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    size_t lowat = atomic_load(&c->user_lowat);
+    size_t lowat = atomic_load(&c->rx.user_lowat);
     size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
     size_t done = 0, passed = conn_peek_at(c, flags), idle = 0;
     uint64_t avail = 0;
     bool directly = !(flags & (MSG_PEEK | MSG_TRUNC));
     conn_rx_whole(c, fd);
-    c->rx_empty = look_holds(c->rx_look);
+    c->rx.empty = look_holds(c->rx.look);
     for (;;) {
         if (conn_state(c) == CONN_UPGRADED)
             ops->decode(c, fd);
@@ -286,7 +286,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         if (r == -EOPNOTSUPP || (r == -EAGAIN && wait))
             r = wait ? ops->wait_more(s, c, fd, ahead, waits) : ops->fill(c, fd, MSG_DONTWAIT, ahead);
         fd = sock_fd_now(s, fd);
-        if (SW_UNLIKELY(c->urgent_told) && conn_urgent_interrupts(c, fd) && r >= 0 && done == 0)
+        if (SW_UNLIKELY(c->rx.urgent_told) && conn_urgent_interrupts(c, fd) && r >= 0 && done == 0)
             return -EINTR;
         if (placed > 0)
             idle = 0;
@@ -308,7 +308,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
 /* The program has read what FIONREAD told it, and may wait for an edge (nginx does). */
 static void pay_owed(struct conn *c, int fd)
 {
-    c->rx_owes = false;
+    c->rx.owes = false;
     if (!drained(c))
         conn_rx_all(c, fd);
 }
@@ -318,7 +318,7 @@ static size_t recv_rest(struct sock *s, int fd, const struct iov_iter *it, size_
 {
     struct conn *c = s->conn;
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    size_t lowat = atomic_load(&c->user_lowat), target = !wait ? 0 : (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
+    size_t lowat = atomic_load(&c->rx.user_lowat), target = !wait ? 0 : (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
     if (target > n)
         conn_begins_to_wait(s, waits);
     return conn_recv_rest_plain(s, sock_fd_now(s, fd), it, target > n ? target - n : 0, len - n, flags);
@@ -329,12 +329,12 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
     struct conn *c = s->conn;
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = 0;
-    int r = turn_try(&c->rx);
+    int r = turn_try(&c->rx.turn);
     if (r < 0) {
         deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
         uint64_t now = deadline ? proc_now_ns() : 0;
         conn_begins_to_wait(s, waits);
-        r = wait ? turn_take(&c->rx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx);
+        r = wait ? turn_take(&c->rx.turn, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx.turn);
         fd = sock_fd_now(s, fd);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
@@ -350,19 +350,19 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
         conn_batch_asked(c, wait);
         conn_peek_moved(c, (size_t)n, flags);
     }
-    if (SW_UNLIKELY(c->rx_owes) && (drained(c) || conn_rx_avail(c) == 0))
+    if (SW_UNLIKELY(c->rx.owes) && (drained(c) || conn_rx_avail(c) == 0))
         pay_owed(c, fd);
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_UPGRADED;
     /* A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now. */
-    if (c->lowat_now > 1 && conn_state(c) == CONN_UPGRADED)
+    if (c->rx.kernel_lowat > 1 && conn_state(c) == CONN_UPGRADED)
         conn_ops(c)->lowat(c, fd);
     if (plain)
         conn_peek_give_back(c, sock_fd_now(s, fd));
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     if (full && !conn_can_send(c))
-        turn_event_signal(&c->rx_left);
+        turn_event_signal(&c->rx.left);
     conn_rtr_told(s);
     if (plain)
         atomic_store(&s->active, false);

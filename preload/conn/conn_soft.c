@@ -22,7 +22,7 @@ static void record(const struct conn *c, struct stats_record *r)
     r->sends = c->ep.stats.tx_sends;
     r->writes = c->ep.stats.tx_writes;
     r->immediates = c->ep.stats.tx_immediates;
-    r->coalesced = c->coalesced;
+    r->coalesced = c->coalesce.writes;
     r->empty = c->ep.stats.rx_empty;
     r->direct = c->st.rx.placed;
     r->errors = c->ep.stats.errors;

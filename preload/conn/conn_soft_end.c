@@ -17,13 +17,13 @@
 static void reset_if_unread(struct conn *c, int fd)
 {
     /* (What is taken makes room, of which the peer would hear before the reset: so nothing is where it comes anyhow.) */
-    if (conn_linger_s(fd) == 0 || turn_take_brief(&c->rx) < 0)
+    if (conn_linger_s(fd) == 0 || turn_take_brief(&c->rx.turn) < 0)
         return;
     if (conn_rx_progress(c, fd, conn_rx_avail(c) == 0), conn_rx_avail(c) > 0) {
         struct linger lin = { .l_onoff = 1, .l_linger = 0 };
         sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
     }
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
 }
 
 /* Does a thread wait for it in poll or select? */
@@ -42,13 +42,13 @@ static bool is_polled(struct sock *s)
 static void end_before_switch(struct sock *s, struct conn *c, int fd)
 {
     /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
-    if (c->rx_mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || conn_linger_s(fd) == 0 || is_polled(s) ||
-        (c->neg.deferred && conn_only_leads(c)) || turn_take_brief(&c->tx) < 0)
+    if (c->rx.mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || conn_linger_s(fd) == 0 || is_polled(s) ||
+        (c->neg.deferred && conn_only_leads(c)) || turn_take_brief(&c->tx.turn) < 0)
         return;
-    bool all = !c->fin_owed && conn_tx_flush(c, fd) == 0;
+    bool all = !c->tx.fin_owed && conn_tx_flush(c, fd) == 0;
     if (all)
         REAL(shutdown)(fd, SHUT_WR);
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
     if (all)
         reset_if_unread(c, fd);
 }
@@ -62,11 +62,11 @@ static bool may_go_unsent(const struct conn *c, int linger)
 /* What is left goes out now, or after the close. */
 static void send_last(struct sock *s, struct conn *c, int fd)
 {
-    if (turn_take_brief(&c->tx) < 0)
+    if (turn_take_brief(&c->tx.turn) < 0)
         return; /* another thread is sending: it sees to it */
     if (!may_go_unsent(c, conn_linger_s(fd)) && conn_tx_flush(c, fd) == -EAGAIN)
         conn_tx_finish(s, fd, proc.set.linger_ms);
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
 }
 
 /*
@@ -86,7 +86,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
         REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: the end is announced first, as when the startup is not over */
     reset_if_unread(c, fd);
     end_before_switch(s, c, fd);
-    if (turn_take_brief(&c->tx) < 0)
+    if (turn_take_brief(&c->tx.turn) < 0)
         return; /* another thread is sending: it sees to it */
     int linger = conn_linger_s(fd), r = may_go_unsent(c, linger) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN && linger > 0) {
@@ -95,7 +95,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     }
     if (r == -EAGAIN && linger != 0)
         conn_tx_finish(s, fd, proc.set.linger_ms);
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
 }
 
 /* The same at the exit, which does not wait for each of them: conn_tx_finished waits for all. */

@@ -20,7 +20,7 @@
 static bool staging_full(struct conn *c)
 {
     uint8_t *p;
-    if (c->rx_mode == CONN_RX_STREAMED)
+    if (c->rx.mode == CONN_RX_STREAMED)
         return conn_switch_space(c, &p) == 0;
     return conn_rx_avail(c) > 0 && (conn_rx_held(c) || iwarp_in_space(&c->ep, &p) == 0);
 }
@@ -28,13 +28,13 @@ static bool staging_full(struct conn *c)
 /* Readable now? rx is taken briefly. */
 static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
 {
-    if (turn_take_brief(&c->rx) < 0) {
+    if (turn_take_brief(&c->rx.turn) < 0) {
         *ask |= POLLIN; /* another thread sleeps in recv: it is first in line */
         return false;
     }
     int fd = atomic_load(&s->fd); /* with the turn: see sock_drop */
     bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
-    if (yes && conn_state(c) == CONN_UPGRADED && c->st.rx.end == STREAM_OPEN && !c->rx_shut &&
+    if (yes && conn_state(c) == CONN_UPGRADED && c->st.rx.end == STREAM_OPEN && !c->rx.shut &&
         atomic_load(&c->so_error) == 0)
         yes = conn_rx_avail(c) >= conn_rx_target(c) || staging_full(c);
     if (!yes) {
@@ -42,7 +42,7 @@ static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
             conn_soft_lowat(c, fd);
         *ask |= POLLIN;
     }
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     return yes;
 }
 
@@ -51,7 +51,7 @@ static bool urgent(struct sock *s, struct conn *c, short kernel, short *ask)
 {
     uint8_t *p;
     *ask |= POLLPRI;
-    if (turn_take_brief(&c->rx) < 0)
+    if (turn_take_brief(&c->rx.turn) < 0)
         return c->st.rx.urgent == STREAM_URGENT_VALID; /* another thread sleeps in recv: it is first in line */
     int fd = atomic_load(&s->fd);
     if (kernel & POLLPRI)
@@ -60,18 +60,18 @@ static bool urgent(struct sock *s, struct conn *c, short kernel, short *ask)
         conn_rx_progress(c, fd, false);
     if (staging_full(c) && iwarp_in_space(&c->ep, &p) == 0)
         *ask &= ~POLLPRI; /* it would be told again and again; first others have to be read */
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     return c->st.rx.urgent == STREAM_URGENT_VALID;
 }
 
 static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
 {
-    if (c->tx_shut && conn_tail_is_ours(c) && (kernel & OUT_BITS) && turn_take_brief(&c->tx) == 0) {
+    if (c->tx.shut && conn_tail_is_ours(c) && (kernel & OUT_BITS) && turn_take_brief(&c->tx.turn) == 0) {
         int r = conn_tx_push(c, atomic_load(&s->fd));
         (void)r; /* what is left goes on */
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     }
-    if (c->tx_shut) { /* a send would fail at once */
+    if (c->tx.shut) { /* a send would fail at once */
         *ask |= conn_tail_is_ours(c) ? POLLOUT : 0;
         return true;
     }
@@ -85,13 +85,13 @@ static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
     *ask |= POLLOUT;
     if (!(kernel & OUT_BITS))
         return false;
-    if (turn_take_brief(&c->tx) < 0)
+    if (turn_take_brief(&c->tx.turn) < 0)
         return false;
     bool yes = true;
-    if (c->job_runs || c->tx_rest || c->fin_owed) {
+    if (c->tx.job_runs || c->tx.rest || c->tx.fin_owed) {
         yes = conn_tx_push(c, atomic_load(&s->fd)) != -EAGAIN;
     }
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
     return yes;
 }
 
@@ -115,9 +115,9 @@ short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *a
     struct conn *c = s->conn;
     bool ended_before = has_ended(c);
     (void)fd; /* (looked up anew with each turn) */
-    if (SW_UNLIKELY(c->rx_mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) && turn_take_brief(&c->rx) == 0) {
-        conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all octets: conn.reset_unseen */
-        turn_give(&c->rx);
+    if (SW_UNLIKELY(c->rx.mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) && turn_take_brief(&c->rx.turn) == 0) {
+        conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all octets: conn.rx.reset_unseen */
+        turn_give(&c->rx.turn);
     }
     *ask = want & POLLRDHUP;
     short got = kernel & (short)((want & POLLRDHUP) | ALWAYS);
@@ -141,8 +141,8 @@ short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *a
     }
     if (SW_UNLIKELY(has_ended(c)) && (!ended_before || atomic_load(&c->so_error) != 0))
         got |= end_as_a_whole(s, want);
-    if (SW_UNLIKELY(atomic_load(&c->reset_unseen)))
-        got &= ~(POLLERR | (c->tx_shut ? 0 : POLLHUP));
+    if (SW_UNLIKELY(atomic_load(&c->rx.reset_unseen)))
+        got &= ~(POLLERR | (c->tx.shut ? 0 : POLLHUP));
     if (atomic_load(&c->so_error) != 0)
         got |= (short)(POLLERR | (want & OUT_BITS)); /* a send would fail at once */
     return got;

@@ -30,14 +30,14 @@
 /* What the receive side wants sent: a Terminate, a Read Response. If a sender is at work it takes them along. */
 static void send_ctrl(struct conn *c, int fd)
 {
-    if (!iwarp_ctrl_pending(&c->ep) || conn_only_answers(c) || turn_try(&c->tx) < 0)
+    if (!iwarp_ctrl_pending(&c->ep) || conn_only_answers(c) || turn_try(&c->tx.turn) < 0)
         return;
     int r = conn_tx_flush(c, fd);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     else if (r == -ECONNRESET)
         atomic_store(&c->so_error, ECONNRESET); /* the kernel tells it but once */
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
 }
 
 /*
@@ -68,9 +68,9 @@ void conn_soft_decode(struct conn *c, int fd)
         send_ctrl(c, fd);
     if (could_send || !iwarp_can_send(&c->ep))
         return;
-    turn_event_signal(&c->rx_left);
+    turn_event_signal(&c->rx.left);
     conn_tell(c);
-    atomic_store(&c->rtr_came, true);
+    atomic_store(&c->rx.rtr_came, true);
 }
 
 /* The program's own recv waits here. */
@@ -90,15 +90,15 @@ static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
         n = conn_switch_reset_is_ours(c, fd) ? 0 : n;
         errno = ECONNRESET;
         if (n == 0)
-            atomic_store(&c->reset_unseen, true);
+            atomic_store(&c->rx.reset_unseen, true);
     }
-    c->rx_empty = n < 0 ? errno == EAGAIN : n > 0 && (size_t)n < room;
+    c->rx.empty = n < 0 ? errno == EAGAIN : n > 0 && (size_t)n < room;
     if (n < 0)
         return -errno;
-    c->kernel_rx += (uint64_t)n;
+    c->rx.kernel_total += (uint64_t)n;
     if (n > 0) /* (the end is not taken from the kernel: it tells everybody itself) */
-        atomic_store_explicit(&c->rx_arrived, true, memory_order_relaxed);
-    if (n == 0 && c->rx_shut)
+        atomic_store_explicit(&c->rx.arrived, true, memory_order_relaxed);
+    if (n == 0 && c->rx.shut)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0) {
         /*
@@ -117,9 +117,9 @@ static ssize_t take(struct conn *c, int fd, void *p, size_t room, int flags)
     ssize_t n;
     if (flags & MSG_DONTWAIT)
         return sandbox_recv(fd, p, room, flags);
-    turn_sleep(&c->rx);
+    turn_sleep(&c->rx.turn);
     n = recv_waiting(fd, p, room, flags);
-    turn_wake(&c->rx);
+    turn_wake(&c->rx.turn);
     return n;
 }
 
@@ -139,18 +139,18 @@ static ssize_t fill_streamed(struct conn *c, int fd, int flags)
         uint8_t *p;
         size_t room = conn_switch_space(c, &p);
         if (room == 0) {
-            c->rx_empty = false;
+            c->rx.empty = false;
             return -ENOBUFS;
         }
-        bool all = c->held_len > 0 && netlink_peer_is_through(fd);
+        bool all = c->rx.held_len > 0 && netlink_peer_is_through(fd);
         ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
         if (n > 0)
             conn_switch_took(c, (size_t)n);
-        if (c->held_len > 0 && is_before_answer(c, fd))
+        if (c->rx.held_len > 0 && is_before_answer(c, fd))
             conn_switch_give_held(c);
-        bool held = c->held_len > 0;
+        bool held = c->rx.held_len > 0;
         if (held && (n == 0 || all || (end != 0 && proc_now_ns() >= end)) && n <= 0) {
-            n = n == -EAGAIN ? (ssize_t)c->held_len : n;
+            n = n == -EAGAIN ? (ssize_t)c->rx.held_len : n;
             conn_switch_give_held(c);
             return n;
         }
@@ -171,13 +171,13 @@ static ssize_t fill_streamed(struct conn *c, int fd, int flags)
 ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
 {
     uint8_t *p;
-    if (SW_UNLIKELY(c->rx_mode == CONN_RX_STREAMED))
+    if (SW_UNLIKELY(c->rx.mode == CONN_RX_STREAMED))
         return fill_streamed(c, fd, flags);
     size_t room = conn_rx_held(c) ? 0 : iwarp_in_space(&c->ep, &p);
     if (room == 0 && !conn_rx_held(c) && stream_pack(&c->st))
         room = iwarp_in_space(&c->ep, &p);
     if (room == 0) {
-        c->rx_empty = false;
+        c->rx.empty = false;
         return -ENOBUFS;
     }
     if (room > most)
@@ -192,7 +192,7 @@ ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
 /* Nothing that is there stands before what comes, and it may be put into the program's memory. */
 static bool takes_directly(const struct conn *c)
 {
-    return conn_state(c) == CONN_UPGRADED && !c->broken && c->rx_mode == CONN_RX_FPDUS && c->pre_len == c->pre_off && c->st.rx.n == 0 &&
+    return conn_state(c) == CONN_UPGRADED && !c->broken && c->rx.mode == CONN_RX_FPDUS && c->rx.pre_len == c->rx.pre_off && c->st.rx.n == 0 &&
            c->st.rx.end == STREAM_OPEN && c->st.rx.urgent == STREAM_URGENT_NONE && !sandbox_on();
 }
 
@@ -242,52 +242,52 @@ void conn_soft_lowat(struct conn *c, int fd)
     /* Beyond half the receive buffer the kernel would never wake us; a frame's rest is asked for in parts then. */
     size_t need = iwarp_in_need(&c->ep);
     uint32_t want = need <= 1 ? 1 : need < 65536 ? (uint32_t)need : 65536;
-    if (want == c->lowat_now)
+    if (want == c->rx.kernel_lowat)
         return;
     int v = (int)want;
     if (sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof(v)) == 0)
-        c->lowat_now = want;
+        c->rx.kernel_lowat = want;
 }
 
 /* Looks whether more comes soon. As fill. */
 static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k, size_t most)
 {
     ssize_t r = -EAGAIN;
-    if (!spin_begin(k, &c->rx_spin))
+    if (!spin_begin(k, &c->rx.spin))
         return r;
     do
         r = conn_soft_fill(c, fd, MSG_DONTWAIT, most);
     while (r == -EAGAIN && spin_go_on(k));
-    spin_found(k, &c->rx_spin, r != -EAGAIN);
+    spin_found(k, &c->rx.spin, r != -EAGAIN);
     return r;
 }
 
 /* Waits in the kernel for more, as long as the program's own recv would, and stages `most` of it. 0: look again. */
 ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
 {
-    if (c->lowat_now != 1) {
+    if (c->rx.kernel_lowat != 1) {
         int one = 1;
         sandbox_setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
-        c->lowat_now = 1;
+        c->rx.kernel_lowat = 1;
     }
     ssize_t r;
     short events = POLLIN;
-    if (conn_tail_is_ours(c) && turn_try(&c->tx) == 0) {
+    if (conn_tail_is_ours(c) && turn_try(&c->tx.turn) == 0) {
         r = conn_tx_flush(c, fd);
-        c->tx_rest = r != 0;
+        c->tx.rest = r != 0;
         if (r == -EAGAIN)
             events |= POLLOUT; /* the peer may wait for it before it answers */
         else if (r < 0 && r != -EPIPE)
             atomic_store(&c->so_error, (int)-r); /* the kernel tells it but once */
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     }
     conn_begins_to_wait(s, waits);
     fd = sock_fd_now(s, fd);
     if (events != POLLIN || pending_others(s) || conn_ring_busy()) {
         uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
-        turn_sleep(&c->rx);
+        turn_sleep(&c->rx.turn);
         r = wait_for(fd, events, deadline, s);
-        turn_wake(&c->rx);
+        turn_wake(&c->rx.turn);
         r = r > 0 ? conn_soft_fill(c, sock_fd_now(s, fd), MSG_DONTWAIT, most) : r == 0 && deadline != 0 ? -EAGAIN : r;
         if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
             r = 0;
@@ -296,7 +296,7 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
         r = look_for_more(c, fd, &k, most);
         if (r == -EAGAIN) {
             r = conn_soft_fill(c, sock_fd_now(s, fd), 0, most);
-            spin_end(&k, &c->rx_spin);
+            spin_end(&k, &c->rx.spin);
         }
     }
     return r < 0 ? r : 0;
@@ -322,17 +322,17 @@ bool conn_soft_rx_mend(struct conn *c, int fd)
     if (!known)
         return false;
     uint64_t taken = rx - (uint64_t)queued;
-    if (taken == c->kernel_rx || taken + 1 == c->kernel_rx) /* (a reset: tcpinfo_totals has taken it for a FIN) */
+    if (taken == c->rx.kernel_total || taken + 1 == c->rx.kernel_total) /* (a reset: tcpinfo_totals has taken it for a FIN) */
         return true;
     uint8_t *p;
-    bool streamed = c->rx_mode == CONN_RX_STREAMED;
+    bool streamed = c->rx.mode == CONN_RX_STREAMED;
     size_t room = streamed ? conn_switch_space(c, &p) : iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
-    if (taken < c->kernel_rx || taken - c->kernel_rx > room)
+    if (taken < c->rx.kernel_total || taken - c->rx.kernel_total > room)
         return false;
     if (streamed)
-        conn_switch_took(c, (size_t)(taken - c->kernel_rx));
+        conn_switch_took(c, (size_t)(taken - c->rx.kernel_total));
     else
-        iwarp_in_fed(&c->ep, (size_t)(taken - c->kernel_rx));
-    c->kernel_rx = taken;
+        iwarp_in_fed(&c->ep, (size_t)(taken - c->rx.kernel_total));
+    c->rx.kernel_total = taken;
     return true;
 }

@@ -42,7 +42,7 @@ static int cut_short(int fd, bool wait)
 static bool flushed(struct conn *c)
 {
     stream_flushed(&c->st);
-    if (c->fin_owed && !c->st.llp && !c->st.tx.fin && stream_fin(&c->st) < 0)
+    if (c->tx.fin_owed && !c->st.llp && !c->st.tx.fin && stream_fin(&c->st) < 0)
         return false; /* no credit: later */
     const struct iovec *iov;
     size_t len;
@@ -83,7 +83,7 @@ static int out_lead(struct conn *c, int fd, int flags)
     ssize_t sent = sandbox_sendmsg(fd, &msg, flags | MSG_DONTWAIT | (n > 1 ? MSG_MORE : 0));
     if (sent < 0)
         return -errno;
-    c->kernel_tx += (uint64_t)sent;
+    c->tx.kernel_total += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
     return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
 }
@@ -104,13 +104,13 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
         *none = false;
         return led;
     }
-    size_t n = c->segment ? iwarp_out_segment(&c->ep, c->segment, &iov, &len) : iwarp_out(&c->ep, &iov, &len);
+    size_t n = c->tx.segment ? iwarp_out_segment(&c->ep, c->tx.segment, &iov, &len) : iwarp_out(&c->ep, &iov, &len);
     *none = n == 0;
     if (n == 0) {
-        c->tx_urgent = false;
+        c->tx.urgent = false;
         return 0;
     }
-    if (SW_UNLIKELY(c->tx_zerocopy)) {
+    if (SW_UNLIKELY(c->tx.zerocopy)) {
         int r = conn_zerocopy_first(c, fd, *(const uint8_t *)iov[0].iov_base, flags);
         return r < 0 ? r : out_frames(c, fd, flags, none);
     }
@@ -119,8 +119,8 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
      * start TCP
      * segments at FPDU boundaries": nothing is put into a segment behind the end of a record.
      */
-    int record = c->segment ? MSG_EOR : 0;
-    if (SW_UNLIKELY(c->tx_urgent) && n <= URGENT_IOV) {
+    int record = c->tx.segment ? MSG_EOR : 0;
+    if (SW_UNLIKELY(c->tx.urgent) && n <= URGENT_IOV) {
         if (len == 1) {
             flags |= MSG_OOB;
         } else {
@@ -135,23 +135,23 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
     ssize_t sent;
     flags = conn_send_flags(c, fd, flags);
-    if ((flags & MSG_DONTWAIT) && len <= FLAT_LEN && !c->tx_urgent && !sandbox_on()) {
+    if ((flags & MSG_DONTWAIT) && len <= FLAT_LEN && !c->tx.urgent && !sandbox_on()) {
         sent = send_flat(fd, iov, n, len, flags | record);
     } else if (flags & MSG_DONTWAIT) {
         sent = sandbox_sendmsg(fd, &msg, flags | record);
     } else {
-        turn_sleep(&c->tx);
+        turn_sleep(&c->tx.turn);
         sent = send_waiting(fd, &msg, flags | record);
-        turn_wake(&c->tx);
+        turn_wake(&c->tx.turn);
     }
     if (sent < 0)
         return -errno; /* RFC 5041 3 item 3: what TCP cannot transfer is an error */
-    c->kernel_tx += (uint64_t)sent;
+    c->tx.kernel_total += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
-    if (SW_UNLIKELY(c->tx_urgent)) {
+    if (SW_UNLIKELY(c->tx.urgent)) {
         if (len > 1 && (size_t)sent == len - 1)
             return out_frames(c, fd, flags & ~MSG_MORE, none);
-        c->tx_urgent = (size_t)sent < len;
+        c->tx.urgent = (size_t)sent < len;
     }
     return (size_t)sent == len ? 0 : -EINPROGRESS;
 }
@@ -163,7 +163,7 @@ static int out_some(struct conn *c, int fd, int flags)
     int r;
     do
         r = out_frames(c, fd, flags, &none);
-    while (r == 0 && !none && c->segment);
+    while (r == 0 && !none && c->tx.segment);
     return r;
 }
 
@@ -172,11 +172,11 @@ static int await_room(struct sock *s, int fd, uint64_t deadline)
 {
     struct conn *c = s->conn;
     const struct conn *before = wait_watch(c);
-    turn_sleep(&c->tx);
-    int r = c->tx_shut ? 0 : wait_for(fd, POLLOUT, deadline, s);
-    turn_wake(&c->tx);
+    turn_sleep(&c->tx.turn);
+    int r = c->tx.shut ? 0 : wait_for(fd, POLLOUT, deadline, s);
+    turn_wake(&c->tx.turn);
     wait_unwatch(before);
-    if (c->tx_shut)
+    if (c->tx.shut)
         return -EPIPE;
     return r < 0 ? r : r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
 }
@@ -214,15 +214,15 @@ static bool sender_is_done(struct conn *c, int fd)
 {
     uint64_t rx, tx = 0;
     bool known = tcpinfo_totals(fd, &rx, &tx);
-    if (known && tx < c->sender_end) {
-        if (!holders_is_dead(c->sender_pid) && tcpinfo_state(fd) != TCP_CLOSE)
+    if (known && tx < c->tx.sender_end) {
+        if (!holders_is_dead(c->tx.sender_pid) && tcpinfo_state(fd) != TCP_CLOSE)
             return false;
         known = tcpinfo_totals(fd, &rx, &tx); /* what it sent last */
     }
-    c->sender_pid = 0;
-    if (known && tx > c->kernel_tx && tx <= c->sender_end) {
-        iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
-        c->kernel_tx = tx;
+    c->tx.sender_pid = 0;
+    if (known && tx > c->tx.kernel_total && tx <= c->tx.sender_end) {
+        iwarp_out_sent(&c->ep, (size_t)(tx - c->tx.kernel_total));
+        c->tx.kernel_total = tx;
     }
     return true;
 }
@@ -230,17 +230,17 @@ static bool sender_is_done(struct conn *c, int fd)
 /* s: who waits; NULL: it may not wait. */
 static int flush_whole(struct sock *s, struct conn *c, int fd)
 {
-    if (c->job_runs) {
+    if (c->tx.job_runs) {
         conn_tx_reap(c);
-        if (c->job_runs)
+        if (c->tx.job_runs)
             conn_tx_stop(c);
-        if (c->job_runs)
+        if (c->tx.job_runs)
             return -EAGAIN; /* another process's ring has it */
     }
-    if (SW_UNLIKELY(c->sender_pid != 0) && !sender_is_done(c, fd))
+    if (SW_UNLIKELY(c->tx.sender_pid != 0) && !sender_is_done(c, fd))
         return -EAGAIN;
     for (int r;;) {
-        if (c->coalesce_posted) { /* nobody sleeps with the buffer: what does not go is copied, and then is a tail */
+        if (c->coalesce.posted) { /* nobody sleeps with the buffer: what does not go is copied, and then is a tail */
             r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
             coalesce_posted(c, r == 0);
             if ((r == -EAGAIN || r == -EINPROGRESS) && s != NULL)
@@ -260,11 +260,11 @@ static int flush_whole(struct sock *s, struct conn *c, int fd)
         if (r == 0)
             break;
     }
-    if (!c->fin_owed)
+    if (!c->tx.fin_owed)
         return 0;
     if (!c->st.llp && !c->st.tx.fin)
         return -EAGAIN;
-    c->fin_owed = false;
+    c->tx.fin_owed = false;
     REAL(shutdown)(fd, SHUT_WR);
     return 0;
 }
@@ -286,7 +286,7 @@ static size_t take_back(struct conn *c, int fd, bool urgent)
 {
     struct iwarp_cut cut = iwarp_out_detach(&c->ep);
     size_t back = stream_unpost(&c->st, cut.frames);
-    c->tx_urgent = urgent && back == 0;
+    c->tx.urgent = urgent && back == 0;
     conn_tx_later(c, fd);
     return back;
 }
@@ -301,9 +301,9 @@ static size_t take_back(struct conn *c, int fd, bool urgent)
 static void follow_emss(struct conn *c, int fd)
 {
     size_t emss = tcpinfo_emss(fd);
-    if (emss == c->segment)
+    if (emss == c->tx.segment)
         return;
-    c->segment = emss;
+    c->tx.segment = emss;
     iwarp_set_mulpdu(&c->ep, mpa_mulpdu(emss, c->neg.mpa.res.markers_tx));
     c->st.cfg.write_limit = (uint32_t)(c->ep.cfg.mulpdu - DDP_TAGGED_HDR_LEN);
     size_t most = iwarp_send_max(&c->ep.base) - STREAM_HDR_LEN;
@@ -317,12 +317,12 @@ static void follow_emss(struct conn *c, int fd)
  */
 static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
-    bool corked = SW_UNLIKELY(atomic_load_explicit(&c->cork, memory_order_relaxed) == CORK_OURS);
-    if (c->coalesce == NULL && c->row_waits != coalesce_waits && !corked) {
+    bool corked = SW_UNLIKELY(atomic_load_explicit(&c->tx.cork, memory_order_relaxed) == CORK_OURS);
+    if (c->coalesce.slot == NULL && c->coalesce.row_waits != coalesce_waits && !corked) {
         /* The first one since the program waited: whoever asks and answers does not even need the clock. */
-        c->row_waits = coalesce_waits;
-        c->row_n = coalesce_is_small(len, flags);
-        c->row_ns = 0;
+        c->coalesce.row_waits = coalesce_waits;
+        c->coalesce.row_n = coalesce_is_small(len, flags);
+        c->coalesce.row_ns = 0;
         return 0;
     }
     bool small = (corked ? coalesce_is_piece(len, flags) : coalesce_is_small(len, flags)) && proc.set.coalesce_us > 0 &&
@@ -332,15 +332,15 @@ static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
         return 1;
     if (coalesce_holds(c)) {
         int r = flush(NULL, c, fd);
-        c->tx_rest = r != 0;
+        c->tx.rest = r != 0;
         if (r < 0 && r != -EAGAIN)
             return r;
     }
     if (!small) {
-        c->row_n = 0;
+        c->coalesce.row_n = 0;
         return 0;
     }
-    if (c->tx_rest || c->job_runs)
+    if (c->tx.rest || c->tx.job_runs)
         return 0;
     return corked ? coalesce_hold(s, c, it, len, now) : coalesce_begin(s, c, it, len, now);
 }
@@ -356,9 +356,9 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
     int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL |
                  (sleeps ? 0 : MSG_DONTWAIT);
     uint64_t deadline = shared ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
-    if (c->tx_shut || c->broken)
+    if (c->tx.shut || c->broken)
         return -EPIPE;
-    if (SW_UNLIKELY(c->segment != 0))
+    if (SW_UNLIKELY(c->tx.segment != 0))
         follow_emss(c, fd);
     bool zerocopy = flags & MSG_ZEROCOPY;
     size_t done = 0, lead = conn_batch_lead(c, fd, len, flags);
@@ -367,19 +367,19 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
         return (ssize_t)len;
     while (done < len && r == 0) {
         fd = sock_fd_now(s, fd);
-        if (SW_UNLIKELY(c->tx_shut)) {
+        if (SW_UNLIKELY(c->tx.shut)) {
             r = -EPIPE;
             break;
         }
-        if (c->job_runs || c->tx_rest) {
+        if (c->tx.job_runs || c->tx.rest) {
             if (wait) {
                 /* A handler that jumps out of this leaves the tail to whoever waits next. */
-                c->tx_rest = true;
+                c->tx.rest = true;
                 pending_add(s);
             }
             r = flush(sleeps ? s : NULL, c, fd);
             fd = sock_fd_now(s, fd);
-            c->tx_rest = r != 0;
+            c->tx.rest = r != 0;
             if (r == -EAGAIN && shared && (r = await_room(s, fd, deadline)) == 0)
                 continue;
             if (r < 0)
@@ -398,7 +398,7 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
             r = -EAGAIN;
             break;
         }
-        if (c->segment == 0)
+        if (c->tx.segment == 0)
             conn_frame_before(c, fd, part);
         /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
         size_t good = usermem_iter_read(it, part);
@@ -408,20 +408,20 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
         }
         struct iov_iter before = *it;
         ssize_t n = urgent ? stream_write_urgent(&c->st, it) : stream_write(&c->st, it, part);
-        c->tx_urgent = urgent && n > 0;
+        c->tx.urgent = urgent && n > 0;
         if (n <= 0) {
             r = n < 0 ? (int)n : -EAGAIN;
             break;
         }
         done += (size_t)n;
-        c->tx_zerocopy = zerocopy;
+        c->tx.zerocopy = zerocopy;
         r = out_once(s, c, fd, kflags | (done < len && done != lead ? MSG_MORE : 0));
-        zerocopy = c->tx_zerocopy;
-        c->tx_zerocopy = false;
+        zerocopy = c->tx.zerocopy;
+        c->tx.zerocopy = false;
         if (r == 0) {
             conn_batch_went(c, (size_t)n, (size_t)n);
             if (flushed(c))
-                c->tx_rest = true;
+                c->tx.rest = true;
             continue;
         }
         fd = sock_fd_now(s, fd);
@@ -430,7 +430,7 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
         size_t back = take_back(c, fd, urgent);
         done -= back;
         conn_batch_went(c, (size_t)n, (size_t)n - back);
-        c->tx_rest = true;
+        c->tx.rest = true;
         if (r == -EAGAIN && shared) {
             *it = before;
             iov_iter_skip(it, (size_t)n - back);
@@ -440,9 +440,9 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
             atomic_store(&c->so_error, -r); /* told at the next call */
         return done > 0 ? (ssize_t)done : r;
     }
-    if (c->nodelay_lent && done > 0)
+    if (c->tx.nodelay_lent && done > 0)
         conn_nodelay_back(c, fd);
-    if (c->tx_rest && !c->job_runs) {
+    if (c->tx.rest && !c->tx.job_runs) {
         /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
         int f = conn_tx_push(c, fd);
         (void)f; /* what is left goes on by itself, and the next call says what went wrong */
@@ -461,16 +461,16 @@ bool conn_soft_tx_mend(struct conn *c, int fd, bool other_process)
     const struct iovec *iov;
     size_t len;
     uint64_t rx, tx;
-    if (iwarp_out(&c->ep, &iov, &len) == 0 || c->sender_pid != 0)
+    if (iwarp_out(&c->ep, &iov, &len) == 0 || c->tx.sender_pid != 0)
         return true;
-    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->kernel_tx || tx - c->kernel_tx > len)
+    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->tx.kernel_total || tx - c->tx.kernel_total > len)
         return false;
-    iwarp_out_sent(&c->ep, (size_t)(tx - c->kernel_tx));
-    c->kernel_tx = tx;
+    iwarp_out_sent(&c->ep, (size_t)(tx - c->tx.kernel_total));
+    c->tx.kernel_total = tx;
     if (other_process && iwarp_out_borrowed(&c->ep) > 0)
         return false;
     struct iwarp_cut cut = iwarp_out_detach(&c->ep);
     stream_unpost(&c->st, cut.frames);
-    c->tx_rest = true;
+    c->tx.rest = true;
     return true;
 }

@@ -20,52 +20,52 @@
 
 void conn_switch_begin(struct conn *c)
 {
-    size_t n = c->in_len;
-    c->rx_mode = CONN_RX_STREAMED;
-    memcpy(c->pre, c->in, n); /* (CONN_PRE_LEN: there is room) */
-    c->in_len = 0;
+    size_t n = c->startup.in_len;
+    c->rx.mode = CONN_RX_STREAMED;
+    memcpy(c->mem.pre, c->mem.in, n); /* (CONN_PRE_LEN: there is room) */
+    c->startup.in_len = 0;
     conn_switch_took(c, n);
 }
 
 size_t conn_switch_space(struct conn *c, uint8_t **p)
 {
-    if (c->pre_off == c->pre_len || c->pre_cap - c->pre_len - c->held_len < c->pre_cap / 2) {
-        memmove(c->pre, c->pre + c->pre_off, c->pre_len - c->pre_off + c->held_len);
-        c->pre_len -= c->pre_off;
-        c->pre_off = 0;
+    if (c->rx.pre_off == c->rx.pre_len || c->mem.pre_cap - c->rx.pre_len - c->rx.held_len < c->mem.pre_cap / 2) {
+        memmove(c->mem.pre, c->mem.pre + c->rx.pre_off, c->rx.pre_len - c->rx.pre_off + c->rx.held_len);
+        c->rx.pre_len -= c->rx.pre_off;
+        c->rx.pre_off = 0;
     }
-    *p = c->pre + c->pre_len + c->held_len;
-    return c->pre_cap - c->pre_len - c->held_len;
+    *p = c->mem.pre + c->rx.pre_len + c->rx.held_len;
+    return c->mem.pre_cap - c->rx.pre_len - c->rx.held_len;
 }
 
 /* n of the held octets are the program's. */
 static void give(struct conn *c, size_t n)
 {
-    c->pre_len += n;
-    c->held_len -= n;
-    c->streamed_rx += n;
+    c->rx.pre_len += n;
+    c->rx.held_len -= n;
+    c->rx.streamed_total += n;
 }
 
 /* The HSWI was found, and is so long: FPDUs from there on. */
 static void go_over(struct conn *c, size_t frame_len)
 {
-    uint8_t *p, *from = c->pre + c->pre_len + frame_len;
-    size_t n = c->held_len - frame_len, room = iwarp_in_space(&c->ep, &p);
+    uint8_t *p, *from = c->mem.pre + c->rx.pre_len + frame_len;
+    size_t n = c->rx.held_len - frame_len, room = iwarp_in_space(&c->ep, &p);
     SW_CHECK(n <= room, "%zu octets of FPDUs, room for %zu", n, room);
     memcpy(p, from, n);
     if (n > 0)
         iwarp_in_fed(&c->ep, n);
-    c->held_len = 0;
-    c->rx_mode = CONN_RX_FPDUS;
-    trace_info("conn %p: switched late, behind %llu octets", (void *)c, (unsigned long long)c->streamed_rx);
+    c->rx.held_len = 0;
+    c->rx.mode = CONN_RX_FPDUS;
+    trace_info("conn %p: switched late, behind %llu octets", (void *)c, (unsigned long long)c->rx.streamed_total);
 }
 
 void conn_switch_took(struct conn *c, size_t n)
 {
     struct hello h;
     size_t frame_len = 0, safe = 0;
-    c->held_len += n;
-    ssize_t at = hello_find_switch(c->pre + c->pre_len, c->held_len, c->streamed_rx, c->neg.cfg.nonce, &h, &frame_len, &safe);
+    c->rx.held_len += n;
+    ssize_t at = hello_find_switch(c->mem.pre + c->rx.pre_len, c->rx.held_len, c->rx.streamed_total, c->neg.cfg.nonce, &h, &frame_len, &safe);
     give(c, at >= 0 ? (size_t)at : safe);
     if (at >= 0)
         go_over(c, frame_len);
@@ -73,7 +73,7 @@ void conn_switch_took(struct conn *c, size_t n)
 
 void conn_switch_give_held(struct conn *c)
 {
-    give(c, c->held_len);
+    give(c, c->rx.held_len);
 }
 
 /*
@@ -85,11 +85,11 @@ bool conn_switch_reset_is_ours(const struct conn *c, int fd)
 {
     int room = 0;
     socklen_t len = sizeof(room);
-    if (c->rx_mode != CONN_RX_STREAMED || c->st.tx.total != 0 || c->neg.deferred ||
+    if (c->rx.mode != CONN_RX_STREAMED || c->st.tx.total != 0 || c->neg.deferred ||
         sandbox_getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, &len) < 0)
         return false;
     struct tcpinfo_input now = tcpinfo_input_of(fd);
     if (now.octets > (uint64_t)(room < ROOM_FIRST ? room : ROOM_FIRST) / ROOM_PART)
         return false;
-    return !c->rx_shut || now.segments == c->input_before_shut.segments || now.octets != c->input_before_shut.octets;
+    return !c->rx.shut || now.segments == c->rx.input_before_shut.segments || now.octets != c->rx.input_before_shut.octets;
 }

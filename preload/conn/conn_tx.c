@@ -18,9 +18,9 @@ int conn_tx_flush(struct conn *c, int fd)
 int conn_tx_rest(struct conn *c, int fd)
 {
     int r = conn_tx_flush(c, fd);
-    c->tx_rest = r != 0;
+    c->tx.rest = r != 0;
     if (r != -EAGAIN)
-        c->fin_owed = false;
+        c->tx.fin_owed = false;
     if (r < 0 && r != -EAGAIN && r != -EPIPE)
         atomic_store(&c->so_error, -r); /* the kernel tells it but once */
     return r;
@@ -29,7 +29,7 @@ int conn_tx_rest(struct conn *c, int fd)
 int conn_tx_push(struct conn *c, int fd)
 {
     int r = conn_tx_flush(c, fd);
-    c->tx_rest = r != 0;
+    c->tx.rest = r != 0;
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     else if (r < 0 && r != -EINTR && r != -EPIPE)
@@ -41,10 +41,10 @@ void conn_tx_moved(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
     int now = atomic_load(&s->fd);
-    if (!c->job_runs || c->job.fd != fd || now < 0)
+    if (!c->tx.job_runs || c->tx.job.fd != fd || now < 0)
         return;
     conn_tx_stop(c);
-    if (!c->job_runs) {
+    if (!c->tx.job_runs) {
         int r = conn_tx_push(c, now);
         (void)r; /* what is left goes on as before */
     }
@@ -57,7 +57,7 @@ static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t 
 {
     conn_rx_progress(c, fd, true);
     bool over = c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     conn_rtr_told(s);
     if (conn_can_send(c))
         return 1;
@@ -75,15 +75,15 @@ static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t 
 static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
 {
     while (!conn_can_send(c)) {
-        uint32_t seen = turn_event_seen(&c->rx_left);
+        uint32_t seen = turn_event_seen(&c->rx.left);
         int r;
-        if (turn_try(&c->rx) == 0) {
+        if (turn_try(&c->rx.turn) == 0) {
             r = take_rtr(s, c, sock_fd_now(s, fd), wait, deadline);
             if (r != 0)
                 return r < 0 ? r : 0;
         } else if (wait) {
             uint64_t now = deadline ? proc_now_ns() : 0;
-            r = turn_event_wait(&c->rx_left, seen, deadline > now ? deadline - now : 0);
+            r = turn_event_wait(&c->rx.left, seen, deadline > now ? deadline - now : 0);
             if (r == -EINTR)
                 return r;
         } else {
@@ -99,14 +99,14 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
 static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
 {
     uint64_t deadline = 0;
-    int r = turn_try(&c->tx);
+    int r = turn_try(&c->tx.turn);
     bool may = conn_can_send(c);
     if (r < 0 || !may)
         deadline = wait ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
     if (r < 0) {
         uint64_t now = deadline ? proc_now_ns() : 0;
         sock_sleep(s);
-        r = wait ? turn_take(&c->tx, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->tx);
+        r = wait ? turn_take(&c->tx.turn, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->tx.turn);
         sock_wake(s);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
@@ -114,13 +114,13 @@ static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
     }
     if (may)
         return 0;
-    turn_give(&c->tx); /* rx comes before tx */
+    turn_give(&c->tx.turn); /* rx comes before tx */
     const struct conn *before = wait_watch(c);
     r = await_rtr(s, c, fd, wait, deadline);
     wait_unwatch(before);
     if (r < 0)
         return r;
-    r = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
+    r = wait ? turn_take(&c->tx.turn, 0, true) : turn_take_brief(&c->tx.turn);
     return r < 0 && r != -EINTR ? -EAGAIN : r;
 }
 
@@ -136,7 +136,7 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     conn_tx_whole(c, fd);
     ssize_t n = conn_ops(c)->send(s, c, fd, it, len, flags, wait);
     /* It was shut down meanwhile, and nobody else sees to its end. */
-    if (SW_UNLIKELY(c->fin_owed) && !(c->job_runs && c->job.then == TRANSPORT_THEN_SHUT_WR)) {
+    if (SW_UNLIKELY(c->tx.fin_owed) && !(c->tx.job_runs && c->tx.job.then == TRANSPORT_THEN_SHUT_WR)) {
         int r2 = conn_tx_push(c, sock_fd_now(s, fd));
         (void)r2; /* what is left goes on */
     }
@@ -144,7 +144,7 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
         sock_wake(s);
     bool owed = conn_tail_is_ours(c);
     conn_room_used(c, n < 0 ? 0 : (size_t)n, len);
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
     if (n < 0 ? n == -EAGAIN : (size_t)n < len)
         notify_blocked(s);
     if (owed) { /* nobody sends the tail but we: in whatever wait comes next */

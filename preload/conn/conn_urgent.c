@@ -19,19 +19,19 @@
 
 bool conn_rx_at_mark(const struct conn *c)
 {
-    return conn_state(c) == CONN_UPGRADED && c->pre_len == c->pre_off && stream_mark(&c->st) == 0;
+    return conn_state(c) == CONN_UPGRADED && c->rx.pre_len == c->rx.pre_off && stream_mark(&c->st) == 0;
 }
 
 size_t conn_rx_count(const struct conn *c)
 {
     uint64_t mark = conn_state(c) == CONN_UPGRADED && !c->st.rx.urgent_inline ? stream_mark(&c->st) : UINT64_MAX;
-    size_t all = conn_rx_avail(c), pre = c->pre_len - c->pre_off;
+    size_t all = conn_rx_avail(c), pre = c->rx.pre_len - c->rx.pre_off;
     return SW_UNLIKELY(mark < all - pre) ? pre + (size_t)mark : all;
 }
 
 size_t conn_rx_target(const struct conn *c)
 {
-    size_t lowat = atomic_load(&c->user_lowat);
+    size_t lowat = atomic_load(&c->rx.user_lowat);
     return SW_UNLIKELY(conn_rx_at_mark(c)) && !c->st.rx.urgent_inline ? lowat + 1 : lowat;
 }
 
@@ -40,7 +40,7 @@ bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, i
     uint64_t mark = stream_mark(&c->st);
     if (mark == UINT64_MAX)
         return true;
-    mark += c->pre_len - c->pre_off;
+    mark += c->rx.pre_len - c->rx.pre_off;
     if (flags & MSG_PEEK) {
         if (mark < *passed)
             return true;
@@ -94,10 +94,10 @@ static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
     uint8_t *in = c->ep.cfg.in_buf;
     size_t head = c->ep.rx.head, tail = c->ep.rx.tail;
     bool found = false;
-    if (c->rx_mode != CONN_RX_FPDUS || !tcpinfo_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
-        rx < c->kernel_rx + (uint64_t)queued || rx - (uint64_t)queued - c->kernel_rx > c->ep.cfg.in_cap - tail)
+    if (c->rx.mode != CONN_RX_FPDUS || !tcpinfo_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
+        rx < c->rx.kernel_total + (uint64_t)queued || rx - (uint64_t)queued - c->rx.kernel_total > c->ep.cfg.in_cap - tail)
         return false;
-    tail += (size_t)(rx - (uint64_t)queued - c->kernel_rx);
+    tail += (size_t)(rx - (uint64_t)queued - c->rx.kernel_total);
     ssize_t n = REAL(recv)(fd, in + tail, c->ep.cfg.in_cap - tail, MSG_PEEK | MSG_DONTWAIT);
     tail += n > 0 ? (size_t)n : 0;
     const struct mpa_framing *framing = &c->ep.cfg.rx;
@@ -127,7 +127,7 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
     uint64_t at;
     if (st->rx.urgent_inline)
         return -EINVAL;
-    int turn = turn_take_brief(&c->rx);
+    int turn = turn_take_brief(&c->rx.turn);
     if (turn == 0)
         conn_rx_all(c, sock_fd_now(s, fd));
     bool there = turn == 0 && st->rx.urgent == STREAM_URGENT_VALID;
@@ -139,11 +139,11 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
         there = find_unbooked(c, fd, &octet, &at) && st->rx.urgent_taken != at + 1;
         if (there && !(flags & MSG_PEEK))
             st->rx.urgent_taken = at + 1;
-        c->urgent_told = true;
+        c->rx.urgent_told = true;
     }
     bool more = turn == 0 && conn_may_be_staged(c);
     if (turn == 0)
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
     if (more)
         notify_readable(s); /* the kernel will not report them again */
     if (!there)
@@ -155,6 +155,6 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
 
 bool conn_urgent_interrupts(struct conn *c, int fd)
 {
-    c->urgent_told = false;
+    c->rx.urgent_told = false;
     return wait_call_deadline(fd, SO_RCVTIMEO) != 0 || !wait_restarts();
 }

@@ -38,15 +38,15 @@ int conn_zerocopy_first(struct conn *c, int fd, uint8_t octet, int flags)
     if (flags & MSG_DONTWAIT) {
         sent = sandbox_sendmsg(fd, &msg, flags);
     } else {
-        turn_sleep(&c->tx);
+        turn_sleep(&c->tx.turn);
         sent = send_waiting(fd, &msg, flags);
-        turn_wake(&c->tx);
+        turn_wake(&c->tx.turn);
     }
     if (sent < 0)
         return -errno;
-    c->kernel_tx += (uint64_t)sent;
+    c->tx.kernel_total += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
-    c->tx_zerocopy = false;
+    c->tx.zerocopy = false;
     return 0;
 }
 

@@ -85,7 +85,7 @@ static int out(struct conn *c, int fd)
         long sent = rawsys4(__NR_sendmsg, fd, (long)&msg, MSG_DONTWAIT | MSG_NOSIGNAL, 0);
         if (sent < 0)
             return (int)sent;
-        c->kernel_tx += (uint64_t)sent;
+        c->tx.kernel_total += (uint64_t)sent;
         iwarp_out_sent(&c->ep, (size_t)sent);
         if ((size_t)sent < len)
             return -EAGAIN;
@@ -99,13 +99,13 @@ static int out(struct conn *c, int fd)
 static bool send_on(struct conn *c, int fd)
 {
     int r;
-    if (c->tx.orphan != TURN_WHOLE || c->broken || fd < 0 || c->job_runs || c->fin_owed || c->sender_pid != 0 || c->tx_urgent)
+    if (c->tx.turn.orphan != TURN_WHOLE || c->broken || fd < 0 || c->tx.job_runs || c->tx.fin_owed || c->tx.sender_pid != 0 || c->tx.urgent)
         return false;
     do {
         r = out(c, fd);
         coalesce_posted(c, r == 0);
     } while (r == 0 && (r = coalesce_post(c)) > 0);
-    c->tx_rest = r != 0;
+    c->tx.rest = r != 0;
     if (r < 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
         atomic_store(&c->so_error, -r); /* the kernel tells it but once */
     return r == -EAGAIN || r == -EINTR;
@@ -117,20 +117,20 @@ static void look_at(struct coalesce *g, uint32_t me, uint64_t now)
     bool leaves = false;
     atomic_store(&g->busy, true);
     struct sock *s = atomic_load(&g->sock);
-    if (s != NULL && turn_try_bare(&g->conn->tx, me)) {
+    if (s != NULL && turn_try_bare(&g->conn->tx.turn, me)) {
         struct conn *c = g->conn;
         uint32_t before = (uint32_t)atomic_load(&g->word);
         bool rest = send_on(c, atomic_load(&s->fd));
         atomic_store(&g->rest, rest);
         atomic_store(&g->by_itself, 0);
-        c->row_ns = now;
+        c->coalesce.row_ns = now;
         /* The program has stopped writing, or is slow. */
         leaves = !rest && before > 0 && g->writes_last < 4 && !coalesce_holds(c);
         if (leaves) {
-            c->row_n = 0;
+            c->coalesce.row_n = 0;
             coalesce_leave_busy(g);
         }
-        turn_give_bare(&c->tx);
+        turn_give_bare(&c->tx.turn);
     }
     atomic_store(&g->busy, false);
     if (leaves)
@@ -141,21 +141,21 @@ static void look_at(struct coalesce *g, uint32_t me, uint64_t now)
 static bool sent_all(const struct flusher_job *j, int fd, uint32_t me)
 {
     struct conn *c = j->conn;
-    if (!turn_try_bare(&c->tx, me))
+    if (!turn_try_bare(&c->tx.turn, me))
         return false;
-    uint64_t before = c->kernel_tx;
-    int r = c->tx.orphan != TURN_WHOLE || c->broken ? -EPIPE : out(c, fd);
-    if (c->kernel_tx != before)
+    uint64_t before = c->tx.kernel_total;
+    int r = c->tx.turn.orphan != TURN_WHOLE || c->broken ? -EPIPE : out(c, fd);
+    if (c->tx.kernel_total != before)
         fl.rest_ns = REST_NS; /* the peer reads */
     bool over = r != -EAGAIN && r != -EINTR;
     /* The end behind it; of one that other processes have only if the program has said so. */
-    if (over && (!j->shared || c->fin_owed)) {
-        c->fin_owed = false;
+    if (over && (!j->shared || c->tx.fin_owed)) {
+        c->tx.fin_owed = false;
         rawsys4(__NR_shutdown, fd, SHUT_WR, 0, 0);
     }
     if (over && j->shared)
-        c->tx_rest = false;
-    turn_give_bare(&c->tx);
+        c->tx.rest = false;
+    turn_give_bare(&c->tx.turn);
     return over;
 }
 
@@ -234,12 +234,12 @@ static void let_go(uint32_t me)
         if (!atomic_load(&g->used) || (uint32_t)atomic_load(&g->word) != 0)
             continue;
         atomic_store(&g->busy, true);
-        if (atomic_load(&g->sock) != NULL && turn_try_bare(&g->conn->tx, me)) {
+        if (atomic_load(&g->sock) != NULL && turn_try_bare(&g->conn->tx.turn, me)) {
             struct conn *c = g->conn;
             leaves = !coalesce_holds(c) && !atomic_load(&g->rest);
             if (leaves)
                 coalesce_leave_busy(g);
-            turn_give_bare(&c->tx);
+            turn_give_bare(&c->tx.turn);
         }
         atomic_store(&g->busy, false);
         if (leaves)

@@ -29,22 +29,22 @@
 
 bool device_is_ours(const struct conn *c)
 {
-    return rnic_there(c) && c->vep_pid == proc.pid;
+    return rnic_there(c) && c->dev.pid == proc.pid;
 }
 
 int device_usable(const struct conn *c, int fd)
 {
-    return !device_is_ours(c) ? -EOPNOTSUPP : sock_ino(fd) != c->ino ? -ENOTSOCK : 0;
+    return !device_is_ours(c) ? -EOPNOTSUPP : sock_ino(fd) != c->record.ino ? -ENOTSOCK : 0;
 }
 
 bool device_over(struct conn *c, int fd)
 {
-    if (!c->tx_shut || !device_is_ours(c) || turn_take_brief(&c->rx) < 0)
-        return c->device_reset;
+    if (!c->tx.shut || !device_is_ours(c) || turn_take_brief(&c->rx.turn) < 0)
+        return c->reset;
     ssize_t r = c->st.rx.end == STREAM_OPEN ? device_fill(c, fd) : 0;
     bool over = r >= 0 && c->st.rx.end != STREAM_OPEN;
-    turn_give(&c->rx);
-    return over || c->device_reset;
+    turn_give(&c->rx.turn);
+    return over || c->reset;
 }
 
 int device_chan(const struct conn *c)
@@ -57,11 +57,11 @@ int device_chan(const struct conn *c)
 /* There may be room for a sender who found none. */
 static void tell_sender(struct conn *c)
 {
-    if (!atomic_load(&c->tx_wanted) || !atomic_exchange(&c->tx_wanted, false))
+    if (!atomic_load(&c->dev.tx_wanted) || !atomic_exchange(&c->dev.tx_wanted, false))
         return;
-    turn_event_signal(&c->rx_left);
+    turn_event_signal(&c->rx.left);
     conn_tell(c);
-    atomic_store(&c->rx_arrived, true); /* who waits for it in epoll or poll looks at it as a whole */
+    atomic_store(&c->rx.arrived, true); /* who waits for it in epoll or poll looks at it as a whole */
 }
 
 /* What was posted goes to the device. */
@@ -77,7 +77,7 @@ static void answer(struct conn *c, int fd)
 {
     bool credit = stream_wants_credit(&c->st);
     /* One that has closed sends nothing more, and a frame that comes to its port would be answered by a reset. */
-    if (credit && c->mixed != NULL && tcpinfo_peer_closed(fd))
+    if (credit && c->dev.mixed != NULL && tcpinfo_peer_closed(fd))
         credit = false;
     if (!credit && !rnic_ctrl_pending(c))
         return;
@@ -91,18 +91,18 @@ static void after_read(struct conn *c, int fd)
 {
     if (!device_is_ours(c) || !(stream_wants_credit(&c->st) || rnic_ctrl_pending(c)))
         return;
-    if (c->tx_takes_in && turn_is_mine(&c->tx)) {
+    if (c->dev.tx_takes_in && turn_is_mine(&c->tx.turn)) {
         answer(c, fd);
         return;
     }
     /* A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits for us. */
-    if (turn_try(&c->tx) < 0) {
-        turn_event_signal(&c->rx_left);
+    if (turn_try(&c->tx.turn) < 0) {
+        turn_event_signal(&c->rx.left);
         conn_tell(c);
         return;
     }
     answer(c, fd);
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
 }
 
 /* ---- receiving ---- */
@@ -126,12 +126,12 @@ static int take_in(struct conn *c, int fd, bool tx)
         after_read(c, fd);
     if (r == 0)
         return 0;
-    if (!atomic_load(&c->device_first)) {
-        atomic_store(&c->device_first, true);
-        atomic_store(&c->tx_wanted, true);
+    if (!atomic_load(&c->dev.first)) {
+        atomic_store(&c->dev.first, true);
+        atomic_store(&c->dev.tx_wanted, true);
     }
     if (stream_avail(&c->st) != before || c->st.rx.end != end)
-        atomic_store(&c->rx_arrived, true);
+        atomic_store(&c->rx.arrived, true);
     tell_sender(c);
     return 1;
 }
@@ -155,22 +155,22 @@ void device_after_recv(struct sock *s, struct conn *c, int fd)
 static int tcp_end(struct conn *c, int fd)
 {
     uint8_t octet;
-    if (atomic_load(&c->tcp_end))
+    if (atomic_load(&c->dev.tcp_end))
         return 1;
     ssize_t n = REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     int err = n < 0 ? errno : n > 0 ? EPROTO : 0; /* no octet of the stream comes there */
-    atomic_store(&c->tcp_end, true);
+    atomic_store(&c->dev.tcp_end, true);
     return err != 0 ? -err : 1;
 }
 
 void device_was_reset(struct conn *c, int fd)
 {
-    int r = c->device_reset || !device_is_ours(c) ? 0 : tcp_end(c, fd);
+    int r = c->reset || !device_is_ours(c) ? 0 : tcp_end(c, fd);
     if (r < 0) {
         atomic_store(&c->so_error, -r);
-        c->device_reset = true;
+        c->reset = true;
     }
 }
 
@@ -179,7 +179,7 @@ static void await_other_end(struct conn *c, int fd, bool tx)
 {
     uint64_t end = proc_now_ns() + OTHER_END_NS, now;
     while ((now = proc_now_ns()) < end) {
-        bool tcp = atomic_load(&c->tcp_end);
+        bool tcp = atomic_load(&c->dev.tcp_end);
         struct pollfd p = { .fd = tcp ? rnic_fd(c) : fd, .events = POLLIN };
         struct timespec ts = { .tv_nsec = (long)(end - now) };
         if (tcp) {
@@ -199,7 +199,7 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
         return -EOPNOTSUPP;
     if (take_in(c, fd, tx) > 0)
         return 1;
-    if (c->rx_shut)
+    if (c->rx.shut)
         return -ESHUTDOWN;
     int r = tcp_end(c, fd);
     if (r == 0 && !rnic_ended(c))
@@ -207,7 +207,7 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
     if (take_in(c, fd, tx) > 0)
         return 1; /* the peer's octets came before the end */
     /* Software sees the end of its own connection behind all that came there, however long that takes. */
-    if (c->mixed != NULL && r == 1 && !rnic_ended(c))
+    if (c->dev.mixed != NULL && r == 1 && !rnic_ended(c))
         return -EAGAIN;
     if (r >= 0 && !(r == 1 && rnic_ended(c))) {
         /* A peer that closes knows that its octets have arrived, one that is killed does not. */
@@ -219,10 +219,10 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
     }
     if (r < 0) {
         atomic_store(&c->so_error, -r);
-        c->device_reset = true;
+        c->reset = true;
     }
     stream_eof(&c->st, r < 0 || (r == 1 && !rnic_cut_off(c))); /* (a reset is told by so_error, once) */
-    atomic_store(&c->rx_arrived, true);
+    atomic_store(&c->rx.arrived, true);
     tell_sender(c);
     return 0;
 }
@@ -238,7 +238,7 @@ ssize_t device_fill(struct conn *c, int fd)
  */
 static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, bool reader)
 {
-    int tcp = atomic_load(&c->tcp_end) ? -1 : fd;
+    int tcp = atomic_load(&c->dev.tcp_end) ? -1 : fd;
     int r = wait_for_both(tcp, POLLIN, rnic_fd(c), deadline, s);
     if (r < 0)
         return r;
@@ -254,11 +254,11 @@ int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
 {
     if (!device_is_ours(c))
         return -EOPNOTSUPP;
-    if (turn_try(&c->rx) < 0)
+    if (turn_try(&c->rx.turn) < 0)
         return sleep_on(s, c, fd, deadline_ns, false); /* (who has it tells) */
     rnic_arm(c, true);
     ssize_t r = device_fill(c, fd);
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     return r >= 0 ? 0 : sleep_on(s, c, fd, deadline_ns, false);
 }
 
@@ -267,17 +267,17 @@ ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
     (void)most, (void)waits; /* it stages nothing, and counts its own waits */
     if (!device_is_ours(c))
         return -EOPNOTSUPP;
-    if (conn_tail_is_mine(c) && turn_try(&c->tx) == 0) {
-        c->tx_rest = device_flush(c, fd) != 0;
-        turn_give(&c->tx);
+    if (conn_tail_is_mine(c) && turn_try(&c->tx.turn) == 0) {
+        c->tx.rest = device_flush(c, fd) != 0;
+        turn_give(&c->tx.turn);
     }
     struct spin_look k;
-    if (spin_begin(&k, &c->rx_spin)) {
+    if (spin_begin(&k, &c->rx.spin)) {
         bool come;
         do
             come = take_in(c, fd, false) > 0;
         while (!come && spin_go_on(&k));
-        spin_found(&k, &c->rx_spin, come);
+        spin_found(&k, &c->rx.spin, come);
         if (come)
             return 0;
     }
@@ -288,12 +288,12 @@ ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
     uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
     const struct conn *before = wait_watch(c);
     sock_sleep(s);
-    turn_sleep(&c->rx);
+    turn_sleep(&c->rx.turn);
     r = sleep_on(s, c, sock_fd_now(s, fd), deadline, true);
-    turn_wake(&c->rx);
+    turn_wake(&c->rx.turn);
     sock_wake(s);
     wait_unwatch(before);
-    spin_end(&k, &c->rx_spin);
+    spin_end(&k, &c->rx.spin);
     return r;
 }
 
@@ -302,10 +302,10 @@ ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
 /* Takes in credits, if nobody else is at it. tx held. True: something came. */
 static bool take_credits(struct sock *s, struct conn *c, int fd)
 {
-    if (turn_try(&c->rx) < 0)
+    if (turn_try(&c->rx.turn) < 0)
         return false;
     bool some = fill(c, fd, true) >= 0;
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     answer(c, fd);
     if (some)
         notify_readable(s);
@@ -318,27 +318,27 @@ int device_flush(struct conn *c, int fd)
     if (!device_is_ours(c))
         return -EPIPE;
     int r = put_out(c);
-    if (r == 0 && c->fin_owed && !c->st.tx.fin && conn_can_send(c)) {
+    if (r == 0 && c->tx.fin_owed && !c->st.tx.fin && conn_can_send(c)) {
         r = stream_fin(&c->st);
         if (r == 0)
             r = put_out(c);
     }
-    if (r == 0 && c->fin_owed && !c->st.tx.fin)
+    if (r == 0 && c->tx.fin_owed && !c->st.tx.fin)
         r = -EAGAIN;
     if (r != -EAGAIN)
-        c->fin_owed = false;
+        c->tx.fin_owed = false;
     return r == 0 && (c->st.tx.notify_owed || rnic_unsent(c) > 0) ? -EAGAIN : r;
 }
 
 void device_before_tail(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    if (!device_is_ours(c) || turn_try(&c->rx) < 0)
+    if (!device_is_ours(c) || turn_try(&c->rx.turn) < 0)
         return;
     rnic_drain(c);
     rnic_arm(c, true);
     ssize_t r = device_fill(c, fd);
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     if (r >= 0)
         notify_readable(s);
 }
@@ -347,24 +347,24 @@ bool device_end_owed(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
     device_before_tail(s, fd); /* a responder may send once it has taken in the initiator's first message */
-    if (turn_take_brief(&c->tx) < 0)
+    if (turn_take_brief(&c->tx.turn) < 0)
         return true;
     bool owed = device_flush(c, fd) == -EAGAIN;
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
     return owed;
 }
 
-/* tx held; seen: before anything was looked at. Who tells of anything by conn_tell or rx_left is heard. */
+/* tx held; seen: before anything was looked at. Who tells of anything by conn_tell or rx.left is heard. */
 static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t deadline, uint32_t seen)
 {
-    atomic_store(&c->tx_wanted, true);
+    atomic_store(&c->dev.tx_wanted, true);
     answer(c, fd);
     rnic_arm(c, false);
-    bool reader = turn_try(&c->rx) < 0;
+    bool reader = turn_try(&c->rx.turn) < 0;
     if (!reader) {
         rnic_arm(c, true);
         ssize_t r = fill(c, fd, true);
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
         answer(c, fd);
         if (r >= 0) {
             notify_readable(s);
@@ -374,22 +374,22 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
     if (rnic_may_post(c) && stream_may_write(&c->st))
         return 0;
     int r;
-    turn_sleep(&c->tx);
+    turn_sleep(&c->tx.turn);
     if (reader) { /* who takes in what comes, and tells */
         uint64_t now = deadline ? proc_now_ns() : 0;
-        r = turn_event_wait(&c->rx_left, seen, deadline > now ? deadline - now : 0);
+        r = turn_event_wait(&c->rx.left, seen, deadline > now ? deadline - now : 0);
         r = r == -ETIMEDOUT ? -EAGAIN : r;
     } else {
         r = sleep_on(s, c, fd, deadline, false);
     }
-    turn_wake(&c->tx);
-    return c->tx_shut ? -EPIPE : r;
+    turn_wake(&c->tx.turn);
+    return c->tx.shut ? -EPIPE : r;
 }
 
 /* Waits until there may be room. 0: try again; -errno. tx held. */
 static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 {
-    uint32_t seen = turn_event_seen(&c->rx_left);
+    uint32_t seen = turn_event_seen(&c->rx.left);
     const struct conn *before = wait_watch(c);
     int r = await_room_seen(s, c, fd, deadline, seen);
     wait_unwatch(before);
@@ -405,14 +405,14 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
  */
 static bool lost(struct sock *s, struct conn *c, int fd)
 {
-    if (c->device_reset || c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+    if (c->reset || c->tx.shut || c->broken || atomic_load(&c->dev.tcp_end))
         return false;
     /* (rdma_rxe does not say that the peer's queue pair is gone. TCP's end is the last close's.) */
     if (!rnic_ended(c) && !(c->st.rx.end == STREAM_EOF && tcpinfo_peer_closed(fd)))
         return false;
     atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
-    c->device_reset = true;
-    atomic_store(&c->tcp_end, true);
+    c->reset = true;
+    atomic_store(&c->dev.tcp_end, true);
     conn_tell(c);
     notify_writable(s);
     notify_readable(s);
@@ -422,7 +422,7 @@ static bool lost(struct sock *s, struct conn *c, int fd)
 /* Posts the next part, and sends it. Octets, which may be 0; -errno. */
 static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
 {
-    if (c->tx_shut || c->broken || atomic_load(&c->tcp_end))
+    if (c->tx.shut || c->broken || atomic_load(&c->dev.tcp_end))
         return -EPIPE;
     size_t part = len < PART_LEN ? len : PART_LEN;
     size_t good = usermem_iter_read(it, part);
@@ -435,7 +435,7 @@ static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
 /* Is there room after all? If not, whoever waits for it learns of it from now on: for edges nobody looks again before it comes. */
 static bool found_room(struct sock *s, struct conn *c, int fd)
 {
-    atomic_store(&c->tx_wanted, true);
+    atomic_store(&c->dev.tx_wanted, true);
     rnic_arm(c, false);
     rnic_arm(c, true);
     return take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st));
@@ -489,7 +489,7 @@ ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
         r = send_out(s, c, &fd, &deadline);
     answer(c, fd);
     if (c->st.tx.notify_owed || rnic_unsent(c) > 0)
-        c->tx_rest = true;
+        c->tx.rest = true;
     if (done > 0)
         return (ssize_t)done;
     int err = r == -EPIPE ? atomic_exchange(&c->so_error, 0) : 0;
@@ -506,7 +506,7 @@ static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
 {
     uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u, now;
     bool asked = false;
-    c->fin_owed = !c->st.tx.fin;
+    c->tx.fin_owed = !c->st.tx.fin;
     while ((now = proc_now_ns()) < end && tcp_end(c, fd) == 0) {
         int r = device_flush(c, fd);
         if (r < 0 && r != -EAGAIN)
@@ -538,9 +538,9 @@ void device_close(struct sock *s, struct conn *c, int fd, bool exits)
     if (!device_is_ours(c))
         return;
     bool unread = false;
-    if (turn_take_brief(&c->rx) == 0) {
-        unread = !c->rx_shut && (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0);
-        turn_give(&c->rx);
+    if (turn_take_brief(&c->rx.turn) == 0) {
+        unread = !c->rx.shut && (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0);
+        turn_give(&c->rx.turn);
     }
     /* As TCP: what nobody has read is answered by a reset. */
     if (unread) {
@@ -552,9 +552,9 @@ void device_close(struct sock *s, struct conn *c, int fd, bool exits)
     bool set = REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff;
     if (set && lin.l_linger > 0)
         linger_ms = lin.l_linger < 1000000 ? (uint32_t)lin.l_linger * 1000u : 1000000000u;
-    if (!(set && lin.l_linger == 0) && turn_take_brief(&c->tx) == 0) {
+    if (!(set && lin.l_linger == 0) && turn_take_brief(&c->tx.turn) == 0) {
         drain(s, c, fd, linger_ms);
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     }
     conn_record(s, c);
     /* A child that was forked since has the socket, and can do nothing with it: the peer sees the end now. */

@@ -20,7 +20,7 @@ static bool is_readable(struct conn *c, int fd)
 {
     if (!conn_rx_progress(c, fd, true))
         return false;
-    return c->st.rx.end != STREAM_OPEN || c->rx_shut || atomic_load(&c->so_error) != 0 ||
+    return c->st.rx.end != STREAM_OPEN || c->rx.shut || atomic_load(&c->so_error) != 0 ||
            conn_rx_avail(c) >= conn_rx_target(c);
 }
 
@@ -43,11 +43,11 @@ static bool has_room(struct conn *c)
 /* tx held. */
 static bool writable(struct conn *c)
 {
-    if (c->tx_shut || atomic_load(&c->tcp_end))
+    if (c->tx.shut || atomic_load(&c->dev.tcp_end))
         return true; /* a send would fail at once */
     if (has_room(c))
         return true;
-    atomic_store(&c->tx_wanted, true);
+    atomic_store(&c->dev.tx_wanted, true);
     rnic_arm(c, false);
     return has_room(c);
 }
@@ -61,38 +61,38 @@ short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
     int err = errno; /* (asking is not the program's) */
     short got = kernel & ALWAYS;
     bool in = false;
-    if (turn_take_brief(&c->rx) == 0) { /* else another thread sleeps in recv: it is first in line */
+    if (turn_take_brief(&c->rx.turn) == 0) { /* else another thread sleeps in recv: it is first in line */
         fd = atomic_load(&s->fd);
         in = readable(s, c, fd);
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
     }
     if (kernel & POLLERR)
         device_was_reset(c, fd);
     /* As the kernel: its side and ours (tcp_poll). */
-    bool reset = c->device_reset, ended = c->st.rx.end == STREAM_EOF || c->rx_shut || reset;
+    bool reset = c->reset, ended = c->st.rx.end == STREAM_EOF || c->rx.shut || reset;
     if (ended)
         got |= want & POLLRDHUP;
-    if (ended && (c->tx_shut || reset))
+    if (ended && (c->tx.shut || reset))
         got |= POLLHUP;
     if (in)
         got |= want & IN_BITS;
-    if ((want & OUT_BITS) && turn_take_brief(&c->tx) == 0) {
+    if ((want & OUT_BITS) && turn_take_brief(&c->tx.turn) == 0) {
         if (writable(c))
             got |= want & OUT_BITS;
         else
             rnic_arm(c, true); /* credits come in */
         if (!(got & OUT_BITS) && writable(c))
             got |= want & OUT_BITS;
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     }
-    if (conn_tail_is_mine(c) && turn_take_brief(&c->tx) == 0) {
-        c->tx_rest = device_flush(c, fd) != 0;
-        turn_give(&c->tx);
+    if (conn_tail_is_mine(c) && turn_take_brief(&c->tx.turn) == 0) {
+        c->tx.rest = device_flush(c, fd) != 0;
+        turn_give(&c->tx.turn);
     }
     /* It says nothing more, but would be readable for ever. */
-    if (atomic_load(&c->tcp_end) && s->watches != NULL)
+    if (atomic_load(&c->dev.tcp_end) && s->watches != NULL)
         notify_changed(s);
-    if (!atomic_load(&c->tcp_end))
+    if (!atomic_load(&c->dev.tcp_end))
         *ask = POLLIN | POLLRDHUP;
     if (atomic_load(&c->so_error) != 0)
         got |= POLLERR;
@@ -102,5 +102,5 @@ short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
 
 uint32_t device_kernel_events(const struct conn *c, uint32_t events)
 {
-    return atomic_load(&c->tcp_end) ? 0 : EPOLLIN | (events & EPOLLRDHUP);
+    return atomic_load(&c->dev.tcp_end) ? 0 : EPOLLIN | (events & EPOLLRDHUP);
 }

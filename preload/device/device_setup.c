@@ -90,27 +90,27 @@ static bool plays_device(void)
 static uint8_t transport_now(struct conn *c)
 {
     if (sandbox_on()) {
-        c->device_reason = REASON_DEVICE_NONE;
+        c->dev.reason = REASON_DEVICE_NONE;
         return 0;
     }
-    c->device_reason = REASON_DEVICE_PEER;
+    c->dev.reason = REASON_DEVICE_PEER;
     if (plays_device())
         return HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED;
     if (!verbs_present(proc.set.device))
-        c->device_reason = REASON_DEVICE_NONE;
+        c->dev.reason = REASON_DEVICE_NONE;
     /* (A listener's process does not load the libraries before somebody asks for a device.) */
-    unsigned why = c->device_reason == REASON_DEVICE_PEER && !c->responder ? open_device() : REASON_NONE;
+    unsigned why = c->dev.reason == REASON_DEVICE_PEER && !c->responder ? open_device() : REASON_NONE;
     if (why != REASON_NONE)
-        c->device_reason = (uint8_t)why;
-    if (c->device_reason != REASON_DEVICE_PEER)
+        c->dev.reason = (uint8_t)why;
+    if (c->dev.reason != REASON_DEVICE_PEER)
         return HELLO_TRANSPORT_MIXED;
     if (c->responder)
         return HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED;
-    c->device_kind = (uint8_t)verbs_kind_at((const struct sockaddr *)&c->local);
-    if (c->device_kind == VERBS_KIND_NONE)
-        c->device_reason = REASON_DEVICE_ADDRESS;
-    return c->device_kind == VERBS_KIND_IWARP ? HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED
-           : c->device_kind == VERBS_KIND_IB  ? HELLO_TRANSPORT_VERBS
+    c->dev.kind = (uint8_t)verbs_kind_at((const struct sockaddr *)&c->local);
+    if (c->dev.kind == VERBS_KIND_NONE)
+        c->dev.reason = REASON_DEVICE_ADDRESS;
+    return c->dev.kind == VERBS_KIND_IWARP ? HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED
+           : c->dev.kind == VERBS_KIND_IB  ? HELLO_TRANSPORT_VERBS
                                               : HELLO_TRANSPORT_MIXED;
 }
 
@@ -127,16 +127,16 @@ static bool make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN], 
         .ring_len = ring, .msg_max = STREAM_HDR_LEN + EAGER_LEN, .bufs = BUFS, .tx_len = TX_LEN, .write_max = WRITE_LEN,
     };
     memcpy(cfg.token, token, sizeof(cfg.token));
-    c->vep_pid = proc.pid;
-    c->vep = software ? NULL : verbs_new(&cfg);
-    c->mixed = software ? mixed_new(&cfg, c->opts.crc, c->opts.fpdu_len) : NULL;
+    c->dev.pid = proc.pid;
+    c->dev.ep = software ? NULL : verbs_new(&cfg);
+    c->dev.mixed = software ? mixed_new(&cfg, c->opts.crc, c->opts.fpdu_len) : NULL;
     return rnic_there(c);
 }
 
 /* It will not be, for this reason; the stream goes by TCP. */
 static void not_by_device(struct conn *c, unsigned reason)
 {
-    c->device_reason = (uint8_t)reason;
+    c->dev.reason = (uint8_t)reason;
     device_drop(c);
 }
 
@@ -145,12 +145,12 @@ static unsigned expect_by_device(struct sock *s, struct conn *c, const struct so
                                  struct sockaddr_storage *at)
 {
     enum verbs_kind kind = VERBS_KIND_NONE;
-    unsigned why = c->device_reason == REASON_DEVICE_PEER && !plays_device() ? open_device() : c->device_reason;
+    unsigned why = c->dev.reason == REASON_DEVICE_PEER && !plays_device() ? open_device() : c->dev.reason;
     if (why != REASON_NONE)
         return why;
     if (!make_endpoint(c, o->token, false) || !setups_add(s))
         return REASON_NO_MEMORY;
-    if (verbs_expect(c->vep, local, at, &kind) < 0)
+    if (verbs_expect(c->dev.ep, local, at, &kind) < 0)
         return REASON_DEVICE_ADDRESS;
     o->kind = kind == VERBS_KIND_IWARP ? NEGOTIATE_KIND_IWARP : NEGOTIATE_KIND_IB;
     /* Software speaks iWARP only. */
@@ -162,7 +162,7 @@ static bool expect_in_software(struct sock *s, struct conn *c, const struct sock
                                struct sockaddr_storage *at)
 {
     o->kind = NEGOTIATE_KIND_SOFT;
-    return make_endpoint(c, o->token, true) && setups_add(s) && mixed_expect(c->mixed, local, at) == 0;
+    return make_endpoint(c, o->token, true) && setups_add(s) && mixed_expect(c->dev.mixed, local, at) == 0;
 }
 
 /* An endpoint that waits for c's initiator, and where. False: there is none. */
@@ -198,9 +198,9 @@ static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *
 bool device_offer(struct sock *s, struct conn *c)
 {
     struct negotiate_offer offer = { 0 };
-    if (!negotiate_wants_offer(&c->neg) || (conn_is_held(c) && !c->no_device))
+    if (!negotiate_wants_offer(&c->neg) || (conn_is_held(c) && !c->startup.no_device))
         return false;
-    bool may = !c->no_device && !conn_zerocopy_on(atomic_load(&s->fd)); /* (the kernel would tell of nothing) */
+    bool may = !c->startup.no_device && !conn_zerocopy_on(atomic_load(&s->fd)); /* (the kernel would tell of nothing) */
     negotiate_offer(&c->neg, may && expect_peer(s, c, &offer) ? &offer : NULL);
     return true;
 }
@@ -239,23 +239,23 @@ static bool connect_offered(struct sock *s, struct conn *c)
     socklen_t len = offered(c, &peer);
     if (!is_peers_own(c, &peer)) {
         trace_info("fd %d: the peer offers a device at an address that is not its own", atomic_load(&s->fd));
-        c->device_reason = REASON_DEVICE_ADDRESS;
+        c->dev.reason = REASON_DEVICE_ADDRESS;
         return false;
     }
     uint8_t kind = c->neg.offer.kind;
-    bool device = c->device_kind != VERBS_KIND_NONE;
+    bool device = c->dev.kind != VERBS_KIND_NONE;
     bool goes = !device ? kind == NEGOTIATE_KIND_IWARP || kind == NEGOTIATE_KIND_SOFT
-                        : kind == NEGOTIATE_KIND_ANY || (kind == NEGOTIATE_KIND_IB) == (c->device_kind == VERBS_KIND_IB);
+                        : kind == NEGOTIATE_KIND_ANY || (kind == NEGOTIATE_KIND_IB) == (c->dev.kind == VERBS_KIND_IB);
     if (!goes) {
-        c->device_reason = device ? REASON_DEVICE_KIND : c->device_reason;
+        c->dev.reason = device ? REASON_DEVICE_KIND : c->dev.reason;
         return false;
     }
     if (!make_endpoint(c, c->neg.offer.token, !device) || !setups_add(s)) {
         not_by_device(c, REASON_NO_MEMORY);
         return false;
     }
-    int r = device ? verbs_connect(c->vep, (struct sockaddr *)&peer, len, proc.set.hello_timeout_ms)
-                   : mixed_connect(c->mixed, (struct sockaddr *)&peer, len);
+    int r = device ? verbs_connect(c->dev.ep, (struct sockaddr *)&peer, len, proc.set.hello_timeout_ms)
+                   : mixed_connect(c->dev.mixed, (struct sockaddr *)&peer, len);
     if (r < 0)
         not_by_device(c, device ? REASON_DEVICE_ADDRESS : REASON_DEVICE_FAILED);
     return r == 0;
@@ -265,7 +265,7 @@ bool device_step(struct sock *s, struct conn *c)
 {
     if (!rnic_there(c) && !negotiate_wants_device(&c->neg))
         return false;
-    if (rnic_there(c) && c->vep_pid == proc.pid && c->neg.device == NEGOTIATE_DEVICE_NONE) {
+    if (rnic_there(c) && c->dev.pid == proc.pid && c->neg.device == NEGOTIATE_DEVICE_NONE) {
         /* The initiator says that it cannot; or the negotiation did not wait any longer. */
         bool told = c->responder && (c->neg.peer.flags & STREAM_FLAG_DEVICE) == 0;
         not_by_device(c, told ? REASON_DEVICE_FAILED : REASON_DEVICE_TIMEOUT);
@@ -273,8 +273,8 @@ bool device_step(struct sock *s, struct conn *c)
     }
     if (!negotiate_wants_device(&c->neg))
         return false;
-    if (rnic_there(c) && c->vep_pid != proc.pid) { /* it was begun by the process that this one was forked from */
-        c->device_reason = REASON_DEVICE_FORKED;
+    if (rnic_there(c) && c->dev.pid != proc.pid) { /* it was begun by the process that this one was forked from */
+        c->dev.reason = REASON_DEVICE_FORKED;
         negotiate_device(&c->neg, false, proc_now_ns());
         return true;
     }
@@ -292,12 +292,12 @@ bool device_step(struct sock *s, struct conn *c)
 
 void device_drop(struct conn *c)
 {
-    if (!rnic_there(c) || c->vep_pid != proc.pid)
+    if (!rnic_there(c) || c->dev.pid != proc.pid)
         return;
-    struct verbs_ep *ep = c->vep;
-    struct mixed *m = c->mixed;
-    c->vep = NULL;
-    c->mixed = NULL;
+    struct verbs_ep *ep = c->dev.ep;
+    struct mixed *m = c->dev.mixed;
+    c->dev.ep = NULL;
+    c->dev.mixed = NULL;
     setups_remove(c);
     verbs_free(ep);
     mixed_free(m);
@@ -327,11 +327,11 @@ int device_begin(struct conn *c)
     int r = stream_init(&c->st, &sc);
     if (r < 0)
         return r;
-    if (c->mixed == NULL) { /* (else the reason stays why there is no device here) */
-        strncpy(c->device, verbs_device(c->vep), sizeof(c->device) - 1);
-        c->device_reason = REASON_NONE;
+    if (c->dev.mixed == NULL) { /* (else the reason stays why there is no device here) */
+        strncpy(c->dev.name, verbs_device(c->dev.ep), sizeof(c->dev.name) - 1);
+        c->dev.reason = REASON_NONE;
     }
-    atomic_store(&c->device_first, !c->responder);
+    atomic_store(&c->dev.first, !c->responder);
     atomic_store(&c->carrier, CONN_CARRIER_DEVICE);
     return 0;
 }
@@ -358,7 +358,7 @@ void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
     for (unsigned i = 0; i < n; i++) {
         struct conn *c = now[i]->conn;
         /* (One that this thread is connecting, with the turns, it steps itself when its wait has ended.) */
-        if (c != NULL && !turn_is_mine(&c->rx) && step(now[i], true) < 0)
+        if (c != NULL && !turn_is_mine(&c->rx.turn) && step(now[i], true) < 0)
             conn_tell(c); /* whoever is at it looks again */
         sock_put(now[i]);
     }
@@ -371,7 +371,7 @@ bool device_has(const struct conn *c)
 
 bool device_is_anothers(const struct conn *c)
 {
-    return rnic_there(c) && c->vep_pid != proc.pid;
+    return rnic_there(c) && c->dev.pid != proc.pid;
 }
 
 /* In the child of a fork: what was being set up is the parent's. */
@@ -385,16 +385,16 @@ void device_forked(void)
 
 static const char *name(const struct conn *c)
 {
-    return c->mixed != NULL ? "mixed" : "verbs";
+    return c->dev.mixed != NULL ? "mixed" : "verbs";
 }
 
 static void record(const struct conn *c, struct stats_record *r)
 {
     if (!device_is_ours(c))
         return;
-    if (c->mixed != NULL) {
-        const struct iwarp_stats *is = mixed_stats(c->mixed);
-        r->crc = mixed_crc(c->mixed);
+    if (c->dev.mixed != NULL) {
+        const struct iwarp_stats *is = mixed_stats(c->dev.mixed);
+        r->crc = mixed_crc(c->dev.mixed);
         r->tx_fpdus = is->tx_fpdus;
         r->rx_fpdus = is->rx_fpdus;
         r->sends = is->tx_sends;
@@ -403,7 +403,7 @@ static void record(const struct conn *c, struct stats_record *r)
         r->errors = is->errors;
         return;
     }
-    const struct verbs_stats *vs = verbs_stats(c->vep);
+    const struct verbs_stats *vs = verbs_stats(c->dev.ep);
     r->crc = false; /* the device's own matter */
     r->sends = vs->tx_sends;
     r->writes = vs->tx_writes;
@@ -417,14 +417,14 @@ static size_t memory(const struct conn *c)
 
 static bool can_send(const struct conn *c)
 {
-    return atomic_load(&c->device_first);
+    return atomic_load(&c->dev.first);
 }
 
 static ssize_t fill(struct conn *c, int fd, int flags, size_t most)
 {
     (void)flags, (void)most; /* it never waits, and what arrives has a place already */
     ssize_t r = device_fill(c, fd);
-    c->rx_empty = r == -EAGAIN;
+    c->rx.empty = r == -EAGAIN;
     return r;
 }
 

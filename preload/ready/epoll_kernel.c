@@ -43,7 +43,7 @@ uint32_t watch_kernel_events(const struct watch *w)
         mode &= EPOLLEXCLUSIVE;
         if (conn_speaks_plain(c))
             return mode | EPOLLIN | (w->events & EPOLLPRI) | (w->out_told ? 0 : w->events & OUT_BITS);
-        return mode | c->kernel_wants;
+        return mode | c->startup.kernel_wants;
     case CONN_UPGRADED:
         return mode | conn_ops(c)->kernel_events(c, w->events & ~(uint32_t)EPOLL_MODE_BITS);
     default:

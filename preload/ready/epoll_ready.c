@@ -98,7 +98,7 @@ static bool is_read(const struct watch *w)
 {
     const struct sock *s = w->sock;
     return s != NULL && !w->disarmed && !(w->events & ~READ_BITS) && atomic_load(&s->active) &&
-           conn_state(s->conn) == CONN_UPGRADED && !conn_may_be_staged(s->conn) && !s->conn->rx_shut;
+           conn_state(s->conn) == CONN_UPGRADED && !conn_may_be_staged(s->conn) && !s->conn->rx.shut;
 }
 
 void epset_drop_read(struct epset *set)

@@ -11,7 +11,7 @@ void notify_readable(struct sock *s)
 {
     conn_rtr_told(s);
     if (s->watches != NULL)
-        epoll_left_over(s, atomic_exchange(&s->conn->rx_arrived, false));
+        epoll_left_over(s, atomic_exchange(&s->conn->rx.arrived, false));
     ready_told(s);
 }
 

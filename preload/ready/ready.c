@@ -41,8 +41,8 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
             rd |= POLLHUP;
         return (short)((kernel & ((want & OUT_BITS) | ALWAYS)) | rd);
     }
-    *ask = (short)c->kernel_wants;
-    if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0)) {
+    *ask = (short)c->startup.kernel_wants;
+    if (SW_UNLIKELY(atomic_load(&c->startup.shut_later) != 0)) {
         bool rd = conn_shuts_later(c, SHUT_RD), wr = conn_shuts_later(c, SHUT_WR);
         return (short)((want & ((rd ? IN_BITS | POLLRDHUP : 0) | (wr ? OUT_BITS : 0))) | (rd && wr ? POLLHUP : 0));
     }
@@ -58,7 +58,7 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
 static short ready_plain(const struct conn *c, short want, short kernel)
 {
     short got = kernel & (short)(want | ALWAYS);
-    if (c->pre_len > c->pre_off || atomic_load(&c->so_error) != 0)
+    if (c->rx.pre_len > c->rx.pre_off || atomic_load(&c->so_error) != 0)
         got |= want & IN_BITS;
     if (atomic_load(&c->so_error) != 0)
         got |= (short)((want & OUT_BITS) | POLLERR);
@@ -67,7 +67,7 @@ static short ready_plain(const struct conn *c, short want, short kernel)
 
 static short ready_dead(const struct conn *c, short want, short kernel)
 {
-    if (c->peer_closed && !c->peer_reset) {
+    if (c->startup.peer_closed && !c->startup.peer_reset) {
         /* The peer's end, and a reset of which the program need not know (unless it waits for nothing else). */
         short ended = want & (IN_BITS | OUT_BITS | POLLRDHUP);
         return ended != 0 ? ended : kernel & ALWAYS;
@@ -131,8 +131,8 @@ void ready_told(struct sock *s)
 
 void ready_arrived(struct sock *s)
 {
-    if (!atomic_load_explicit(&s->conn->rx_arrived, memory_order_relaxed) ||
-        !atomic_exchange(&s->conn->rx_arrived, false))
+    if (!atomic_load_explicit(&s->conn->rx.arrived, memory_order_relaxed) ||
+        !atomic_exchange(&s->conn->rx.arrived, false))
         return;
     if (s->watches != NULL)
         epoll_left_over(s, true);

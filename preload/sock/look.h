@@ -25,7 +25,7 @@ static inline void look_over(void)
     look_now.id = 0;
 }
 
-/* For conn.rx_look: this thread has just found the kernel empty. */
+/* For conn.rx.look: this thread has just found the kernel empty. */
 uint64_t look_found_empty(void);
 /* Is that still so as far as this thread's program can know? */
 bool look_holds(uint64_t id);

@@ -9,7 +9,7 @@
 
 struct sock;
 
-/* s has something to read, or its end, that the kernel will not tell of (conn.rx_arrived: it is new, an edge). */
+/* s has something to read, or its end, that the kernel will not tell of (conn.rx.arrived: it is new, an edge). */
 void notify_readable(struct sock *s);
 /* It became writable for the program without the kernel's knowing. */
 void notify_writable(struct sock *s);

@@ -41,7 +41,7 @@ static int decide(struct sock *s, struct conn *c, int fd)
             end = proc_now_ns() + ANSWER_NS;
         if (r == -EDEADLK || (end != 0 && proc_now_ns() >= end))
             return -EINPROGRESS;
-        r = wait_for(fd, (short)c->kernel_wants, end, s);
+        r = wait_for(fd, (short)c->startup.kernel_wants, end, s);
         if (r < 0 && r != -EINTR)
             return r;
     }
@@ -54,15 +54,15 @@ static int decide(struct sock *s, struct conn *c, int fd)
 static bool shut_later(struct sock *s, struct conn *c, int how)
 {
     uint8_t ways = how == SHUT_RDWR ? 1 << SHUT_RD | 1 << SHUT_WR : (uint8_t)(1 << how);
-    atomic_fetch_or(&c->shut_later, ways);
+    atomic_fetch_or(&c->startup.shut_later, ways);
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
-        return (atomic_fetch_and(&c->shut_later, (uint8_t)~ways) & ways) != 0;
+        return (atomic_fetch_and(&c->startup.shut_later, (uint8_t)~ways) & ways) != 0;
     pending_add(s); /* it may have been dropped for its age */
     if (how != SHUT_RD)
         notify_writable(s);
     if (how != SHUT_WR) {
-        atomic_store(&c->rx_arrived, true);
+        atomic_store(&c->rx.arrived, true);
         notify_readable(s);
     }
     conn_tell(c);
@@ -72,7 +72,7 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
 /* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
 static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
 {
-    int rx = turn_take_brief(&c->rx), tx = rx == 0 ? turn_take_brief(&c->tx) : -EBUSY;
+    int rx = turn_take_brief(&c->rx.turn), tx = rx == 0 ? turn_take_brief(&c->tx.turn) : -EBUSY;
     enum conn_state st = conn_state(c);
     bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
     bool late = conn_is_late(c), rd = late && (how == SHUT_RD || how == SHUT_RDWR);
@@ -83,11 +83,11 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
     if (still && *result == 0 && how != SHUT_RD && (c->responder || late) && rx == 0)
         negotiate_mute(&c->neg);
     if (still && *result == 0 && rd) /* the answer may still come in */
-        atomic_fetch_or(&c->shut_later, 1 << SHUT_RD);
+        atomic_fetch_or(&c->startup.shut_later, 1 << SHUT_RD);
     if (tx == 0)
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     if (rx == 0)
-        turn_give(&c->rx);
+        turn_give(&c->rx.turn);
     if (still)
         notify_blocked(s); /* an edge: a send fails at once now */
     return still;
@@ -96,7 +96,7 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
 void dispatch_shut_now(struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    uint8_t ways = atomic_exchange(&c->shut_later, 0);
+    uint8_t ways = atomic_exchange(&c->startup.shut_later, 0);
     bool rd = ways & 1 << SHUT_RD, wr = ways & 1 << SHUT_WR;
     if (conn_state(c) != CONN_UPGRADED) {
         int how = rd && wr ? SHUT_RDWR : rd ? SHUT_RD : SHUT_WR;
@@ -104,11 +104,11 @@ void dispatch_shut_now(struct sock *s, int fd)
             REAL(shutdown)(fd, how);
         return;
     }
-    if (wr && !c->tx_shut && conn_shut_wr(c, fd) == -EAGAIN && !c->job_runs)
+    if (wr && !c->tx.shut && conn_shut_wr(c, fd) == -EAGAIN && !c->tx.job_runs)
         pending_add(s);
     if (rd) {
-        c->input_before_shut = tcpinfo_input_of(fd);
-        c->rx_shut = true;
+        c->rx.input_before_shut = tcpinfo_input_of(fd);
+        c->rx.shut = true;
         REAL(shutdown)(fd, SHUT_RD);
     }
 }
@@ -149,7 +149,7 @@ int dispatch_shutdown(struct sock *s, int fd, int how)
 static void last_words(struct sock *s, struct conn *c, int fd)
 {
     uint64_t end = proc_now_ns() + LATE_HELLO_NS;
-    while (conn_undecided(c) && atomic_load(&c->plain_tx) > 0 && !sandbox_on()) {
+    while (conn_undecided(c) && atomic_load(&c->tx.plain_total) > 0 && !sandbox_on()) {
         int unsent = 0;
         if (startup_go_on(s, true) < 0 || !conn_undecided(c) || REAL(ioctl)(fd, SIOCOUTQ, &unsent) < 0 || unsent == 0 ||
             proc_now_ns() >= end)
@@ -202,9 +202,9 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
 {
     if (conn_is_late(c))
         leave_late(s, c, fd);
-    if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->inherited && conn_undecided(c)))
+    if (conn_state(c) != CONN_NEGOTIATING || !c->responder || (c->startup.inherited && conn_undecided(c)))
         return;
-    c->no_device = true;
+    c->startup.no_device = true;
     if (conn_undecided(c))
         last_words(s, c, fd);
     int r = startup_go_on(s, false); /* a Hello that waits; another thread may just be at it */

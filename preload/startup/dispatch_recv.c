@@ -66,7 +66,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
         fd = sock_fd_now(s, fd);
         r = await_unheard(s, c, fd);
         if (r == -EAGAIN)
-            r = wait_for(fd, (short)c->kernel_wants, deadline, s);
+            r = wait_for(fd, (short)c->startup.kernel_wants, deadline, s);
         fd = sock_fd_now(s, fd);
         if (r < 0)
             return r;

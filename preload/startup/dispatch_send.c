@@ -36,9 +36,9 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
             return *done > 0 ? 0 : conn_broken_pipe(flags);
         if (*done == len)
             return 0;
-        short events = (short)c->kernel_wants;
+        short events = (short)c->startup.kernel_wants;
         if (conn_speaks_plain(c) && !late) { /* (the time is over: room that is found now comes too late) */
-            ssize_t n = wait ? turn_take(&c->tx, 0, true) : turn_take_brief(&c->tx);
+            ssize_t n = wait ? turn_take(&c->tx.turn, 0, true) : turn_take_brief(&c->tx.turn);
             if (n < 0)
                 return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
             size_t part = len - *done < UNDECIDED_LEN ? len - *done : UNDECIDED_LEN;
@@ -46,18 +46,18 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
                 if (*done > 0)
                     flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
                 /* (An HSWI that follows begins a segment, and so arrives as a whole: conn_switch.c.) */
-                n = conn_send_some(fd, it, part, flags | MSG_DONTWAIT | (c->marked ? MSG_EOR : 0));
+                n = conn_send_some(fd, it, part, flags | MSG_DONTWAIT | (c->startup.marked ? MSG_EOR : 0));
                 if (n > 0) {
-                    if (SW_UNLIKELY(c->nodelay_lent))
+                    if (SW_UNLIKELY(c->tx.nodelay_lent))
                         conn_nodelay_back(c, fd);
-                    c->inherited = false;
+                    c->startup.inherited = false;
                     c->neg.streamed += (uint64_t)n;
-                    c->kernel_tx += (uint64_t)n;
-                    atomic_fetch_add(&c->plain_tx, (uint64_t)n);
+                    c->tx.kernel_total += (uint64_t)n;
+                    atomic_fetch_add(&c->tx.plain_total, (uint64_t)n);
                     *done += (size_t)n;
                 }
             }
-            turn_give(&c->tx);
+            turn_give(&c->tx.turn);
             if (n >= 0 && *done == len)
                 return 0;
             if (n >= 0)
@@ -129,7 +129,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
         return -EOPNOTSUPP;
     if (len == 0)
-        return c->tx_shut || c->device_reset ? conn_broken_pipe(flags) : 0;
+        return c->tx.shut || c->reset ? conn_broken_pipe(flags) : 0;
     ssize_t n = conn_send_upgraded(s, c, fd, it, len - done, flags);
     return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }

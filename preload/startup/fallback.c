@@ -29,7 +29,7 @@ bool fallback_known_plain(const struct sockaddr *peer)
 
 void fallback_remember(const struct conn *c)
 {
-    if ((c->known_shim && !c->marked) || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
+    if ((c->startup.known_shim && !c->startup.marked) || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
         return;
     verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
                 proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
@@ -63,7 +63,7 @@ void fallback_refuse(struct sock *s, struct conn *c, int fd, unsigned reason)
 void fallback_plain(struct sock *s, struct conn *c, int fd)
 {
     unsigned reason = c->neg.reason;
-    bool rev_1 = c->opts.immediate && !c->rev_1 && mpa_startup_retry_rev1(&c->neg.mpa);
+    bool rev_1 = c->opts.immediate && !c->startup.rev_1 && mpa_startup_retry_rev1(&c->neg.mpa);
     if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED ||
         (c->opts.immediate && !rev_1))
         fallback_remember(c);
@@ -78,15 +78,15 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
     /* The kernel keeps a port that the program bound; one that it only saw has to be taken again. */
     if (err == 0 && rebind && REAL(bind)(fd, (struct sockaddr *)&local, local_len) < 0 && errno != EINVAL)
         trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
-    c->in_len = c->pre_len = c->pre_off = 0;
-    c->startup_rx = c->startup_tx = 0;
+    c->startup.in_len = c->rx.pre_len = c->rx.pre_off = 0;
+    c->startup.rx_total = c->startup.tx_total = 0;
     if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 &&
         errno != EINPROGRESS)
         err = errno;
     if (rev_1 && err == 0) {
         /* Without a Hello the peer may be of before RFC 6581: its section 10 allows a second attempt. */
-        c->rev_1 = true;
-        c->peer_reset = c->peer_closed = false;
+        c->startup.rev_1 = true;
+        c->startup.peer_reset = c->startup.peer_closed = false;
         atomic_store(&c->so_error, 0);
         conn_go_connecting(c);
         return;

@@ -36,9 +36,9 @@ static void note_error(struct conn *c, int err)
      * Before the answer it may be the trace of our Hello, which came when the program had closed, or that of a listener that is
      * gone, with what was in its backlog.
      */
-    c->peer_reset = err == ECONNRESET &&
+    c->startup.peer_reset = err == ECONNRESET &&
                     (negotiate_peer_known(&c->neg) ||
-                     (c->known_shim && (c->marked || !local_listens((struct sockaddr *)&c->peer))));
+                     (c->startup.known_shim && (c->startup.marked || !local_listens((struct sockaddr *)&c->peer))));
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */
@@ -46,7 +46,7 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
 {
     int state = tcpinfo_state(fd);
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV) {
-        c->kernel_wants = POLLOUT;
+        c->startup.kernel_wants = POLLOUT;
         return false;
     }
     if (state == TCP_CLOSE || state < 0) { /* (-1: the number is something else by now) */
@@ -76,7 +76,7 @@ static bool would_wait(struct conn *c, ssize_t n, uint32_t events)
     if (n >= 0)
         return false;
     if (errno == EAGAIN || errno == EINTR) {
-        c->kernel_wants = events;
+        c->startup.kernel_wants = events;
         return true;
     }
     note_error(c, errno);
@@ -101,8 +101,8 @@ static bool step_out(struct conn *c, int fd)
             continue;
         }
         negotiate_sent(&c->neg, (size_t)n);
-        c->kernel_tx += (uint64_t)n;
-        c->startup_tx += (uint64_t)n;
+        c->tx.kernel_total += (uint64_t)n;
+        c->startup.tx_total += (uint64_t)n;
     }
     return true;
 }
@@ -115,10 +115,10 @@ static void set_lowat(int fd, int octets)
 /* The kernel's low-water mark is ours no longer. */
 static void lowat_back(struct conn *c, int fd, int octets)
 {
-    if (c->lowat_now == 1)
+    if (c->rx.kernel_lowat == 1)
         return;
     set_lowat(fd, octets);
-    c->lowat_now = 1;
+    c->rx.kernel_lowat = 1;
 }
 
 /*
@@ -156,14 +156,14 @@ static void look_at_late(struct conn *c, int fd)
 static void count_streamed(struct conn *c, int fd)
 {
     uint64_t rx, tx;
-    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->startup_tx)
+    if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->startup.tx_total)
         return;
-    if (c->neg.streamed != tx - c->startup_tx)
-        trace_info("fd %d: %llu octets sent, %llu counted", fd, (unsigned long long)(tx - c->startup_tx),
+    if (c->neg.streamed != tx - c->startup.tx_total)
+        trace_info("fd %d: %llu octets sent, %llu counted", fd, (unsigned long long)(tx - c->startup.tx_total),
                    (unsigned long long)c->neg.streamed);
-    c->neg.streamed = tx - c->startup_tx;
-    c->kernel_tx = tx;
-    atomic_store(&c->plain_tx, c->neg.streamed);
+    c->neg.streamed = tx - c->startup.tx_total;
+    c->tx.kernel_total = tx;
+    atomic_store(&c->tx.plain_total, c->neg.streamed);
 }
 
 /* Who looks without taking: the program's octets stay where they are. False: would block. */
@@ -191,14 +191,14 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used == 0 && conn_is_held(c)) {
         lowat_back(c, fd, 1);
-        c->kernel_wants = POLLIN;
+        c->startup.kernel_wants = POLLIN;
         return false;
     }
     if (used > 0) {
         lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
         n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
-        c->kernel_rx += n > 0 ? (uint64_t)n : 0;
-        c->startup_rx += n > 0 ? (uint64_t)n : 0;
+        c->rx.kernel_total += n > 0 ? (uint64_t)n : 0;
+        c->startup.rx_total += n > 0 ? (uint64_t)n : 0;
         if (n != (ssize_t)used) /* somebody took them behind our back */
             trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
     }
@@ -207,8 +207,8 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     if (n > 0 && used == 0 && peeks(c)) {
         /* A prefix: nobody need wake before it grows. */
         set_lowat(fd, (int)n + 1);
-        c->lowat_now = (uint32_t)n + 1;
-        c->kernel_wants = POLLIN;
+        c->rx.kernel_lowat = (uint32_t)n + 1;
+        c->startup.kernel_wants = POLLIN;
         return false;
     }
     return true;
@@ -217,7 +217,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
 /* What is collected lies, or is to lie, there. */
 static uint8_t *collected(const struct conn *c)
 {
-    return seeks_answer(c) ? c->pre : c->in;
+    return seeks_answer(c) ? c->mem.pre : c->mem.in;
 }
 
 /*
@@ -228,24 +228,24 @@ static bool look_at(struct conn *c, const uint8_t *buf)
 {
     bool hello = seeks_answer(c);
     uint8_t *to = collected(c);
-    size_t used = negotiate_in(&c->neg, buf, c->in_len, proc_now_ns());
-    size_t keep = used == 0 ? c->in_len : hello ? c->neg.prefix_len : 0;
+    size_t used = negotiate_in(&c->neg, buf, c->startup.in_len, proc_now_ns());
+    size_t keep = used == 0 ? c->startup.in_len : hello ? c->neg.prefix_len : 0;
     if (buf != to)
         memcpy(to, buf, keep);
     if (used > 0) {
         /* What the server said before its answer is for the program; the rest is the startup's. */
-        size_t rest = c->in_len - used;
+        size_t rest = c->startup.in_len - used;
         if (hello)
-            c->pre_len = keep;
+            c->rx.pre_len = keep;
         if (rest > CONN_IN_LEN) { /* a peer that keeps to the rules says nothing before the Request */
             negotiate_fail(&c->neg, REASON_MPA_FAILED);
             rest = 0;
         }
-        memmove(c->in, buf + used, rest);
-        c->in_len = rest;
+        memmove(c->mem.in, buf + used, rest);
+        c->startup.in_len = rest;
     } else if (hello && !seeks_answer(c)) {
-        c->pre_len = c->in_len;
-        c->in_len = 0;
+        c->rx.pre_len = c->startup.in_len;
+        c->startup.in_len = 0;
     }
     const uint8_t *p;
     return used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0;
@@ -263,31 +263,31 @@ static bool step_in(struct conn *c, int fd)
         return true;
     }
     for (const uint8_t *seen = collected(c);;) {
-        if (c->in_len > 0 && look_at(c, seen))
+        if (c->startup.in_len > 0 && look_at(c, seen))
             return true;
         bool hello = seeks_answer(c);
-        if (hello && c->in_len == c->pre_cap && conn_grow_pre(c) < 0) {
+        if (hello && c->startup.in_len == c->mem.pre_cap && conn_grow_pre(c) < 0) {
             negotiate_fail(&c->neg, REASON_NO_MEMORY);
             return true;
         }
-        bool fresh = c->in_len == 0;
-        uint8_t *buf = fresh ? first : collected(c) + c->in_len;
-        size_t room = fresh ? sizeof(first) : (hello ? c->pre_cap : CONN_IN_LEN) - c->in_len;
+        bool fresh = c->startup.in_len == 0;
+        uint8_t *buf = fresh ? first : collected(c) + c->startup.in_len;
+        size_t room = fresh ? sizeof(first) : (hello ? c->mem.pre_cap : CONN_IN_LEN) - c->startup.in_len;
         ssize_t n = REAL(recv)(fd, buf, room, MSG_DONTWAIT);
         if (would_wait(c, n, POLLIN))
             return false;
         if (n <= 0) {
             /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
-            c->peer_closed = c->known_shim || negotiate_peer_known(&c->neg);
+            c->startup.peer_closed = c->startup.known_shim || negotiate_peer_known(&c->neg);
             negotiate_eof(&c->neg);
             if (hello) {
-                c->pre_len = c->in_len;
-                c->in_len = 0;
+                c->rx.pre_len = c->startup.in_len;
+                c->startup.in_len = 0;
             }
             return true;
         }
-        c->in_len += (size_t)n;
-        c->kernel_rx += (uint64_t)n;
+        c->startup.in_len += (size_t)n;
+        c->rx.kernel_total += (uint64_t)n;
         seen = fresh ? first : collected(c);
     }
 }
@@ -309,14 +309,14 @@ static void changed(struct sock *s)
 _Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");
 static void keep_octets(struct conn *c)
 {
-    if (c->in_len > 0) {
-        size_t n = c->in_len < c->pre_cap - c->pre_len ? c->in_len : c->pre_cap - c->pre_len;
-        memcpy(c->pre + c->pre_len, c->in, n);
-        c->pre_len += n;
-        c->in_len = 0;
+    if (c->startup.in_len > 0) {
+        size_t n = c->startup.in_len < c->mem.pre_cap - c->rx.pre_len ? c->startup.in_len : c->mem.pre_cap - c->rx.pre_len;
+        memcpy(c->mem.pre + c->rx.pre_len, c->mem.in, n);
+        c->rx.pre_len += n;
+        c->startup.in_len = 0;
     }
     if (!c->responder)
-        c->startup_rx = c->kernel_rx - c->pre_len;
+        c->startup.rx_total = c->rx.kernel_total - c->rx.pre_len;
 }
 
 static void stay_plain(struct sock *s, struct conn *c)
@@ -354,7 +354,7 @@ static bool ended_unanswered(const struct conn *c, int fd)
 {
     int err = atomic_load(&c->so_error), state, unacked = 0;
     if (c->responder || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN || c->neg.streamed > 0 || c->neg.answered || c->neg.mute ||
-        c->peer_reset || (err != 0 && err != ECONNRESET && err != EPIPE))
+        c->startup.peer_reset || (err != 0 && err != ECONNRESET && err != EPIPE))
         return false;
     state = tcpinfo_state(fd);
     return err != 0 || state == TCP_CLOSE || (state == TCP_CLOSE_WAIT && REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked > 0);
@@ -363,7 +363,7 @@ static bool ended_unanswered(const struct conn *c, int fd)
 /* The negotiation is over, one way or the other. */
 static void settle(struct sock *s, struct conn *c, int fd)
 {
-    lowat_back(c, fd, (int)atomic_load(&c->user_lowat));
+    lowat_back(c, fd, (int)atomic_load(&c->rx.user_lowat));
     if (c->neg.state != NEGOTIATE_DONE || !negotiate_by_device(&c->neg))
         device_drop(c);
     switch (c->neg.state) {
@@ -371,18 +371,18 @@ static void settle(struct sock *s, struct conn *c, int fd)
         if (startup_upgrade(s, c) < 0)
             conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
         else if (conn_may_be_staged(c)) { /* the RTR came with the last look: the program may send */
-            c->tx_takes_in = true;
+            c->dev.tx_takes_in = true;
             conn_rx_progress(c, fd, false);
-            c->tx_takes_in = false;
+            c->dev.tx_takes_in = false;
         }
         break;
     case NEGOTIATE_PLAIN:
-        if (c->marked && c->neg.answered)
+        if (c->startup.marked && c->neg.answered)
             fallback_remember(c);
         if (c->require) {
             fallback_refuse(s, c, fd, c->neg.reason);
         } else if (ended_unanswered(c, fd)) {
-            c->peer_closed = true;
+            c->startup.peer_closed = true;
             conn_go_dead(s, c, REASON_CLOSED, 0);
         } else {
             stay_plain(s, c);
@@ -390,11 +390,11 @@ static void settle(struct sock *s, struct conn *c, int fd)
         break;
     case NEGOTIATE_FALLBACK:
         /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
-        if (!c->peer_reset)
+        if (!c->startup.peer_reset)
             atomic_store(&c->so_error, 0);
-        if (!c->peer_closed || c->require)
+        if (!c->startup.peer_closed || c->require)
             fallback_plain(s, c, fd);
-        else if (c->peer_reset || half_closed(c, fd))
+        else if (c->startup.peer_reset || half_closed(c, fd))
             stay_plain(s, c);
         else
             peer_ended(s, c);
@@ -403,16 +403,16 @@ static void settle(struct sock *s, struct conn *c, int fd)
         conn_go_dead(s, c, c->neg.reason, ECONNRESET);
         break;
     }
-    if (c->nodelay_lent && conn_state(c) == CONN_PLAIN)
+    if (c->tx.nodelay_lent && conn_state(c) == CONN_PLAIN)
         conn_nodelay_back(c, fd);
     if (conn_state(c) != CONN_CONNECTING) /* or it begins again */
         pending_remove(s);
-    if (SW_UNLIKELY(atomic_load(&c->shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
+    if (SW_UNLIKELY(atomic_load(&c->startup.shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
         dispatch_shut_now(s, fd);
     changed(s);
     /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
     if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
-        atomic_store(&c->rx_arrived, true);
+        atomic_store(&c->rx.arrived, true);
         notify_readable(s);
     }
 }
@@ -440,7 +440,7 @@ void startup_step_last(struct sock *s)
     startup_step(s);
     if (conn_state(c) != CONN_NEGOTIATING || c->neg.state != NEGOTIATE_PEEK)
         return;
-    lowat_back(c, atomic_load(&s->fd), (int)atomic_load(&c->user_lowat));
+    lowat_back(c, atomic_load(&s->fd), (int)atomic_load(&c->rx.user_lowat));
     conn_go_plain(s, c, REASON_SHARED_FD);
     pending_remove(s);
     changed(s);
@@ -450,7 +450,7 @@ void startup_step_last(struct sock *s)
 void startup_step_unmade(struct sock *s)
 {
     struct conn *c = s->conn;
-    if (conn_state(c) != CONN_CONNECTING || c->require || c->rev_1)
+    if (conn_state(c) != CONN_CONNECTING || c->require || c->startup.rev_1)
         return;
     conn_go_plain(s, c, atomic_load(&proc.passes_conns) ? REASON_SHARED_FD : REASON_OWN_URING);
     pending_remove(s);
@@ -477,15 +477,15 @@ static void step(struct sock *s, struct conn *c, int fd)
     }
     if (conn_state(c) != CONN_NEGOTIATING)
         return;
-    uint32_t wanted = c->kernel_wants;
+    uint32_t wanted = c->startup.kernel_wants;
     uint8_t first = c->neg.state;
     for (;;) {
         while (device_step(s, c))
             ;
-        bool asks = c->startup_tx == 0 && c->neg.state == NEGOTIATE_LATE;
+        bool asks = c->startup.tx_total == 0 && c->neg.state == NEGOTIATE_LATE;
         bool blocked = !step_out(c, fd);
-        if (!blocked && asks && c->startup_tx > 0) { /* nobody has answered yet what was said just now */
-            c->kernel_wants = POLLIN;
+        if (!blocked && asks && c->startup.tx_total > 0) { /* nobody has answered yet what was said just now */
+            c->startup.kernel_wants = POLLIN;
             blocked = true;
         }
         if (!blocked && negotiate_over(&c->neg)) {
@@ -505,7 +505,7 @@ static void step(struct sock *s, struct conn *c, int fd)
         if (c->neg.state == before)
             break;
     }
-    if (c->kernel_wants != wanted || c->neg.state != first)
+    if (c->startup.kernel_wants != wanted || c->neg.state != first)
         changed(s);
 }
 

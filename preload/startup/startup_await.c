@@ -57,12 +57,12 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
                 ;
         }
         if (conn_is_held(c)) {
-            atomic_store(&c->finish_on_use, true);
+            atomic_store(&c->startup.finish_on_use, true);
             return;
         }
-        if (st == CONN_UPGRADED && turn_take_brief(&c->rx) == 0) {
+        if (st == CONN_UPGRADED && turn_take_brief(&c->rx.turn) == 0) {
             r = conn_rx_progress(c, fd, true); /* the RTR */
-            turn_give(&c->rx);
+            turn_give(&c->rx.turn);
             if (r != 0 || conn_can_send(c))
                 return;
         }
@@ -76,7 +76,7 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
             return;
         }
         struct spin_look k = { 0 };
-        short events = st == CONN_UPGRADED ? POLLIN : (short)c->kernel_wants;
+        short events = st == CONN_UPGRADED ? POLLIN : (short)c->startup.kernel_wants;
         if (st == CONN_UPGRADED && conn_has_chan(c))
             r = conn_ops(c)->await(s, c, fd, end);
         else
@@ -91,7 +91,7 @@ void startup_finish_on_use(struct sock *s)
 {
     struct conn *c = s->conn;
     conn_use(c);
-    if (!atomic_load_explicit(&c->finish_on_use, memory_order_relaxed) || !atomic_exchange(&c->finish_on_use, false))
+    if (!atomic_load_explicit(&c->startup.finish_on_use, memory_order_relaxed) || !atomic_exchange(&c->startup.finish_on_use, false))
         return;
     struct cancel hold = cancel_never();
     startup_await(NULL, s, c, atomic_load(&s->fd));

@@ -33,12 +33,12 @@ int startup_begin(struct conn *c)
 {
     struct negotiate_cfg cfg = {
         .responder = c->responder,
-        .shim_known = c->known_shim && !c->require,
+        .shim_known = c->startup.known_shim && !c->require,
         .immediate = c->opts.immediate,
         .transports = (uint8_t)(HELLO_TRANSPORT_IWARP | device_transport(c)),
         .mpa = {
             .dialect = c->opts.rtr_frame ? MPA_DIALECT_RTR_FRAME : MPA_DIALECT_RFC,
-            .rev = c->opts.rtr_frame || c->rev_1 ? 1 : 2,
+            .rev = c->opts.rtr_frame || c->startup.rev_1 ? 1 : 2,
             .crc = c->opts.crc,
             .markers = c->opts.markers,
             .peer_to_peer = true,
@@ -58,7 +58,7 @@ int startup_begin(struct conn *c)
     cfg.early = !c->opts.separate && (c->responder || (!c->opts.immediate && !c->opts.rtr_frame &&
                                                        cfg.transports == HELLO_TRANSPORT_IWARP));
     cfg.may_switch = cfg.shim_known && cfg.early && !c->responder;
-    cfg.at_once = cfg.may_switch && c->hurried;
+    cfg.at_once = cfg.may_switch && c->startup.hurried;
     uint64_t most = cfg.may_switch ? LOOK_NS : ACCEPT_NS;
     if (cfg.shim_known && cfg.timeout_ns > most)
         cfg.timeout_ns = most;
@@ -86,14 +86,14 @@ int startup_begin(struct conn *c)
 static bool asks(const struct sock *s, struct conn *c, int fd)
 {
     uint32_t rtt_us;
-    if (c->known_shim)
+    if (c->startup.known_shim)
         return true;
     if (!c->opts.hello_always && !c->opts.immediate)
-        c->marked = mark_is_seen(fd, &rtt_us);
-    if (!c->marked)
+        c->startup.marked = mark_is_seen(fd, &rtt_us);
+    if (!c->startup.marked)
         return c->require || c->opts.ask_always || c->opts.hello_always || c->opts.immediate;
-    c->known_shim = true;
-    c->hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_NS;
+    c->startup.known_shim = true;
+    c->startup.hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_NS;
     return true;
 }
 
@@ -108,7 +108,7 @@ static void lend_nodelay(struct conn *c, int fd)
     if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len) < 0 || on)
         return;
     on = 1;
-    c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+    c->tx.nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
 }
 
 int startup_begin_initiator(struct sock *s, struct conn *c)
@@ -133,7 +133,7 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
     }
     if (r == 0)
         r = startup_begin(c);
-    if (r == 0 && c->marked && c->neg.cfg.may_switch)
+    if (r == 0 && c->startup.marked && c->neg.cfg.may_switch)
         lend_nodelay(c, atomic_load(&s->fd));
     if (r < 0)
         conn_go_plain(s, c, REASON_NO_MEMORY);

@@ -15,7 +15,7 @@
 bool startup_is_silent(const struct sock *s)
 {
     const struct conn *c = s->conn;
-    return conn_unheard(c) && !conn_is_held(c) && atomic_load(&c->shut_later) == 0;
+    return conn_unheard(c) && !conn_is_held(c) && atomic_load(&c->startup.shut_later) == 0;
 }
 
 /*
@@ -43,7 +43,7 @@ static bool is_anothers(const struct sock *s)
 /* When it is to be stepped, whatever comes; 0: no such time. */
 static uint64_t due_at(const struct sock *s)
 {
-    return conn_is_held(s->conn) ? s->conn->born_ns + HELD_NS : s->conn->neg.deadline_ns;
+    return conn_is_held(s->conn) ? s->conn->record.born_ns + HELD_NS : s->conn->neg.deadline_ns;
 }
 
 /* A silent one that is found no more so is left where it is: who has found that is about to move it. */
@@ -51,7 +51,7 @@ static bool needs_nobody(struct sock *s, uint64_t now)
 {
     if (conn_state(s->conn) == CONN_UPGRADED)
         return !conn_tail_is_ours(s->conn);
-    return s->pending_silent && startup_is_silent(s) && (now - s->conn->born_ns > YOUNG_NS || sock_hooks.watched(s));
+    return s->pending_silent && startup_is_silent(s) && (now - s->conn->record.born_ns > YOUNG_NS || sock_hooks.watched(s));
 }
 
 enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
@@ -62,7 +62,7 @@ enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
     bool held = conn_is_held(c); /* whoever waits for it has not looked yet */
     if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s))))
         return PENDING_SKIP;
-    p->events = conn_state(c) == CONN_UPGRADED ? POLLOUT : (short)c->kernel_wants;
+    p->events = conn_state(c) == CONN_UPGRADED ? POLLOUT : (short)c->startup.kernel_wants;
     if (held) /* what comes is not waited for, only its time */
         p->fd = -1;
     if (conn_has_chan(c)) {
@@ -90,14 +90,14 @@ static bool step_tail(struct sock *s)
     struct conn *c = s->conn;
     if (conn_ops(c)->before_tail != NULL)
         conn_ops(c)->before_tail(s, atomic_load(&s->fd));
-    if (turn_try(&c->tx) < 0)
+    if (turn_try(&c->tx.turn) < 0)
         return false;
     if (conn_tail_is_ours(c)) {
         int r = conn_tx_rest(c, atomic_load(&s->fd));
         (void)r; /* it is asked below whether there is more */
     }
     bool done = !conn_tail_is_ours(c);
-    turn_give(&c->tx);
+    turn_give(&c->tx.turn);
     if (done)
         pending_remove(s);
     return true;

@@ -10,21 +10,21 @@
 int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s))
 {
     struct conn *c = s->conn;
-    int r = brief ? turn_try(&c->rx) : turn_take_brief(&c->rx);
+    int r = brief ? turn_try(&c->rx.turn) : turn_take_brief(&c->rx.turn);
     if (r < 0)
         return r;
-    r = brief ? turn_try(&c->tx) : turn_take_brief(&c->tx);
+    r = brief ? turn_try(&c->tx.turn) : turn_take_brief(&c->tx.turn);
     if (r == 0) {
         step(s);
-        turn_give(&c->tx);
+        turn_give(&c->tx.turn);
     }
-    turn_give(&c->rx);
+    turn_give(&c->rx.turn);
     return r;
 }
 
 static bool is_withdrawn_at_once(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO && (c->in_backlog || c->neg.cfg.may_switch);
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO && (c->startup.in_backlog || c->neg.cfg.may_switch);
 }
 
 static void withdraw(struct sock *s)

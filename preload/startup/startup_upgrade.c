@@ -48,7 +48,7 @@ static void say_local_error(struct conn *c, int fd)
 static int begin_fpdus(struct conn *c, int fd)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
-    c->segment = c->opts.fpdu_len == 0 ? tcpinfo_emss(fd) : 0;
+    c->tx.segment = c->opts.fpdu_len == 0 ? tcpinfo_emss(fd) : 0;
     struct iwarp_cfg ic = {
         .initiator = !c->responder,
         .tx = { .crc = res->crc, .markers = res->markers_tx },
@@ -56,13 +56,13 @@ static int begin_fpdus(struct conn *c, int fd)
         .rtr = c->neg.switched ? 0 : res->rtr, /* (the HSWI says it, or nobody has to) */
         .ird = res->ird,
         .ord = res->ord,
-        .mulpdu = c->segment ? mpa_mulpdu(c->segment, res->markers_tx) : c->opts.fpdu_len,
+        .mulpdu = c->tx.segment ? mpa_mulpdu(c->tx.segment, res->markers_tx) : c->opts.fpdu_len,
         .ready = res->rtr_frame || c->neg.switched,
-        .aligned = c->segment != 0,
+        .aligned = c->tx.segment != 0,
         .send_max = STREAM_HDR_LEN + CONN_EAGER_MAX,
-        .in_buf = c->in,
+        .in_buf = c->mem.in,
         .in_cap = CONN_IN_LEN,
-        .out_buf = c->out,
+        .out_buf = c->mem.out,
         .out_cap = CONN_OUT_LEN,
         .immediate = (c->neg.cfg.params.flags & c->neg.peer.flags & STREAM_FLAG_IMMEDIATE) != 0,
         .random32 = proc_random32,
@@ -94,9 +94,9 @@ static int begin_fpdus(struct conn *c, int fd)
     }
     if (c->neg.switched && c->responder) {
         conn_switch_begin(c);
-    } else if (c->in_len > 0) { /* behind the startup frames: already where the endpoint wants it */
-        iwarp_in_fed(&c->ep, c->in_len);
-        c->in_len = 0;
+    } else if (c->startup.in_len > 0) { /* behind the startup frames: already where the endpoint wants it */
+        iwarp_in_fed(&c->ep, c->startup.in_len);
+        c->startup.in_len = 0;
     }
     return 0;
 }
@@ -117,14 +117,14 @@ int startup_upgrade(struct sock *s, struct conn *c)
     socklen_t lowat_len = sizeof(lowat);
     if (proc.lowat_used &&
         REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &lowat_len) == 0 && lowat != 1) {
-        atomic_store(&c->user_lowat, (uint32_t)lowat);
+        atomic_store(&c->rx.user_lowat, (uint32_t)lowat);
         lowat = 1;
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
     }
     int inq = 0;
     socklen_t inq_len = sizeof(inq);
     if (proc.inq_used && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INQ, &inq, &inq_len) == 0)
-        atomic_store(&c->tells_waiting, inq != 0);
+        atomic_store(&c->rx.tells_waiting, inq != 0);
     /*
      * Urgent data: the kernel's urgent pointer goes with a frame's last octet, so that SIGURG and POLLPRI come by themselves;
      * but no octet may leave the stream for it. What the program sees of it is done by the stream (conn_rx.c).
@@ -136,7 +136,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     inlined = 1;
     if (!device)
         REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
-    c->ino = sock_ino(fd);
+    c->record.ino = sock_ino(fd);
     segv_guard();
     conn_go_upgraded(c);
     conn_board_named(c, fd);
@@ -156,7 +156,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     socklen_t on_len = sizeof(on);
     if (!c->responder && !c->neg.switched && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) == 0 && !on) {
         on = 1;
-        c->nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+        c->tx.nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
     }
     /* No RTR of MPA's: the stream has its own, since the other program may speak first. */
     if (!c->responder && res->rtr == 0 && !res->rtr_frame && !c->neg.switched) {
@@ -171,7 +171,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     if (c->neg.switched && !c->responder && c->neg.mute)
-        c->tx_shut = true;
+        c->tx.shut = true;
     if (c->neg.switched)
         trace_info("fd %d: switched late, %s", fd, c->responder ? "what comes is plain for now" : "behind what was sent plain");
     /*

@@ -25,7 +25,7 @@ ROOMS = ["process", "sock", "conn", "device", "startup", "ready", "calls", ""]
 # What a room asks of those above it, and nothing else: declared below, defined above.
 UPWARDS = ["preload/process/start.h", "preload/sock/hooks.h", "preload/sock/notify.h", "preload/conn/conn_ops.h"]
 # What tells one carrier of a stream from another (conn_ops.h), and where that may be read. All others ask the table.
-CARRIER = re.compile(r"->(?:carrier|vep|vep_pid)\b|\bCONN_CARRIER_\w+|\bconn_soft\b(?!\.)|\bdevice_ops\b")
+CARRIER = re.compile(r"->(?:carrier|dev\.(?:ep|mixed|pid))\b|\bCONN_CARRIER_\w+|\bconn_soft\b(?!\.)|\bdevice_ops\b")
 CARRIER_IN = ("preload/device/", "preload/conn/conn.h", "preload/conn/conn_ops.h", "preload/conn/conn_soft.c", "preload/start.c")
 CYCLE_MAX = 8  # files of one room that all call each other
 # What tools may take from preload/: the formats both sides share.

@@ -135,8 +135,8 @@ static void write_long_way(const uint8_t *buf, size_t len)
 {
     struct iovec v = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
     struct iov_iter it = iov_iter_init(&v, 1);
-    CHECK(turn_take(&conn.tx, 0, false) == 0, "no turn");
-    CHECK(conn.tx.orphan == TURN_WHOLE, "two at a time");
+    CHECK(turn_take(&conn.tx.turn, 0, false) == 0, "no turn");
+    CHECK(conn.tx.turn.orphan == TURN_WHOLE, "two at a time");
     if (!coalesce_add(&conn, &it, len, proc_now_ns())) {
         post(&conn);
         if (!coalesce_begin(&sock, &conn, &it, len, proc_now_ns())) {
@@ -144,7 +144,7 @@ static void write_long_way(const uint8_t *buf, size_t len)
         }
     }
     by_turn++;
-    turn_give(&conn.tx);
+    turn_give(&conn.tx.turn);
 }
 
 static void *write_all(void *arg)
@@ -163,10 +163,10 @@ static void *write_all(void *arg)
         written += len;
     }
     coalesce_send_fd(FD);
-    CHECK(turn_take(&conn.tx, 0, false) == 0, "no turn");
+    CHECK(turn_take(&conn.tx.turn, 0, false) == 0, "no turn");
     CHECK(!coalesce_holds(&conn) && sent == written, "%llu of %llu octets are sent", (unsigned long long)sent,
           (unsigned long long)written);
-    turn_give(&conn.tx);
+    turn_give(&conn.tx.turn);
     atomic_store(&over, true);
     return NULL;
 }
@@ -174,12 +174,12 @@ static void *write_all(void *arg)
 static void *send_gathered(void *arg)
 {
     while (!atomic_load(&over)) {
-        if (turn_take_brief(&conn.tx) != 0)
+        if (turn_take_brief(&conn.tx.turn) != 0)
             continue;
         post(&conn);
         if (world_random(arg, 32) == 0)
             coalesce_leave(&conn);
-        turn_give(&conn.tx);
+        turn_give(&conn.tx.turn);
         for (unsigned n = world_random(arg, 2000); n > 0; n--)
             atomic_signal_fence(memory_order_seq_cst);
     }
@@ -200,7 +200,7 @@ int main(void)
     static uint64_t seeds[2] = { 29, 31 };
     world_init();
     proc.set.coalesce_us = 50;
-    turn_init(&conn.tx);
+    turn_init(&conn.tx.turn);
     atomic_store(&conn.state, CONN_UPGRADED);
     atomic_store(&conn.holders.n, 1);
     conn.st.llp = true;
