@@ -55,18 +55,28 @@ preload_sources = \
     preload/conn/conn_board.c \
     preload/conn/conn_board.h \
     preload/conn/conn_batch.c \
+    preload/conn/conn_batch.h \
     preload/conn/conn_frame.c \
+    preload/conn/conn_frame.h \
     preload/conn/conn_end.c \
+    preload/conn/conn_end.h \
     preload/conn/conn_job.c \
+    preload/conn/conn_job.h \
     preload/conn/conn_mem.c \
+    preload/conn/conn_mem.h \
     preload/conn/conn_nagle.c \
+    preload/conn/conn_nagle.h \
     preload/conn/conn_ops.h \
     preload/conn/conn_orphan.c \
+    preload/conn/conn_orphan.h \
     preload/conn/conn_peek.c \
+    preload/conn/conn_peek.h \
     preload/conn/conn_switch.c \
     preload/conn/conn_switch.h \
     preload/conn/conn_plain.c \
+    preload/conn/conn_plain.h \
     preload/conn/conn_rx.c \
+    preload/conn/conn_rx.h \
     preload/conn/conn_soft.c \
     preload/conn/conn_soft.h \
     preload/conn/conn_soft_end.c \
@@ -74,8 +84,11 @@ preload_sources = \
     preload/conn/conn_soft_rx.c \
     preload/conn/conn_soft_tx.c \
     preload/conn/conn_tx.c \
+    preload/conn/conn_tx.h \
     preload/conn/conn_urgent.c \
+    preload/conn/conn_urgent.h \
     preload/conn/conn_zerocopy.c \
+    preload/conn/conn_zerocopy.h \
     preload/conn/explain.c \
     preload/conn/explain.h \
     preload/conn/flusher.c \

@@ -20,6 +20,7 @@
 #include "core/base/trace.h"
 #include "preload/calls/bridge_carry.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"

@@ -17,6 +17,8 @@
 #include "preload/calls/stdio.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"

@@ -8,6 +8,8 @@
 #include "core/base/rawsys.h"
 #include "preload/calls/exec.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_job.h"
+#include "preload/conn/conn_mem.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 

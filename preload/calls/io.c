@@ -9,6 +9,10 @@
 
 #include "core/base/foreign.h"
 #include "core/base/trace.h"
+#include "preload/conn/conn_job.h"
+#include "preload/conn/conn_orphan.h"
+#include "preload/conn/conn_plain.h"
+#include "preload/conn/conn_rx.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/usermem.h"

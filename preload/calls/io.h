@@ -21,6 +21,7 @@
 #include "core/base/must.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_rx.h"
 #include "preload/process/cancel.h"
 #include "preload/sock/sock.h"
 

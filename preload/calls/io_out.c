@@ -9,6 +9,7 @@
 #include "preload/calls/bridge.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/io.h"
+#include "preload/conn/conn_rx.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/usermem.h"

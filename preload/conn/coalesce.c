@@ -11,6 +11,8 @@
 #include "core/base/fault.h"
 #include "core/base/rawsys.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_nagle.h"
+#include "preload/conn/conn_tx.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"

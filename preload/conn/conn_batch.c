@@ -12,6 +12,8 @@
 
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_batch.h"
+#include "preload/conn/conn_nagle.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 

@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
+#include "preload/conn/conn_job.h"
+#include "preload/conn/conn_tx.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"

@@ -11,6 +11,7 @@
 
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_board.h"
+#include "preload/conn/conn_frame.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 

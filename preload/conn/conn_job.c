@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_job.h"
 #include "preload/process/proc.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"

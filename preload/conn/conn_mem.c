@@ -9,6 +9,7 @@
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_board.h"
+#include "preload/conn/conn_mem.h"
 #include "preload/conn/shmem.h"
 #include "preload/process/board.h"
 #include "preload/process/proc.h"

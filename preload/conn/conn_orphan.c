@@ -14,6 +14,8 @@
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_orphan.h"
+#include "preload/conn/conn_tx.h"
 #include "preload/process/real.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_peek.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 

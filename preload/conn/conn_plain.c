@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_plain.h"
 #include "preload/process/real.h"
 #include "preload/sock/wait.h"
 

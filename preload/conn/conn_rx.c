@@ -7,6 +7,12 @@
 #include <limits.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_batch.h"
+#include "preload/conn/conn_orphan.h"
+#include "preload/conn/conn_peek.h"
+#include "preload/conn/conn_plain.h"
+#include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/process/proc.h"
 #include "preload/process/usermem.h"
 #include "preload/sock/look.h"

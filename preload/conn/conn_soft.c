@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
 #include "preload/process/stats.h"
 #include "preload/process/tcpinfo.h"
 

@@ -5,7 +5,10 @@
 #include <sys/socket.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
+#include "preload/conn/conn_rx.h"
 #include "preload/conn/conn_soft.h"
+#include "preload/conn/conn_tx.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"

@@ -7,8 +7,12 @@
 #include <sys/epoll.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_orphan.h"
+#include "preload/conn/conn_rx.h"
 #include "preload/conn/conn_soft.h"
 #include "preload/conn/conn_switch.h"
+#include "preload/conn/conn_tx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/process/real.h"
 
 #define IN_BITS (POLLIN | POLLRDNORM)

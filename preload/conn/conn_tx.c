@@ -4,6 +4,12 @@
 #include <errno.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_batch.h"
+#include "preload/conn/conn_job.h"
+#include "preload/conn/conn_orphan.h"
+#include "preload/conn/conn_plain.h"
+#include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_tx.h"
 #include "preload/process/proc.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/usermem.h"

@@ -13,6 +13,7 @@
 #include <linux/errqueue.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_zerocopy.h"
 #include "preload/process/cancel.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"

@@ -14,6 +14,8 @@
 #include <string.h>
 
 #include "core/base/trace.h"
+#include "preload/conn/conn_end.h"
+#include "preload/conn/conn_rx.h"
 #include "preload/device/rnic.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"

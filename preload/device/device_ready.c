@@ -8,6 +8,9 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include "preload/conn/conn_end.h"
+#include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/device/device_io.h"
 #include "preload/device/rnic.h"
 #include "preload/sock/notify.h"

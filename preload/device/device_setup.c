@@ -1,6 +1,7 @@
 /*
  * From the Hello to a stream on a device: what the negotiation asks of its owner (core/negotiate/negotiate.h).
  */
+#include "preload/conn/conn_zerocopy.h"
 #include "preload/device/device.h"
 
 #include <errno.h>

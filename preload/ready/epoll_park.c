@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_batch.h"
 #include "preload/process/real.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"

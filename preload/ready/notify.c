@@ -1,6 +1,7 @@
 /*
  * Whoever waits for a connection hears that it has changed.
  */
+#include "preload/conn/conn_rx.h"
 #include "preload/sock/notify.h"
 
 #include "preload/conn/conn.h"

@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/usermem.h"

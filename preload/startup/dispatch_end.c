@@ -9,6 +9,8 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
+#include "preload/conn/conn_mem.h"
 #include "preload/process/cancel.h"
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"

@@ -6,6 +6,11 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
+#include "preload/conn/conn_job.h"
+#include "preload/conn/conn_orphan.h"
+#include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"

@@ -6,6 +6,7 @@
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_rx.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/spin.h"

@@ -8,6 +8,8 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_mem.h"
+#include "preload/conn/conn_zerocopy.h"
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"

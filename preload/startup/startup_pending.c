@@ -2,6 +2,8 @@
  * Startups and tails that are pending, as pending.h's hooks see them.
  */
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_mem.h"
+#include "preload/conn/conn_tx.h"
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/sock/hooks.h"

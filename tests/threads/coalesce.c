@@ -8,6 +8,8 @@
 #include "core/base/fault.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_nagle.h"
+#include "preload/conn/conn_tx.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/proc.h"
 #include "preload/process/usermem.h"

@@ -1,0 +1,26 @@
+/*
+ * TCP_CORK and TCP_NODELAY of an active connection.
+ */
+#ifndef SW_PRELOAD_CONN_NAGLE_H
+#define SW_PRELOAD_CONN_NAGLE_H
+
+#include "preload/conn/conn.h"
+
+/* The program's setsockopt of TCP_CORK and TCP_NODELAY. 1: the kernel's to do; 0: done. Takes tx. */
+int conn_set_cork(struct sock *s, int fd, bool on) SW_MUST;
+int conn_set_nodelay(struct sock *s, int fd, bool on) SW_MUST;
+/* The kernel has, or may have, another value now. Any thread. */
+void conn_nodelay_changed(struct conn *c);
+/* The kernel's TCP_NODELAY is set, though by now not by the program. Any thread. */
+static inline bool conn_nodelay_lent(const struct conn *c)
+{
+    return c->tx.nodelay_lent || atomic_load(&c->tx.nodelay_owed) > 0;
+}
+/* Do octets leave at once: is it set, and no cork in? tx held. */
+bool conn_nodelay(struct conn *c, int fd);
+/* TCP_NODELAY is the program's again. tx held. */
+void conn_nodelay_back(struct conn *c, int fd);
+/* The flags for a send of what is queued: MSG_MORE with the cork in. tx held. */
+int conn_send_flags(struct conn *c, int fd, int flags);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * Urgent data (MSG_OOB, SO_OOBINLINE) on an upgraded connection.
+ */
+#ifndef SW_PRELOAD_CONN_URGENT_H
+#define SW_PRELOAD_CONN_URGENT_H
+
+#include "preload/conn/conn.h"
+
+/* As recv(2) with MSG_OOB on an accelerated connection. */
+ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
+/*
+ * A read stops before the urgent octet, and if it begins there it passes over it, unless that is read in its place
+ * (SO_OOBINLINE). done: octets read by this call; passed: what a look has passed over. Cuts *can to what may be given now;
+ * false: nothing more. rx held, FULL.
+ */
+bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, int flags);
+/* Is the next octet the urgent one, read out of band or not? rx held. */
+bool conn_rx_at_mark(const struct conn *c);
+/* What FIONREAD tells: up to the mark. rx held. */
+size_t conn_rx_count(const struct conn *c);
+/* How many octets have to be there for it to be readable. rx held. */
+size_t conn_rx_target(const struct conn *c);
+/* A handler asked for the urgent octet meanwhile (urgent_told): does the call it has interrupted end by EINTR? */
+bool conn_urgent_interrupts(struct conn *c, int fd);
+
+#endif
