@@ -442,6 +442,7 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
         if (r == -EAGAIN && shared) {
             *it = before;
             iov_iter_skip(it, (size_t)n - back);
+            r = 0; /* it waits for room, behind the tail */
             continue;
         }
         if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)

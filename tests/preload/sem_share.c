@@ -113,6 +113,28 @@ static void child_echoes(int s)
             _exit(1);
 }
 
+/* A send that may wait takes all, also where a child has the connection as well. */
+static void fork_blocking_send(int s)
+{
+    enum { TOTAL = 3000000 };
+    static uint8_t all[TOTAL];
+    int p[2], small = 4096;
+    must("pipe", pipe(p));
+    must("SO_SNDBUF", setsockopt(s, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)));
+    pid_t pid = (pid_t)must("fork", fork());
+    if (pid == 0) {
+        close(p[1]);
+        _exit(read(p[0], all, 1) == 0 ? 0 : 1);
+    }
+    fill(all, TOTAL, 0);
+    far_begin(FAR_RECV, TOTAL, 20);
+    say_result("send", send(s, all, TOTAL, 0));
+    shutdown(s, SHUT_WR);
+    far_say("far", far_end());
+    close(p[1]);
+    must("waitpid", waitpid(pid, NULL, 0));
+}
+
 static int status_of(pid_t pid)
 {
     int status = -1;
@@ -354,6 +376,7 @@ const struct scenario sem_share[] = {
     { "dup_errors", dup_errors },         { "dup2_closes", dup2_closes },
     { "dup2_swaps", dup2_swaps },         { "fork_both_read", fork_both_read },
     { "fork_divides", fork_divides },     { "fork_goes_on", fork_goes_on },
+    { "fork_blocking_send", fork_blocking_send },
     { "grandchild", grandchild },         { "child_killed_idle", child_killed_idle },
     { "closed_by_the_sender", closed_by_the_sender },
     { "vfork_exec", vfork_exec },         { "spawn_actions", spawn_actions },
