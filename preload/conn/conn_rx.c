@@ -39,7 +39,7 @@ void conn_rtr_told(struct sock *s)
 #define RX_IDLE_MAX (4u * 1024u * 1024u)
 
 /* n octets came. True: the calls brought nothing else for too long. */
-static bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, ssize_t n)
+static inline bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, ssize_t n)
 {
     if (stream_avail(&c->st) != *avail)
         *idle = 0;
@@ -221,94 +221,159 @@ static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len,
     return skip > 0 ? 0 : whole;
 }
 
-/* As the carrier's fill_directly. */
-static inline ssize_t receive_directly(const struct conn_ops *ops, struct conn *c, int fd, struct iov_iter *it, size_t len,
-                                       size_t *ahead, size_t *placed, bool *may)
+/* A recv of the program's under way. */
+struct receiving {
+    struct sock *s;
+    struct conn *c;
+    const struct conn_ops *ops;
+    int fd;
+    struct iov_iter *it;
+    size_t len, target; /* octets it takes, and how many it waits for */
+    int flags;
+    bool wait;
+    bool *waits;      /* as conn_begins_to_wait */
+    bool directly;    /* it may receive straight to the program's memory */
+    size_t done;      /* octets given */
+    size_t passed;    /* and looked at, from where MSG_PEEK begins */
+    size_t idle;      /* see idle_too_long */
+    uint64_t avail;
+    ssize_t result;
+};
+
+/* How it goes on. */
+enum receiving_next { RECV_RETURN, RECV_AGAIN, RECV_MORE };
+
+static inline enum receiving_next recv_returns(struct receiving *r, ssize_t result)
 {
-    *placed = 0;
+    r->result = result;
+    return RECV_RETURN;
+}
+
+/* What was given, or if that is nothing, this. */
+static inline enum receiving_next recv_returns_done_or(struct receiving *r, ssize_t result)
+{
+    return recv_returns(r, r->done > 0 ? (ssize_t)r->done : result);
+}
+
+/* As the carrier's fill_directly. */
+static inline ssize_t receive_directly(struct receiving *r, size_t *ahead)
+{
+    size_t placed = 0;
+    bool may = r->directly; /* (nobody else gets the address of something in r, which so stays in registers) */
     *ahead = SIZE_MAX;
-    if (!*may || ops->fill_directly == NULL)
+    if (!may || r->ops->fill_directly == NULL)
         return -EOPNOTSUPP;
-    return ops->fill_directly(c, fd, it, len, ahead, placed, may);
+    ssize_t n = r->ops->fill_directly(r->c, r->fd, r->it, r->len - r->done, ahead, &placed, &may);
+    r->directly = may;
+    r->done += placed;
+    r->idle = placed > 0 ? 0 : r->idle;
+    return n;
+}
+
+/* Decodes and gives what is staged. RECV_MORE: nothing more of it. */
+static inline enum receiving_next recv_staged(struct receiving *r)
+{
+    struct conn *c = r->c;
+    if (conn_state(c) == CONN_UPGRADED)
+        r->ops->decode(c, r->fd);
+    bool held = conn_rx_held(c);
+    size_t left = r->len - r->done, most = left, passed = r->passed;
+    if (SW_UNLIKELY(conn_state(c) == CONN_UPGRADED && c->st.rx.urgent != STREAM_URGENT_NONE) &&
+        !conn_rx_to_mark(c, r->done, &passed, &most, r->flags))
+        return recv_returns(r, (ssize_t)r->done);
+    size_t can = takes(c, r->it, most, passed, r->flags);
+    size_t got = give(c, r->it, can, passed, r->flags);
+    r->done += got;
+    r->passed = passed + got;
+    r->idle = got > 0 ? 0 : r->idle;
+    if (can < most)
+        return recv_returns_done_or(r, -EFAULT);
+    if (most < left && got > 0)
+        return recv_returns(r, (ssize_t)r->done); /* it ends at the mark */
+    if (r->done == r->len && (r->len > 0 || conn_rx_avail(c) > 0))
+        return recv_returns(r, (ssize_t)r->done);
+    if (held && got > 0 && !(r->flags & MSG_PEEK))
+        return RECV_AGAIN; /* what has been given out had held back frames that are staged still */
+    return RECV_MORE;
+}
+
+/*
+ * The program has as much as it waits for. A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then
+ * the kernel must not hold octets whose edge was told already.
+ */
+static inline enum receiving_next recv_rest(struct receiving *r)
+{
+    struct conn *c = r->c;
+    if (conn_state(c) != CONN_UPGRADED || c->st.rx.end != STREAM_OPEN || drained(c))
+        return recv_returns(r, (ssize_t)r->done);
+    size_t ahead;
+    ssize_t n = receive_directly(r, &ahead);
+    if (n == -EOPNOTSUPP)
+        n = r->ops->fill(c, r->fd, MSG_DONTWAIT, ahead);
+    if (n > 0)
+        return RECV_AGAIN;
+    later_error(c, n);
+    return recv_returns(r, (ssize_t)r->done);
+}
+
+/* A receive that was to bring more has failed. */
+static enum receiving_next recv_failed(struct receiving *r, ssize_t err)
+{
+    if (err == -ESHUTDOWN)
+        return recv_returns(r, (ssize_t)r->done);
+    if (err == -ENOBUFS) /* peeking at more than staging holds */
+        return recv_returns_done_or(r, -EAGAIN);
+    if (r->done > 0)
+        later_error(r->c, err);
+    return recv_returns_done_or(r, err);
+}
+
+/* The program waits for more, or asks for it. */
+static inline enum receiving_next recv_more(struct receiving *r)
+{
+    struct conn *c = r->c;
+    if (ended(c))
+        return r->done > 0 ? recv_returns(r, (ssize_t)r->done) : recv_returns(r, end_result(c));
+    if (conn_state(c) != CONN_UPGRADED) /* plain from here on: the caller asks the kernel, if it has what is next */
+        return recv_returns_done_or(r, conn_rx_avail(c) == 0 ? 0 : -EAGAIN);
+    size_t ahead, before = r->done;
+    ssize_t n = receive_directly(r, &ahead);
+    if (n == -EOPNOTSUPP || (n == -EAGAIN && r->wait))
+        n = r->wait ? r->ops->wait_more(r->s, c, r->fd, ahead, r->waits) : r->ops->fill(c, r->fd, MSG_DONTWAIT, ahead);
+    r->fd = sock_fd_now(r->s, r->fd);
+    if (SW_UNLIKELY(c->rx.urgent_told) && conn_urgent_interrupts(c, r->fd) && n >= 0 && r->done == 0)
+        return recv_returns(r, -EINTR);
+    if (n > 0 && r->done == before && idle_too_long(c, &r->idle, &r->avail, n))
+        n = -EAGAIN;
+    return n >= 0 ? RECV_AGAIN : recv_failed(r, n);
 }
 
 static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
-    const struct conn_ops *ops = conn_ops(c);
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     size_t lowat = atomic_load(&c->rx.user_lowat);
-    size_t target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
-    size_t done = 0, passed = conn_peek_at(c, flags), idle = 0;
-    uint64_t avail = 0;
-    bool directly = !(flags & (MSG_PEEK | MSG_TRUNC));
+    struct receiving r = {
+        .s = s,
+        .c = c,
+        .ops = conn_ops(c),
+        .fd = fd,
+        .it = it,
+        .len = len,
+        .target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len,
+        .flags = flags,
+        .wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT),
+        .waits = waits,
+        .directly = !(flags & (MSG_PEEK | MSG_TRUNC)),
+        .passed = conn_peek_at(c, flags),
+    };
+    enum receiving_next next;
     conn_rx_whole(c, fd);
     c->rx.empty = look_holds(c->rx.look);
-    for (;;) {
-        if (conn_state(c) == CONN_UPGRADED)
-            ops->decode(c, fd);
-        bool held = conn_rx_held(c);
-        size_t most = len - done;
-        if (SW_UNLIKELY(conn_state(c) == CONN_UPGRADED && c->st.rx.urgent != STREAM_URGENT_NONE) &&
-            !conn_rx_to_mark(c, done, &passed, &most, flags))
-            return (ssize_t)done;
-        size_t can = takes(c, it, most, passed, flags);
-        size_t got = give(c, it, can, passed, flags);
-        done += got;
-        passed += got;
-        idle = got > 0 ? 0 : idle;
-        if (can < most)
-            return done > 0 ? (ssize_t)done : -EFAULT;
-        if (most < len - (done - got) && got > 0)
-            return (ssize_t)done; /* it ends at the mark */
-        if (done == len && (len > 0 || conn_rx_avail(c) > 0))
-            return (ssize_t)done;
-        if (held && got > 0 && !(flags & MSG_PEEK))
-            continue; /* what has been given out had held back frames that are staged still */
-        if (done >= target && done > 0) {
-            /*
-             * A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then the kernel must
-             * not hold octets whose edge was told already.
-             */
-            if (conn_state(c) != CONN_UPGRADED || c->st.rx.end != STREAM_OPEN || drained(c))
-                return (ssize_t)done;
-            size_t ahead, placed;
-            ssize_t n = receive_directly(ops, c, fd, it, len - done, &ahead, &placed, &directly);
-            done += placed;
-            if (n == -EOPNOTSUPP)
-                n = ops->fill(c, fd, MSG_DONTWAIT, ahead);
-            if (n <= 0) {
-                later_error(c, n);
-                return (ssize_t)done;
-            }
-            continue;
-        }
-        if (ended(c))
-            return done > 0 ? (ssize_t)done : end_result(c);
-        if (conn_state(c) != CONN_UPGRADED) /* plain from here on: the caller asks the kernel, if it has what is next */
-            return done > 0 || conn_rx_avail(c) == 0 ? (ssize_t)done : -EAGAIN;
-        size_t ahead, placed;
-        ssize_t r = receive_directly(ops, c, fd, it, len - done, &ahead, &placed, &directly);
-        done += placed;
-        if (r == -EOPNOTSUPP || (r == -EAGAIN && wait))
-            r = wait ? ops->wait_more(s, c, fd, ahead, waits) : ops->fill(c, fd, MSG_DONTWAIT, ahead);
-        fd = sock_fd_now(s, fd);
-        if (SW_UNLIKELY(c->rx.urgent_told) && conn_urgent_interrupts(c, fd) && r >= 0 && done == 0)
-            return -EINTR;
-        if (placed > 0)
-            idle = 0;
-        else if (r > 0 && idle_too_long(c, &idle, &avail, r))
-            r = -EAGAIN;
-        if (r >= 0)
-            continue;
-        if (r == -ESHUTDOWN)
-            return (ssize_t)done;
-        if (r == -ENOBUFS) /* peeking at more than staging holds */
-            return done > 0 ? (ssize_t)done : -EAGAIN;
-        if (done == 0)
-            return r;
-        later_error(c, r);
-        return (ssize_t)done;
-    }
+    do {
+        next = recv_staged(&r);
+        if (next == RECV_MORE)
+            next = r.done >= r.target && r.done > 0 ? recv_rest(&r) : recv_more(&r);
+    } while (next != RECV_RETURN);
+    return r.result;
 }
 
 /* The program has read what FIONREAD told it, and may wait for an edge (nginx does). */
@@ -330,39 +395,38 @@ static size_t recv_rest(struct sock *s, int fd, const struct iov_iter *it, size_
     return conn_recv_rest_plain(s, sock_fd_now(s, fd), it, target > n ? target - n : 0, len - n, flags);
 }
 
-ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
+/* Takes the turn, as long as the call may wait; *fd as sock_fd_now. 0, or the call's error. */
+static int take_rx(struct sock *s, struct conn *c, int *fd, bool wait, bool *waits)
 {
-    struct conn *c = s->conn;
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    uint64_t deadline = 0;
     int r = turn_try(&c->rx.turn);
-    if (r < 0) {
-        deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
-        uint64_t now = deadline ? proc_now_ns() : 0;
-        conn_begins_to_wait(s, waits);
-        r = wait ? turn_take(&c->rx.turn, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx.turn);
-        fd = sock_fd_now(s, fd);
-        if (r < 0)
-            return r == -EINTR ? r : -EAGAIN;
-    }
-    ssize_t n = recv_full(s, c, sock_fd_now(s, fd), it, len, flags, waits);
-    if (SW_UNLIKELY(conn_ops(c)->after_recv != NULL))
-        conn_ops(c)->after_recv(s, c, sock_fd_now(s, fd));
-    /* What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. */
-    if (SW_UNLIKELY(n > 0 && (size_t)n < len && conn_state(c) == CONN_PLAIN && atomic_load(&c->so_error) == 0) &&
-        ((flags & MSG_PEEK) ? conn_peek_at(c, flags) == 0 : conn_rx_avail(c) == 0))
-        n += (ssize_t)recv_rest(s, fd, it, len, (size_t)n, flags, waits);
-    if (n > 0) {
-        conn_batch_asked(c, wait);
-        conn_peek_moved(c, (size_t)n, flags);
-    }
-    if (SW_UNLIKELY(c->rx.owes) && (drained(c) || conn_rx_avail(c) == 0))
-        pay_owed(c, fd);
+    if (SW_LIKELY(r == 0))
+        return 0;
+    uint64_t deadline = wait ? wait_call_deadline(*fd, SO_RCVTIMEO) : 0;
+    uint64_t now = deadline ? proc_now_ns() : 0;
+    conn_begins_to_wait(s, waits);
+    r = wait ? turn_take(&c->rx.turn, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx.turn);
+    *fd = sock_fd_now(s, *fd);
+    return r == 0 || r == -EINTR ? r : -EAGAIN;
+}
+
+/* What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. Octets more. */
+static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssize_t n, size_t len, int flags, bool *waits)
+{
+    const struct conn *c = s->conn;
+    if (SW_LIKELY(n <= 0 || (size_t)n >= len || conn_state(c) != CONN_PLAIN || atomic_load(&c->so_error) != 0))
+        return 0;
+    bool all = (flags & MSG_PEEK) ? conn_peek_at(c, flags) == 0 : conn_rx_avail(c) == 0;
+    return all ? recv_rest(s, fd, it, len, (size_t)n, flags, waits) : 0;
+}
+
+/* The call is over: gives the turn back, and tells what others may wait for. True: it is plain now, and nothing is kept of it. */
+static bool give_rx(struct sock *s, struct conn *c, int fd)
+{
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_UPGRADED;
     /* A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now. */
-    if (c->rx.kernel_lowat > 1 && conn_state(c) == CONN_UPGRADED)
+    if (c->rx.kernel_lowat > 1 && full && conn_ops(c)->lowat != NULL)
         conn_ops(c)->lowat(c, fd);
     if (plain)
         conn_peek_give_back(c, sock_fd_now(s, fd));
@@ -374,7 +438,26 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
         atomic_store(&s->active, false);
     else if (more || ended(c))
         notify_readable(s);
-    if (n == 0 && plain)
-        return CONN_ASK_KERNEL;
-    return n;
+    return plain;
+}
+
+ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
+{
+    struct conn *c = s->conn;
+    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    int r = take_rx(s, c, &fd, wait, waits);
+    if (r < 0)
+        return r;
+    ssize_t n = recv_full(s, c, fd, it, len, flags, waits);
+    if (SW_UNLIKELY(conn_ops(c)->after_recv != NULL))
+        conn_ops(c)->after_recv(s, c, sock_fd_now(s, fd));
+    n += (ssize_t)recv_behind_kept(s, fd, it, n, len, flags, waits);
+    if (n > 0) {
+        conn_batch_asked(c, wait);
+        conn_peek_moved(c, (size_t)n, flags);
+    }
+    if (SW_UNLIKELY(c->rx.owes) && (drained(c) || conn_rx_avail(c) == 0))
+        pay_owed(c, fd);
+    bool plain = give_rx(s, c, fd);
+    return n == 0 && plain ? CONN_ASK_KERNEL : n;
 }

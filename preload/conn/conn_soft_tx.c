@@ -96,6 +96,27 @@ static int out_lead(struct conn *c, int fd, int flags)
     return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
 }
 
+/* One call for the n pieces, len octets. As sendmsg(2). */
+static ssize_t send_batch(struct conn *c, int fd, const struct iovec *iov, size_t n, size_t len, int flags)
+{
+    struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
+    if ((flags & MSG_DONTWAIT) && len <= FLAT_LEN && !c->tx.urgent && !sandbox_on())
+        return send_flat(fd, iov, n, len, flags);
+    if (flags & MSG_DONTWAIT)
+        return sandbox_sendmsg(fd, &msg, flags);
+    turn_sleep(&c->tx.turn);
+    ssize_t sent = send_waiting(fd, &msg, flags);
+    turn_wake(&c->tx.turn);
+    return sent;
+}
+
+/* All of an urgent octet's frame but its last octet. Returns how many pieces. */
+static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *iov, size_t n)
+{
+    memcpy(first, iov, n * sizeof(*iov));
+    return --first[n - 1].iov_len == 0 ? n - 1 : n;
+}
+
 /*
  * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
  * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
@@ -128,30 +149,17 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
      * segments at FPDU boundaries": nothing is put into a segment behind the end of a record.
      */
     int record = c->tx.segment ? MSG_EOR : 0;
-    if (SW_UNLIKELY(c->tx.urgent) && n <= URGENT_IOV) {
-        if (len == 1) {
-            flags |= MSG_OOB;
-        } else {
-            memcpy(first, iov, n * sizeof(*iov));
-            if (--first[n - 1].iov_len == 0)
-                n--;
-            iov = first;
-            flags |= MSG_MORE;
-            record = 0;
-        }
+    bool urgent = SW_UNLIKELY(c->tx.urgent) && n <= URGENT_IOV;
+    if (urgent && len > 1) {
+        n = urgent_begin(first, iov, n);
+        iov = first;
+        flags |= MSG_MORE;
+        record = 0;
+    } else if (urgent) {
+        flags |= MSG_OOB;
     }
-    struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
-    ssize_t sent;
     flags = conn_send_flags(c, fd, flags);
-    if ((flags & MSG_DONTWAIT) && len <= FLAT_LEN && !c->tx.urgent && !sandbox_on()) {
-        sent = send_flat(fd, iov, n, len, flags | record);
-    } else if (flags & MSG_DONTWAIT) {
-        sent = sandbox_sendmsg(fd, &msg, flags | record);
-    } else {
-        turn_sleep(&c->tx.turn);
-        sent = send_waiting(fd, &msg, flags | record);
-        turn_wake(&c->tx.turn);
-    }
+    ssize_t sent = send_batch(c, fd, iov, n, len, flags | record);
     if (sent < 0)
         return -errno; /* RFC 5041 3 item 3: what TCP cannot transfer is an error */
     c->tx.kernel_total += (uint64_t)sent;
@@ -235,39 +243,33 @@ static bool sender_is_done(struct conn *c, int fd)
     return true;
 }
 
-/* s: who waits; NULL: it may not wait. */
-static int flush_whole(struct sock *s, struct conn *c, int fd)
+/* Nobody else sends what is queued: neither a job, which is stopped, nor another process. */
+static bool may_send(struct conn *c, int fd)
 {
     if (c->tx.job_runs) {
         conn_tx_reap(c);
         if (c->tx.job_runs)
             conn_tx_stop(c);
         if (c->tx.job_runs)
-            return -EAGAIN; /* another process's ring has it */
+            return false; /* another process's ring has it */
     }
-    if (SW_UNLIKELY(c->tx.sender_pid != 0) && !sender_is_done(c, fd))
-        return -EAGAIN;
-    for (int r;;) {
-        if (c->coalesce.posted) { /* nobody sleeps with the buffer: what does not go is copied, and then is a tail */
-            r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
-            coalesce_posted(c, r == 0);
-            if ((r == -EAGAIN || r == -EINPROGRESS) && s != NULL)
-                continue;
-        } else {
-            r = out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
-        }
-        if (s != NULL)
-            fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
-        if (r < 0)
-            return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
-        if (flushed(c))
-            continue;
-        r = coalesce_post(c);
-        if (r < 0)
-            return r;
-        if (r == 0)
-            break;
-    }
+    return SW_LIKELY(c->tx.sender_pid == 0) || sender_is_done(c, fd);
+}
+
+/* One look at what is queued. As out_once; -EINPROGRESS and -EAGAIN: see cut_short, 1: look again. */
+static int send_queued(struct sock *s, struct conn *c, int fd)
+{
+    if (!c->coalesce.posted)
+        return out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
+    /* Nobody sleeps with the buffer: what does not go is copied, and then is a tail. */
+    int r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
+    coalesce_posted(c, r == 0);
+    return (r == -EAGAIN || r == -EINPROGRESS) && s != NULL ? 1 : r;
+}
+
+/* All went: the program's end, if that is owed. */
+static int send_end(struct conn *c, int fd)
+{
     if (!c->tx.fin_owed)
         return 0;
     if (!c->st.llp && !c->st.tx.fin)
@@ -275,6 +277,26 @@ static int flush_whole(struct sock *s, struct conn *c, int fd)
     c->tx.fin_owed = false;
     REAL(shutdown)(fd, SHUT_WR);
     return 0;
+}
+
+/* s: who waits; NULL: it may not wait. */
+static int flush_whole(struct sock *s, struct conn *c, int fd)
+{
+    if (!may_send(c, fd))
+        return -EAGAIN;
+    for (int r = 1; r > 0;) {
+        r = send_queued(s, c, fd);
+        if (r > 0)
+            continue;
+        if (s != NULL)
+            fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
+        if (r < 0)
+            return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
+        r = flushed(c) ? 1 : coalesce_post(c);
+        if (r < 0)
+            return r;
+    }
+    return send_end(c, fd);
 }
 
 int conn_soft_flush(struct conn *c, int fd)
@@ -354,115 +376,171 @@ static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
 }
 
 /*
- * tx is held. Where several processes have the connection (shared), what the socket does not take at once of a frame begun is
- * copied where all of them see it, before anybody sleeps. If this one is killed then, the others finish the frame.
+ * A send of the program's under way. Where several processes have the connection (shared), what the socket does not take at once of a
+ * frame begun is copied where all of them see it, before anybody sleeps. If this one is killed then, the others finish the frame.
  */
+struct sending {
+    struct sock *s;
+    struct conn *c;
+    int fd;
+    struct iov_iter *it;
+    size_t len, done;  /* octets it has, and how many of them are framed */
+    size_t lead;       /* conn_batch_lead */
+    int flags, kflags; /* the call's, and the kernel's for it */
+    bool wait, shared;
+    bool sleeps;       /* it waits in the kernel's send, or as if it did */
+    bool zerocopy;     /* no octet has gone yet of a call with MSG_ZEROCOPY */
+    uint64_t deadline;
+};
+
+/* What is left from before goes first. 0: it went; 1: some did, look again; -errno. */
+static int send_left(struct sending *x)
+{
+    struct conn *c = x->c;
+    if (SW_LIKELY(!c->tx.job_runs && !c->tx.rest))
+        return 0;
+    if (x->wait) {
+        /* A handler that jumps out of this leaves the tail to whoever waits next. */
+        c->tx.rest = true;
+        pending_add(x->s);
+    }
+    int r = flush(x->sleeps ? x->s : NULL, c, x->fd);
+    x->fd = sock_fd_now(x->s, x->fd);
+    c->tx.rest = r != 0;
+    if (r != -EAGAIN || !x->shared)
+        return r;
+    r = await_room(x->s, x->fd, x->deadline);
+    return r == 0 ? 1 : r;
+}
+
+/* How many octets the next part has, as far as the program's memory can be read. > 0, or -errno. */
+static ssize_t next_part(struct sending *x)
+{
+    struct conn *c = x->c;
+    size_t part = x->len - x->done, most = conn_batch_len(c, x->sleeps);
+    if ((x->flags & MSG_OOB) && part > 1)
+        part--; /* the last one is urgent, and goes alone */
+    if (part > most)
+        part = most;
+    if (x->lead > 0 && x->done == 0)
+        part = x->lead;
+    if (!x->wait && x->done > x->lead && !conn_has_room(x->fd))
+        return -EAGAIN;
+    if (c->tx.segment == 0)
+        conn_frame_before(c, x->fd, part);
+    /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
+    size_t good = usermem_iter_read(x->it, part);
+    if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0)
+        return -EFAULT;
+    return (ssize_t)part;
+}
+
+/*
+ * The kernel has not taken all of the n octets that were framed last, of which `before` is the beginning: those of frames that were not
+ * begun are the program's again. 0: they are framed again, behind the tail; or the call is over, with -errno.
+ */
+static int send_cut(struct sending *x, const struct iov_iter *before, size_t n, bool urgent, int r)
+{
+    struct conn *c = x->c;
+    x->fd = sock_fd_now(x->s, x->fd);
+    if (r == -EINPROGRESS)
+        r = cut_short(x->fd, x->sleeps);
+    size_t back = take_back(c, x->fd, urgent);
+    x->done -= back;
+    conn_batch_went(c, n, n - back);
+    c->tx.rest = true;
+    if (r != -EAGAIN || !x->shared)
+        return r;
+    *x->it = *before;
+    iov_iter_skip(x->it, n - back);
+    return 0;
+}
+
+/* Frames and sends the next part. 0; or -errno, and *cut: some of it may have gone. */
+static int send_part(struct sending *x, bool *cut)
+{
+    struct conn *c = x->c;
+    ssize_t part = next_part(x);
+    if (part < 0)
+        return (int)part;
+    bool urgent = (x->flags & MSG_OOB) && x->len - x->done == 1;
+    struct iov_iter before = *x->it;
+    ssize_t n = urgent ? stream_write_urgent(&c->st, x->it) : stream_write(&c->st, x->it, (size_t)part);
+    c->tx.urgent = urgent && n > 0;
+    if (n <= 0)
+        return n < 0 ? (int)n : -EAGAIN;
+    x->done += (size_t)n;
+    c->tx.zerocopy = x->zerocopy;
+    int r = out_once(x->s, c, x->fd, x->kflags | (x->done < x->len && x->done != x->lead ? MSG_MORE : 0));
+    x->zerocopy = c->tx.zerocopy;
+    c->tx.zerocopy = false;
+    if (r == 0) {
+        conn_batch_went(c, (size_t)n, (size_t)n);
+        if (flushed(c))
+            c->tx.rest = true;
+        return 0;
+    }
+    r = send_cut(x, &before, (size_t)n, urgent, r);
+    *cut = r < 0;
+    return r;
+}
+
+/* Nothing was cut: what is queued beside goes, too. The call's result; r: the error that it ends with. */
+static ssize_t send_ends(struct sending *x, int r)
+{
+    struct conn *c = x->c;
+    if (c->tx.nodelay_lent && x->done > 0)
+        conn_nodelay_back(c, x->fd);
+    if (c->tx.rest && !c->tx.job_runs) {
+        /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
+        int f = conn_tx_push(c, x->fd);
+        (void)f; /* what is left goes on by itself, and the next call says what went wrong */
+    }
+    if (x->done > 0)
+        return (ssize_t)x->done;
+    /* The ring met the error before this call did. */
+    int err = r < 0 && r != -EFAULT ? atomic_exchange(&c->so_error, 0) : 0;
+    return err != 0 ? -err : r;
+}
+
 ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
 {
-    bool shared = wait && atomic_load(&c->holders.n) > 1, sleeps = wait && !shared;
-    /* (The signal is ours to raise: when a part went out before the error, there is none.) */
-    int kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL |
-                 (sleeps ? 0 : MSG_DONTWAIT);
-    uint64_t deadline = shared ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
+    bool shared = wait && atomic_load(&c->holders.n) > 1, sleeps = wait && !shared, cut = false;
+    struct sending x = {
+        .s = s,
+        .c = c,
+        .fd = fd,
+        .it = it,
+        .len = len,
+        .flags = flags,
+        /* (The signal is ours to raise: when a part went out before the error, there is none.) */
+        .kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL | (sleeps ? 0 : MSG_DONTWAIT),
+        .wait = wait,
+        .shared = shared,
+        .sleeps = sleeps,
+        .zerocopy = flags & MSG_ZEROCOPY,
+        .deadline = shared ? wait_call_deadline(fd, SO_SNDTIMEO) : 0,
+    };
     if (c->tx.shut || c->broken)
         return -EPIPE;
     if (SW_UNLIKELY(c->tx.segment != 0))
         follow_emss(c, fd);
-    bool zerocopy = flags & MSG_ZEROCOPY;
-    size_t done = 0, lead = conn_batch_lead(c, fd, len, flags);
+    x.lead = conn_batch_lead(c, fd, len, flags);
     int r = coalesce(s, c, fd, it, len, flags);
     if (r > 0)
         return (ssize_t)len;
-    while (done < len && r == 0) {
-        fd = sock_fd_now(s, fd);
-        if (SW_UNLIKELY(c->tx.shut)) {
-            r = -EPIPE;
-            break;
-        }
-        if (c->tx.job_runs || c->tx.rest) {
-            if (wait) {
-                /* A handler that jumps out of this leaves the tail to whoever waits next. */
-                c->tx.rest = true;
-                pending_add(s);
-            }
-            r = flush(sleeps ? s : NULL, c, fd);
-            fd = sock_fd_now(s, fd);
-            c->tx.rest = r != 0;
-            if (r == -EAGAIN && shared && (r = await_room(s, fd, deadline)) == 0)
-                continue;
-            if (r < 0)
-                break;
-        }
-        size_t part = len - done;
-        size_t most = conn_batch_len(c, sleeps);
-        bool urgent = (flags & MSG_OOB) && part == 1;
-        if ((flags & MSG_OOB) && part > 1)
-            part--; /* the last one is urgent, and goes alone */
-        if (part > most)
-            part = most;
-        if (lead > 0 && done == 0)
-            part = lead;
-        if (!wait && done > lead && !conn_has_room(fd)) {
-            r = -EAGAIN;
-            break;
-        }
-        if (c->tx.segment == 0)
-            conn_frame_before(c, fd, part);
-        /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
-        size_t good = usermem_iter_read(it, part);
-        if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0) {
-            r = -EFAULT;
-            break;
-        }
-        struct iov_iter before = *it;
-        ssize_t n = urgent ? stream_write_urgent(&c->st, it) : stream_write(&c->st, it, part);
-        c->tx.urgent = urgent && n > 0;
-        if (n <= 0) {
-            r = n < 0 ? (int)n : -EAGAIN;
-            break;
-        }
-        done += (size_t)n;
-        c->tx.zerocopy = zerocopy;
-        r = out_once(s, c, fd, kflags | (done < len && done != lead ? MSG_MORE : 0));
-        zerocopy = c->tx.zerocopy;
-        c->tx.zerocopy = false;
-        if (r == 0) {
-            conn_batch_went(c, (size_t)n, (size_t)n);
-            if (flushed(c))
-                c->tx.rest = true;
-            continue;
-        }
-        fd = sock_fd_now(s, fd);
-        if (r == -EINPROGRESS)
-            r = cut_short(fd, sleeps);
-        size_t back = take_back(c, fd, urgent);
-        done -= back;
-        conn_batch_went(c, (size_t)n, (size_t)n - back);
-        c->tx.rest = true;
-        if (r == -EAGAIN && shared) {
-            *it = before;
-            iov_iter_skip(it, (size_t)n - back);
-            r = 0; /* it waits for room, behind the tail */
-            continue;
-        }
-        if (done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
-            atomic_store(&c->so_error, -r); /* told at the next call */
-        return done > 0 ? (ssize_t)done : r;
+    while (x.done < len && r >= 0 && !cut) {
+        if (x.done > 0 || r > 0) /* it may have waited */
+            x.fd = sock_fd_now(s, x.fd);
+        r = SW_UNLIKELY(c->tx.shut) ? -EPIPE : send_left(&x);
+        if (r == 0)
+            r = send_part(&x, &cut);
     }
-    if (c->tx.nodelay_lent && done > 0)
-        conn_nodelay_back(c, fd);
-    if (c->tx.rest && !c->tx.job_runs) {
-        /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
-        int f = conn_tx_push(c, fd);
-        (void)f; /* what is left goes on by itself, and the next call says what went wrong */
-    }
-    if (done > 0)
-        return (ssize_t)done;
-    /* The ring met the error before this call did. */
-    int err = r < 0 && r != -EFAULT ? atomic_exchange(&c->so_error, 0) : 0;
-    if (err != 0)
-        return -err;
-    return r == -EPIPE ? conn_broken_pipe(flags) : r;
+    if (!cut)
+        return send_ends(&x, r);
+    if (x.done > 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
+        atomic_store(&c->so_error, -r); /* told at the next call */
+    return x.done > 0 ? (ssize_t)x.done : r;
 }
 
 bool conn_soft_tx_mend(struct conn *c, int fd, bool other_process)
