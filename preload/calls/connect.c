@@ -203,44 +203,41 @@ static void forget_conn(struct sock *s)
     notify_changed(s);
 }
 
-static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len)
+/* AF_UNSPEC: the program ends the connection. */
+static int disconnect(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len)
 {
-    if (s->kind == SOCK_CONN) {
-        struct conn *c = s->conn;
-        enum conn_state st = conn_state(c);
-        if (peer != NULL && len >= sizeof(sa_family_t) && peer->sa_family == AF_UNSPEC) {
-            int r = conn_is_late(c) ? startup_go_on(s, false) : 0;
-            (void)r; /* the answer is not to be lost: the reset is the program's */
-            conn_lead_out(c, fd);
-            r = connect_waiting(fd, peer, len);
-            if (r == 0)
-                forget_conn(s);
-            return r;
-        }
-        if (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING)) {
-            int r = startup_go_on(s, true);
-            (void)r;
-            st = conn_state(c);
-            if (st == CONN_CONNECTING || (st == CONN_NEGOTIATING && !connect_told(c)))
-                return -EALREADY;
-        }
-        int err = atomic_exchange(&c->so_error, 0);
-        if (err != 0)
-            return -err;
-        return connect_waiting(fd, peer, len);
+    struct conn *c = s->conn;
+    int r = conn_is_late(c) ? startup_go_on(s, false) : 0;
+    (void)r; /* the answer is not to be lost: the reset is the program's */
+    conn_lead_out(c, fd);
+    r = connect_waiting(fd, peer, len);
+    if (r == 0)
+        forget_conn(s);
+    return r;
+}
+
+/* The socket has a connection of ours. */
+static int connect_again(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len)
+{
+    struct conn *c = s->conn;
+    enum conn_state st = conn_state(c);
+    if (peer != NULL && len >= sizeof(sa_family_t) && peer->sa_family == AF_UNSPEC)
+        return disconnect(s, fd, peer, len);
+    if (!c->responder && (st == CONN_CONNECTING || st == CONN_NEGOTIATING)) {
+        int r = startup_go_on(s, true);
+        (void)r;
+        st = conn_state(c);
+        if (st == CONN_CONNECTING || (st == CONN_NEGOTIATING && !connect_told(c)))
+            return -EALREADY;
     }
-    if (s->kind != SOCK_NEW || peer == NULL ||
-        !((peer->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||
-          (peer->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6))) ||
-        len > sizeof(struct sockaddr_storage))
-        return connect_waiting(fd, peer, len);
-    const struct policy_rule *rule = policy_match(&proc.set.policy, POLICY_CONNECT, peer, len);
-    if (rule == NULL)
-        return connect_waiting(fd, peer, len);
-    bool known_shim;
-    unsigned reason = plain_because(s, fd, peer, rule, &known_shim);
-    if (reason == REASON_NONE)
-        return connect_asking(s, fd, peer, len, rule, known_shim);
+    int err = atomic_exchange(&c->so_error, 0);
+    return err != 0 ? -err : connect_waiting(fd, peer, len);
+}
+
+/* It stays plain, for this reason; where the rule says require it is refused. */
+static int connect_plain(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len, const struct policy_rule *rule,
+                         unsigned reason)
+{
     if (rule->action == POLICY_REQUIRE) {
         struct sockaddr_storage ss = { 0 };
         memcpy(&ss, peer, len);
@@ -253,6 +250,29 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
     if (r == 0 || r == -EINPROGRESS || r == -EINTR)
         note_plain(s, peer, len, rule, reason);
     return r;
+}
+
+static bool is_inet(const struct sockaddr *peer, socklen_t len)
+{
+    return peer != NULL && len <= sizeof(struct sockaddr_storage) &&
+           ((len >= sizeof(struct sockaddr_in) && peer->sa_family == AF_INET) ||
+            (len >= sizeof(struct sockaddr_in6) && peer->sa_family == AF_INET6));
+}
+
+static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len)
+{
+    if (s->kind == SOCK_CONN)
+        return connect_again(s, fd, peer, len);
+    const struct policy_rule *rule = NULL;
+    if (s->kind == SOCK_NEW && is_inet(peer, len))
+        rule = policy_match(&proc.set.policy, POLICY_CONNECT, peer, len);
+    if (rule == NULL)
+        return connect_waiting(fd, peer, len);
+    bool known_shim;
+    unsigned reason = plain_because(s, fd, peer, rule, &known_shim);
+    if (reason == REASON_NONE)
+        return connect_asking(s, fd, peer, len, rule, known_shim);
+    return connect_plain(s, fd, peer, len, rule, reason);
 }
 
 int connect(int fd, const struct sockaddr *addr, socklen_t len)

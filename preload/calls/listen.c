@@ -197,8 +197,24 @@ static bool another_waits(struct sock *listener, int listener_fd)
     return atomic_load(&listener->nonblock) || !atomic_load(&listener->polled) || REAL(poll)(&p, 1, 0) > 0;
 }
 
-/* True: it is the program's; false: an abandoned Hello, closed. */
-static bool adopt(struct sock *listener, int listener_fd, int fd, const struct sockaddr_storage *peer, bool nonblock)
+/* Why a connection that this listener has accepted stays plain, or REASON_NONE. */
+static unsigned plain_because(struct sock *listener, int fd, const struct policy_rule *rule)
+{
+    if (rule->action == POLICY_OFF)
+        return REASON_POLICY;
+    if (listener->stay_plain)
+        return listener->plain_reason;
+    if (fd <= 2)
+        return REASON_STD_FD;
+    if (ring_drives_sockets())
+        return REASON_OWN_URING;
+    if (atomic_load(&proc.passes_conns))
+        return REASON_SHARED_FD;
+    return epoll_waits_unseen(listener) ? REASON_EPOLL_KIND : REASON_NONE;
+}
+
+/* What is known of it as soon as it is accepted; peer: its address. NULL: it is nothing of ours, and not in the table. */
+static struct sock *make_accepted(struct sock *listener, int fd, const struct sockaddr_storage *peer, bool nonblock)
 {
     struct sockaddr_storage local;
     socklen_t len = sizeof(local);
@@ -208,7 +224,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
     struct sock *s = rule != NULL ? sock_new(fd, listener->domain) : NULL;
     if (s == NULL) {
         sock_drop(fd);
-        return true;
+        return NULL;
     }
     atomic_store(&s->nonblock, nonblock);
     struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
@@ -216,28 +232,26 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
         if (c != NULL)
             conn_release(c, NULL);
         sock_put(s);
-        return true;
+        return NULL;
     }
     c->local = local;
     c->peer = *peer;
     s->conn = c;
     s->kind = SOCK_CONN;
     mark_inherit(s, listener);
-    unsigned reason = rule->action == POLICY_OFF ? REASON_POLICY
-                      : listener->stay_plain     ? listener->plain_reason
-                      : fd <= 2                  ? REASON_STD_FD
-                      : ring_drives_sockets()      ? REASON_OWN_URING
-                      : atomic_load(&proc.passes_conns) ? REASON_SHARED_FD
-                      : epoll_waits_unseen(listener) ? REASON_EPOLL_KIND
-                                                     : REASON_NONE;
+    unsigned reason = plain_because(listener, fd, rule);
     if (reason != REASON_NONE)
         negotiate_decline(&c->neg, reason);
-    atomic_store(&s->active, true);
-    stdio_changed(fd);
-    pending_add(s);
+    return s;
+}
+
+/* Its startup goes on as far as it can now; that of a client which has asked, to its end. */
+static void start_accepted(struct sock *listener, int listener_fd, struct sock *s, int fd)
+{
+    struct conn *c = s->conn;
     atomic_fetch_add(&listener->asked, local_names_drain(listener));
     bool asked = atomic_load(&listener->asked) > 0;
-    bool near = local_same_host(&local, peer);
+    bool near = local_same_host(&c->local, &c->peer);
     c->startup.client_asked = asked && near;
     mark_client(listener, listener_fd, near);
     if (asked && startup_is_hasty()) {
@@ -250,14 +264,27 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
         int r = startup_go_on_unused(s);
         (void)r; /* nobody else knows it yet */
     }
-    if (abandoned(c, fd) && another_waits(listener, listener_fd)) {
+}
+
+/* True: it is the program's; false: an abandoned Hello, closed. */
+static bool adopt(struct sock *listener, int listener_fd, int fd, const struct sockaddr_storage *peer, bool nonblock)
+{
+    struct sock *s = make_accepted(listener, fd, peer, nonblock);
+    if (s == NULL)
+        return true;
+    struct conn *c = s->conn;
+    atomic_store(&s->active, true);
+    stdio_changed(fd);
+    pending_add(s);
+    start_accepted(listener, listener_fd, s, fd);
+    /* A program that saw the listener readable must not be kept waiting for the next one. */
+    bool closes = abandoned(c, fd) && another_waits(listener, listener_fd);
+    if (closes) {
         atomic_store(&c->record.written, true); /* the program never had it */
         close(fd);
-        sock_put(s);
-        return false;
     }
     sock_put(s);
-    return true;
+    return !closes;
 }
 
 /* As the kernel: the connection is gone if there is no place for its address. */
