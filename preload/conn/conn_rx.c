@@ -385,7 +385,7 @@ static void pay_owed(struct conn *c, int fd)
 }
 
 /* n of len octets were what was kept from the startup. */
-static size_t recv_rest(struct sock *s, int fd, const struct iov_iter *it, size_t len, size_t n, int flags, bool *waits)
+static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it, size_t len, size_t n, int flags, bool *waits)
 {
     struct conn *c = s->conn;
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
@@ -416,7 +416,7 @@ static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssiz
     if (SW_LIKELY(n <= 0 || (size_t)n >= len || conn_state(c) != CONN_PLAIN || atomic_load(&c->so_error) != 0))
         return 0;
     bool all = (flags & MSG_PEEK) ? conn_peek_at(c, flags) == 0 : conn_rx_avail(c) == 0;
-    return all ? recv_rest(s, fd, it, len, (size_t)n, flags, waits) : 0;
+    return all ? rest_behind_kept(s, fd, it, len, (size_t)n, flags, waits) : 0;
 }
 
 /* The call is over: gives the turn back, and tells what others may wait for. True: it is plain now, and nothing is kept of it. */
