@@ -283,6 +283,28 @@ static int holder_of(const struct key *k, struct ucred *cred, bool *any)
     return r;
 }
 
+bool local_lost_name(const struct sockaddr *peer)
+{
+    struct key k, wildcard;
+    struct inet_diag_msg diag;
+    struct sockaddr_un un;
+    struct ucred cred;
+    int fd = -1;
+    if (!key_of_peer(peer, &k))
+        return false;
+    wildcard = k;
+    memset(wildcard.addr, 0, sizeof(wildcard.addr));
+    wildcard.scope = 0;
+    bool lost = true;
+    for (int i = 0; i < 2 && lost; i++) {
+        socklen_t len = name_of(i == 0 ? &k : &wildcard, &un);
+        lost = name_ask(&fd, &un, len, &cred) == -ECONNREFUSED;
+    }
+    if (fd >= 0)
+        REAL(close)(fd);
+    return lost && find_listener(&k, &diag) > 0 && diag.idiag_state == LISTENING;
+}
+
 /* The numbers of a short file of /proc's. Returns how many. */
 static size_t proc_numbers(const char *path, uint64_t *out, size_t max)
 {

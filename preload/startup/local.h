@@ -23,6 +23,11 @@ enum local_answer {
 
 /* Does anybody listen there on this host? (Where that cannot be found out: yes.) */
 bool local_listens(const struct sockaddr *addr);
+/*
+ * Does somebody listen there on this host still, without a name? (Where that is not certain: no.) A listener that had one has gone to
+ * a program that does not load the library. Some system calls, never blocks.
+ */
+bool local_lost_name(const struct sockaddr *peer);
 
 /*
  * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. Part of what it finds is

@@ -364,6 +364,18 @@ static bool ended_unanswered(const struct conn *c, int fd)
     return err != 0 || state == TCP_CLOSE || (state == TCP_CLOSE_WAIT && REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked > 0);
 }
 
+/*
+ * The same, and the other program has said something: where its listener has no name any more it went to one without us (a master that
+ * starts its workers with an environment of their own when a client comes), which has read our Hello. Nobody has said anything to it, so
+ * it is asked once more, without.
+ */
+static bool met_plain_worker(const struct conn *c)
+{
+    return !c->responder && c->known_shim && c->neg.cfg.may_switch && c->neg.reason == REASON_WITHDRAWN && c->neg.streamed == 0 &&
+           c->neg.answered && !c->neg.mute && atomic_load(&c->so_error) == 0 &&
+           local_lost_name((const struct sockaddr *)&c->peer);
+}
+
 /* The negotiation is over, one way or the other. */
 static void settle(struct sock *s, struct conn *c, int fd)
 {
@@ -385,6 +397,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
             fallback_remember(c);
         if (c->require) {
             fallback_refuse(s, c, fd, c->neg.reason);
+        } else if (met_plain_worker(c)) {
+            fallback_plain(s, c, fd);
         } else if (ended_unanswered(c, fd)) {
             c->startup.peer_closed = true;
             conn_go_dead(s, c, REASON_CLOSED, 0);

@@ -2,6 +2,7 @@
  * A program without the library; its environment says what it does. Linked statically and dynamically by handed.test.
  *
  *   WORKER_ACCEPT=FD   accepts on it for ever: who asks "question" gets "answer", others what they said, in hexadecimal
+ *   WORKER_GREETS=1    and says "hello" before that
  *   WORKER_READ=FD     reads it to its end, and says what came and what of the library's it has
  */
 #include <dirent.h>
@@ -16,6 +17,8 @@ static void answer(int conn)
     unsigned char got[256];
     char text[2 * sizeof(got) + 8] = "got ";
     ssize_t n, len = 0;
+    if (getenv("WORKER_GREETS") != NULL && send(conn, "hello", 5, MSG_NOSIGNAL) < 0)
+        perror("send");
     while (len < (ssize_t)sizeof(got) && (n = read(conn, got + len, sizeof(got) - (size_t)len)) > 0)
         len += n;
     for (ssize_t i = 0; i < len; i++)
