@@ -172,6 +172,7 @@ preload_tests += tests/preload/nginx.test
 preload_tests += tests/interop/netns.test
 preload_tests += tests/interop/segments.test
 preload_tests += tests/interop/tshark.test
+preload_tests += tests/interop/wireshark.test
 preload_tests += tests/interop/vm/vm.test
 preload_tests += tests/interop/vm/verbs.test
 preload_tests += tests/interop/vm/mixed.test
