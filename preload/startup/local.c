@@ -302,7 +302,7 @@ bool local_lost_name(const struct sockaddr *peer)
     }
     if (fd >= 0)
         REAL(close)(fd);
-    return lost && find_listener(&k, &diag) > 0 && diag.idiag_state == LISTENING;
+    return lost && find_listener(&k, &diag) > 0 && diag.idiag_state == TCP_LISTEN;
 }
 
 /* The numbers of a short file of /proc's. Returns how many. */

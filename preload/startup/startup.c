@@ -371,7 +371,7 @@ static bool ended_unanswered(const struct conn *c, int fd)
  */
 static bool met_plain_worker(const struct conn *c)
 {
-    return !c->responder && c->known_shim && c->neg.cfg.may_switch && c->neg.reason == REASON_WITHDRAWN && c->neg.streamed == 0 &&
+    return !c->responder && c->startup.known_shim && c->neg.cfg.may_switch && c->neg.reason == REASON_WITHDRAWN && c->neg.streamed == 0 &&
            c->neg.answered && !c->neg.mute && atomic_load(&c->so_error) == 0 &&
            local_lost_name((const struct sockaddr *)&c->peer);
 }
