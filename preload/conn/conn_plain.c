@@ -64,6 +64,22 @@ static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns
 
 #define FOREVER_NS ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has octets */
 
+/* *got octets were there before; n is what a receive says now. False: there is no use in waiting for more. */
+static bool count_rest(struct conn *c, struct iov_iter *at, size_t *got, ssize_t n, int flags)
+{
+    if (n < 0 && n != -EAGAIN)
+        atomic_store(&c->so_error, (int)-n);
+    if (n <= 0)
+        return n == -EAGAIN;
+    size_t before = *got;
+    *got = (size_t)n;
+    if (flags & MSG_PEEK)
+        return *got != before; /* it waits for no more than a part of its buffer */
+    *got += before;
+    iov_iter_skip(at, (flags & MSG_TRUNC) ? 0 : (size_t)n);
+    return true;
+}
+
 size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, size_t need, size_t most, int flags)
 {
     struct iov_iter at = *it;
@@ -72,17 +88,7 @@ size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, s
     uint64_t deadline = need > 0 ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
     for (;;) {
         ssize_t n = recv_there(fd, &at, peek ? most : most - got, flags);
-        if (n > 0 && peek) {
-            if ((size_t)n == got)
-                return got; /* it waits for no more than a part of its buffer */
-            got = (size_t)n;
-        } else if (n > 0) {
-            got += (size_t)n;
-            iov_iter_skip(&at, (flags & MSG_TRUNC) ? 0 : (size_t)n);
-        }
-        if (n < 0 && n != -EAGAIN)
-            atomic_store(&s->conn->so_error, (int)-n);
-        if (got >= need || n == 0 || (n < 0 && n != -EAGAIN))
+        if (!count_rest(s->conn, &at, &got, n, flags) || got >= need)
             return got;
         if (await_rest(s, fd, peek ? need : need - got, deadline != 0 ? deadline : FOREVER_NS) <= 0)
             return got;
