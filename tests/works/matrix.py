@@ -4,7 +4,8 @@ The programs that are run under sockwarp, plain and with both ends accelerated, 
 An entry is a function that takes a Run, starts programs by it, checks what they did and returns in a few words what
 the result was; it raises Wrong when something is not as it must be. It is called twice: once with plain TCP, which says
 whether the program works here at all, and once with everything it starts under sockwarp. Then the statistics lines must
-show that every connection was upgraded, at both of its ends.
+show that every connection was upgraded, at both of its ends. An entry with sides is called twice more: with only its clients (what
+it calls) under sockwarp, and with only its servers (what it starts).
 """
 
 import collections
@@ -27,6 +28,7 @@ UPGRADED = "upgraded"
 PR_SET_CHILD_SUBREAPER = 36
 HANG = 600  # seconds: a program that takes longer for anything hangs. No verdict on how fast it is
 ATTEMPTS = 3
+CLIENTS, SERVERS = "clients", "servers"
 
 # Servers' orphans become our children: they are found, and ended, with their entry.
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -37,7 +39,7 @@ class Wrong(Exception):
 
 
 class Entry:
-    def __init__(self, body, program, what, needs, version, at_least, stays_plain, killed, todo):
+    def __init__(self, body, program, what, needs, version, at_least, stays_plain, killed, todo, sides):
         self.body = body
         self.program = program
         self.what = what
@@ -47,21 +49,22 @@ class Entry:
         self.stays_plain = stays_plain
         self.killed = killed
         self.todo = todo
+        self.sides = sides
 
     def missing(self):
         return [name for name in self.needs if find(name) is None]
 
 
-def entry(program, what, *, needs, version, at_least=1, stays_plain=None, killed=0, todo=None):
+def entry(program, what, *, needs, version, at_least=1, stays_plain=None, killed=0, todo=None, sides=False):
     """
     Adds an entry. needs: the programs; version: the command that says it; at_least: so many upgraded connections there
     must be; stays_plain: {reason: number} of statistics lines that may be plain, at most so many for each reason;
     killed: so many connections' ends may be missing at most, because the program kills its processes, which leave no
     line;
-    todo: why it is known to fail under sockwarp.
+    todo: why it is known to fail under sockwarp; sides: run with one side only, too.
     """
     def add(body):
-        entries.append(Entry(body, program, what, needs, version, at_least, stays_plain or {}, killed, todo))
+        entries.append(Entry(body, program, what, needs, version, at_least, stays_plain or {}, killed, todo, sides))
         return body
     return add
 
@@ -118,12 +121,13 @@ def children():
 
 
 class Run:
-    """One run of an entry. Everything it starts is under sockwarp if shimmed, and is ended with it."""
+    """One run of an entry. Everything it starts is under sockwarp if shimmed, or that side of it, and is ended with it."""
 
     count = 0
 
-    def __init__(self, shimmed, long):
+    def __init__(self, shimmed, long, side=None):
         Run.count += 1
+        self.side = side
         self.shimmed = shimmed
         self.long = long
         self.folder = shim.path("run-%d" % Run.count)
@@ -148,10 +152,10 @@ class Run:
 
     # ---- programs ----
 
-    def under(self, command, plain=False):
+    def under(self, command, plain, side):
         reachable()
         command = [find(command[0]) or command[0], *command[1:]]
-        return shim.under(self.stats, *command) if self.shimmed and not plain else command
+        return shim.under(self.stats, *command) if self.shimmed and not plain and self.side in (None, side) else command
 
     def start(self, *command, plain=False, **more):
         """A child in the background; what it says goes to a log that is shown if something is wrong."""
@@ -161,7 +165,7 @@ class Run:
             more.setdefault("stdin", subprocess.DEVNULL)
             more.setdefault("stdout", out)
             more.setdefault("stderr", out)
-            child = shim.start(*self.under(command, plain), **more)
+            child = shim.start(*self.under(command, plain, SERVERS), **more)
         self.running.append(child)
         return child
 
@@ -176,7 +180,7 @@ class Run:
 
     def call(self, *command, status=0, plain=False, timeout=HANG, text=True, **more):
         """Runs a program to its end, which must have the status; what it wrote."""
-        result = shim.run(*self.under(command, plain), timeout=timeout, text=text, **more)
+        result = shim.run(*self.under(command, plain, CLIENTS), timeout=timeout, text=text, **more)
         if result.returncode != status:
             raise Wrong("%s: status %s\n%s\n%s" % (" ".join(command)[:300], result.returncode,
                                                     brief(result.stdout), brief(result.stderr)))
@@ -255,9 +259,9 @@ def brief(value):
 class Outcome:
     """What came of one run: error is None if all was well."""
 
-    def __init__(self, entry_, shimmed, long):
+    def __init__(self, entry_, shimmed, long, side=None):
         self.error, self.result = None, None
-        run = Run(shimmed, long)
+        run = Run(shimmed, long, side)
         begin = time.monotonic()
         try:
             self.result = entry_.body(run)
@@ -318,6 +322,17 @@ class Upgrades:
         return text
 
 
+def one_side(e, title, long):
+    """Test points of a run with only its clients, and one with only its servers, under sockwarp."""
+    for side in CLIENTS, SERVERS:
+        tap.limit(4 * HANG)
+        only = Outcome(e, True, long, side)
+        tap.ok(not only.error, "%s, only the %s under sockwarp" % (title, side), only.error, *only.logs)
+        # (Servers may be each other's clients.)
+        bad = [line for line in only.lines if line["errors"] or (side == CLIENTS and line["transport"] != "plain")]
+        tap.ok((only.lines or e.at_least == 0) and not bad, "%s, only the %s under sockwarp: without errors" % (title, side), shim.brief(bad[:10]))
+
+
 def run_all(names, long):
     """Runs the entries whose program is named (or all) as test points; rows for the table."""
     rows = []
@@ -351,6 +366,8 @@ def run_all(names, long):
             continue
         tap.same(sorted(name for _, name in shimmed.left), sorted(name for _, name in plain.left),
                  title + ": nothing is left running that plain would not leave")
+        if e.sides:
+            one_side(e, title, long)
         tap.note("%.1f s plain, %.1f s under sockwarp" % (plain.seconds, shimmed.seconds))
         rows.append((e, version_of(e.version), plain.error and "**fails**" or "ok",
                      shimmed.error and "**fails**" or shimmed.result,

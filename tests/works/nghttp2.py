@@ -1,0 +1,44 @@
+"""HTTP/2 by nghttp2: its server, its proxy before nginx, its client and its load generator."""
+
+import re
+
+import nginx
+import shim
+from matrix import digest, entry
+
+
+def load(run, url):
+    said = run.call("h2load", "-n", "2000", "-c", "10", "-m", "10", url)
+    found = re.search(r"requests: 2000 total, 2000 started, 2000 done, 2000 succeeded, 0 failed, 0 errored", said)
+    run.must(found, "not all requests succeeded", said)
+
+
+@entry("nghttpd", "HTTP/2 without TLS: nghttp and h2load", needs=["nghttpd", "nghttp", "h2load"], version=["nghttpd", "--version"],
+       at_least=11, sides=True)
+def nghttpd(run):
+    port = shim.free_port()
+    child = run.serve(port, "nghttpd", "--no-tls", "-a", "127.0.0.1", "-d", nginx.www(run), str(port))
+    url = "http://127.0.0.1:%d/" % port
+    run.same(digest(run.call("nghttp", url + "big", text=False)), digest(nginx.BIG), "octets of /big")
+    load(run, url + "small")
+    run.stop(child, status=None)
+    return "checksum of 50 MB; 2,000 requests without errors"
+
+
+@entry("nghttpx", "HTTP/2 to HTTP/1.1 before nginx: nghttp and h2load", needs=["nghttpx", "nghttp", "h2load", "nginx"],
+       version=["nghttpx", "--version"], at_least=12, sides=True)
+def nghttpx(run):
+    ports = set()
+    while len(ports) < 2:
+        ports.add(shim.free_port())
+    back, front = ports
+    upstream = nginx.configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, nginx.www(run)))
+    children = [nginx.serve(run, back, upstream),
+                run.serve(front, "nghttpx", "--conf=/dev/null", "-f127.0.0.1,%d;no-tls" % front, "-b127.0.0.1,%d" % back,
+                          "--workers=2", "--errorlog-file=/dev/stderr", "--accesslog-file=/dev/null")]
+    url = "http://127.0.0.1:%d/" % front
+    run.same(digest(run.call("nghttp", url + "big", text=False)), digest(nginx.BIG), "octets of /big")
+    load(run, url + "small")
+    run.stop(children[1], status=None)
+    run.stop(children[0], number=3)
+    return "checksum of 50 MB; 2,000 requests without errors"
