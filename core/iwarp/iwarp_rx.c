@@ -569,8 +569,7 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, 
 
     /*
      * RFC 5040 7.2 item 1, RFC 5040 7.2 read 1 and RFC 5040 3.1/1: "The DDP layer MUST validate all DDP Segment
-     * fields": from the lower layer
-     * up. Until the versions are known to be ours no other field means
+     * fields": from the lower layer up. Until the versions are known to be ours (RFC 5044 C.1/1) no other field means
      * anything.
      */
     if (s.ddp.version != DDP_VERSION)

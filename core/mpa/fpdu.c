@@ -115,7 +115,7 @@ ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t
                         struct mpa_fpdu *out, size_t *need)
 {
     /*
-     * RFC 5044 5.1/4, RFC 5044 5.2/1, RFC 5044 6/2-4: "The ULPDU Length field (see Section 4) MUST be used to
+     * RFC 5044 5.1/4, RFC 5044 A.4/1, RFC 5044 5.2/1, RFC 5044 6/2-4: "The ULPDU Length field (see Section 4) MUST be used to
      * determine if the entire
      * FPDU is present before forwarding the ULPDU to DDP."
      */

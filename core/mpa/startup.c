@@ -92,7 +92,7 @@ static void put_frame(struct mpa_startup *s, const uint8_t key[KEY_LEN], uint8_t
     s->out_off = 0;
 }
 
-/* RFC 5044 7.1.1/5-7: M says what we need of what comes to us. RFC 5044 4.4/2,3: C is set but by an administrator. */
+/* RFC 5044 7.1.1/5-7: M says what we need of what comes to us. RFC 5044 4.4/2,3, RFC 5044 1.2/2: C is set but by an administrator. */
 static uint8_t own_flags(const struct mpa_startup *s)
 {
     return (uint8_t)((s->cfg.markers ? FLAG_M : 0) | (s->cfg.crc ? FLAG_C : 0));
@@ -324,7 +324,7 @@ static void take_result(struct mpa_startup *s)
     res->enhanced = is_enhanced(s->in);
     res->rtr_frame = says_rtr_frame(s, s->in);
     /*
-     * RFC 5044 4.4/6,7 and RFC 5044 7.1.1/10,11: "When this bit is '1' in either the MPA Request Frame or MPA
+     * RFC 5044 4.4/6,7, RFC 5044 C.1/2 and RFC 5044 7.1.1/10,11: "When this bit is '1' in either the MPA Request Frame or MPA
      * Reply Frame, CRCs MUST be
      * generated and checked by both endpoints."
      */

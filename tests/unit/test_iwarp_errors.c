@@ -264,7 +264,7 @@ Test(iwarp_errors, ulpdu_shorter_than_its_header_is_an_error_at_any_length)
 
 /* ---- versions, opcodes, queues ---- */
 
-/* RFC 5041 7.2/1: 1/4 and 2/6, invalid DDP version; RFC 5041 4.1/9,10: DV is one in every segment */
+/* RFC 5041 7.2/1, RFC 5044 C.1/1: 1/4 and 2/6, invalid DDP version; RFC 5041 4.1/9,10: DV is one in every segment */
 /* RFC 5040 7.2 item 3, RFC 5040 7.2 read 3, RFC 7306 8.2/4: "The RDMA Version MUST be valid" */
 Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
 {

@@ -181,7 +181,7 @@ Test(mpa_fpdu, every_truncation_asks_for_more_and_says_how_much)
     }
 }
 
-/* RFC 5044 5.1/4, RFC 5044 5.2/1 and RFC 5044 6/2,3: boundaries by the length fields, however the octets come */
+/* RFC 5044 5.1/4, RFC 5044 A.4/1, RFC 5044 5.2/1 and RFC 5044 6/2,3: boundaries by the length fields, however the octets come */
 Test(mpa_fpdu, one_octet_at_a_time_yields_the_fpdus_one_by_one)
 {
     uint8_t stream[1024], in[1024];

@@ -535,7 +535,7 @@ Test(mpa_startup, c_m_and_r_in_all_combinations)
     }
 }
 
-/* A peer whose Reply has C=0 although the Request had 1: the Request counts. */
+/* A peer whose Reply has C=0 although the Request had 1: the Request counts. RFC 5044 C.1/2 */
 Test(mpa_startup, crc_is_on_if_only_the_request_said_so)
 {
     struct mpa_startup s;

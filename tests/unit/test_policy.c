@@ -179,7 +179,7 @@ Test(policy, errors_show_bad_words_cut_and_printable)
     cr_assert_neq(strstr(err.text, "xxx...'"), NULL, "%s", err.text);
 }
 
-/* RFC 5044 4.4/3: "The default configuration for a connection MUST be to use CRCs" */
+/* RFC 5044 4.4/3 and RFC 5044 1.2/2: "The default configuration for a connection MUST be to use CRCs" */
 Test(policy, options_default_and_override)
 {
     struct policy_error err;
