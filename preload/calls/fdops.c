@@ -262,6 +262,14 @@ int fcntl64(int fd, int cmd, ...)
 }
 
 /* Is the urgent octet the next one? */
+/* Is the urgent mark the stream's, and not the kernel's? */
+static bool marks_itself(struct sock *s, int fd)
+{
+    if (s->conn->neg.deferred)
+        startup_before_look(s, s->conn, fd);
+    return conn_state(s->conn) == CONN_UPGRADED && !startup_is_unsaid(s->conn);
+}
+
 static int at_mark(struct conn *c, int fd)
 {
     if (turn_take_brief(&c->rx.turn) < 0)
@@ -304,7 +312,7 @@ int ioctl(int fd, unsigned long request, ...)
         }
         r = 0;
         errno = err;
-    } else if (request == SIOCATMARK && atomic_load(&s->active) && conn_state(s->conn) == CONN_UPGRADED &&
+    } else if (request == SIOCATMARK && atomic_load(&s->active) && marks_itself(s, fd) &&
                usermem_writable(arg, sizeof(int))) {
         *(int *)arg = at_mark(s->conn, fd);
         notify_readable(s);

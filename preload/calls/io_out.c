@@ -132,7 +132,7 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 
 /*
  * One that is passed leaves our sight. What is undecided goes as it is: a Hello that is there is declined, one that may still come is
- * the receiver's. Of one that is upgraded, or has octets in our memory, a bridge's end goes: who gets it may be any program.
+ * the receiver's. Of one that is upgraded, or will be, or has octets in our memory, a bridge's end goes: who gets it may be any program.
  */
 static bool pass(struct sock *s, int fd)
 {
@@ -143,7 +143,7 @@ static bool pass(struct sock *s, int fd)
         startup_decline(s);
     inherit_decide(s, c, fd);
     enum conn_state st = conn_state(c);
-    if (st == CONN_UPGRADED || conn_rx_avail(c) > 0)
+    if (st == CONN_UPGRADED || conn_is_late(c) || conn_rx_avail(c) > 0)
         return bridge_pass(s, fd) == 0;
     return st != CONN_CONNECTING && (st != CONN_NEGOTIATING || conn_undecided(c));
 }

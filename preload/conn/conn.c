@@ -38,7 +38,7 @@ static const struct sm_state states[] = {
                           SM_TO(CONN_NEGOTIATING) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
     [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_CONNECTING) | SM_TO(CONN_UPGRADED) |
                                               SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
-    [CONN_UPGRADED] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
+    [CONN_UPGRADED] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) | SM_TO(CONN_PLAIN) }, /* (PLAIN: startup_unanswered) */
     [CONN_PLAIN] = { "plain", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
     [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
 };
@@ -207,6 +207,8 @@ void conn_let_out(struct sock *s, int fd)
     } else {
         conn_tell(s->conn);
     }
+    if (conn_is_late(s->conn)) /* a call that waits for the answer does so in poll, by number */
+        conn_tell(s->conn);
 }
 
 uint64_t conn_ino(const struct sock *s)

@@ -134,12 +134,21 @@ static bool is_before_answer(const struct conn *c, int fd)
     return c->neg.deferred && (conn_only_leads(c) || tcpinfo_lacks(fd, c->neg.out_len));
 }
 
+/* Urgent data, with the answer not said yet: the kernel's mark is not to be passed, the connection becomes plain at the next call. */
+static bool is_at_urgent(const struct conn *c, int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLPRI };
+    return c->neg.deferred && conn_only_leads(c) && REAL(poll)(&p, 1, 0) > 0 && (p.revents & POLLPRI);
+}
+
 #define HELD_NS 200000000u /* what nobody can say anything about is not held back longer */
 #define HELD_LOOK_MS 1
 
 /* As fill, before the switch. Nothing is held back when it is over. */
 static ssize_t fill_streamed(struct conn *c, int fd, int flags)
 {
+    if ((flags & MSG_DONTWAIT) && is_at_urgent(c, fd))
+        return -EAGAIN;
     for (uint64_t end = 0;;) {
         uint8_t *p;
         size_t room = conn_switch_space(c, &p);

@@ -79,6 +79,8 @@ static short ready_dead(const struct conn *c, short want, short kernel)
 short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     struct conn *c = s->conn;
+    if (SW_UNLIKELY(c->neg.deferred) && (kernel & POLLPRI))
+        startup_before_look(s, c, fd);
     enum conn_state st = conn_state(c);
     if (kernel & POLLNVAL) { /* another thread has closed fd: the connection may live by another name */
         *ask = want;

@@ -49,6 +49,14 @@ static int decide(struct sock *s, struct conn *c, int fd)
     }
 }
 
+/* To the program nothing more comes in. */
+static void tell_end(struct sock *s)
+{
+    atomic_store(&s->conn->rx.arrived, true);
+    notify_readable(s);
+    conn_tell(s->conn);
+}
+
 /*
  * The FIN would come before the startup's octets that are still to be sent, or the end of what is received before those that are
  * to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody has seen it.
@@ -63,12 +71,20 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
     pending_add(s); /* it may have been dropped for its age */
     if (how != SHUT_RD)
         notify_writable(s);
-    if (how != SHUT_WR) {
-        atomic_store(&c->rx.arrived, true);
-        notify_readable(s);
-    }
+    if (how != SHUT_WR)
+        tell_end(s);
     conn_tell(c);
     return false;
+}
+
+/*
+ * A program that has shut down both ways gets no answer: where that comes with octets of the other program's, those meet what they would
+ * meet with TCP, a reset.
+ */
+static bool ends_both(const struct conn *c, int how)
+{
+    return c->startup.marked && conn_is_late(c) &&
+           (how == SHUT_RDWR || (how == SHUT_RD && c->neg.mute) || (how == SHUT_WR && conn_shuts_later(c, SHUT_RD)));
 }
 
 /* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
@@ -77,7 +93,8 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
     int rx = turn_take_brief(&c->rx.turn), tx = rx == 0 ? turn_take_brief(&c->tx.turn) : -EBUSY;
     enum conn_state st = conn_state(c);
     bool still = st == CONN_CONNECTING || (st == CONN_NEGOTIATING && conn_speaks_plain(c));
-    bool late = conn_is_late(c), rd = late && (how == SHUT_RD || how == SHUT_RDWR);
+    bool late = conn_is_late(c), both = ends_both(c, how), rd = late && !both && (how == SHUT_RD || how == SHUT_RDWR);
+    how = both ? SHUT_RDWR : how;
     if (still && !(late && how == SHUT_RD))
         *result = REAL(shutdown)(fd, rd ? SHUT_WR : how) < 0 ? -errno : 0;
     else if (still)
@@ -92,6 +109,8 @@ static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, 
         turn_give(&c->rx.turn);
     if (still)
         notify_blocked(s); /* an edge: a send fails at once now */
+    if (still && rd)
+        tell_end(s);
     return still;
 }
 
@@ -180,6 +199,10 @@ static bool answer_may_come(int fd)
  */
 static void leave_late(struct sock *s, struct conn *c, int fd)
 {
+    if (c->startup.marked) { /* an answer comes with the server's program's octets, and that those meet a closed socket is TCP's */
+        pending_remove(s);
+        return;
+    }
     int r = startup_go_on(s, false);
     if (r < 0 || !conn_is_late(c) || conn_linger_s(fd) == 0)
         return;

@@ -83,6 +83,8 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
 static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
     struct conn *c = s->conn;
+    if (SW_UNLIKELY(c->neg.deferred))
+        startup_before_look(s, c, fd);
     enum conn_state st = conn_state(c);
     int gone = conn_usable(c, fd);
     if (SW_UNLIKELY(gone < 0))

@@ -104,6 +104,8 @@ static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t d
 static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
     struct conn *c = s->conn;
+    if (SW_UNLIKELY(c->neg.deferred))
+        startup_before_send(s, c, fd, (flags & MSG_OOB) != 0);
     enum conn_state st = conn_state(c);
     size_t done = 0;
     if (flags & MSG_OOB)

@@ -176,8 +176,8 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     uint8_t buf[HELLO_LEN_MAX];
     ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
     int mark = 0;
-    if (n < 0 && errno == EAGAIN && c->neg.state == NEGOTIATE_PEEK && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) {
-        buf[0] = 0; /* an urgent octet comes first: no Hello */
+    if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) {
+        buf[0] = 0; /* an urgent octet comes first: no Hello, or no answer */
         n = 1;
     }
     if (would_wait(c, n, POLLIN))
@@ -529,7 +529,7 @@ static void step(struct sock *s, struct conn *c, int fd)
 
 void startup_step(struct sock *s)
 {
-    int fd = atomic_load(&s->fd);
+    int fd = sock_fd_now(s, atomic_load(&s->fd));
     if (fd < 0)
         return;
     int at = conn_peek_suspend(fd);

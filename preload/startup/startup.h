@@ -59,6 +59,18 @@ int startup_begin_initiator(struct sock *s, struct conn *c) SW_MUST;
 /* The negotiation is done: FPDUs from now on. Both turns held. */
 int startup_upgrade(struct sock *s, struct conn *c) SW_MUST;
 
+/*
+ * An upgraded connection whose answer waits for the program's first octets (neg.deferred): is it still to be said? Without the turns a
+ * hint.
+ */
+bool startup_is_unsaid(const struct conn *c);
+/*
+ * The program is about to send (by MSG_OOB, if urgent), or to look at what is received. Urgent data of either program's go in streaming
+ * mode alone: an answer that is unsaid then never is, and the connection is plain. No turn held.
+ */
+void startup_before_send(struct sock *s, struct conn *c, int fd, bool urgent);
+void startup_before_look(struct sock *s, struct conn *c, int fd);
+
 /* ---- startup_await.c ---- */
 
 /* accept() sees s through. listener: NULL if who asked by its name was counted by accept(). */

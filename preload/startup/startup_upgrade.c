@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 
 #include "core/base/fault.h"
@@ -23,6 +24,7 @@
 #include "preload/process/sandbox.h"
 #include "preload/process/segv.h"
 #include "preload/process/tcpinfo.h"
+#include "preload/sock/notify.h"
 #include "preload/startup/startup.h"
 
 /*
@@ -138,7 +140,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     if (REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
         atomic_store(&c->st.rx.urgent_inline, inlined != 0);
     inlined = 1;
-    if (!device)
+    if (!device && !c->neg.deferred) /* (an unsaid answer: with startup_before_send) */
         REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
     c->record.ino = sock_ino(fd);
     segv_guard();
@@ -187,4 +189,54 @@ int startup_upgrade(struct sock *s, struct conn *c)
     struct sockaddr_storage peer = c->peer;
     explain_decision(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
     return 0;
+}
+
+/* ---- an answer that waits for the program's first octets ---- */
+
+bool startup_is_unsaid(const struct conn *c)
+{
+    return c->neg.deferred && conn_state(c) == CONN_UPGRADED && conn_only_leads(c);
+}
+
+static bool has_urgent(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLPRI };
+    return REAL(poll)(&p, 1, 0) > 0 && (p.revents & POLLPRI);
+}
+
+/* It never will be said: what was staged is the program's, and the kernel has the rest. Both turns held. */
+static void stay_unsaid(struct sock *s)
+{
+    struct conn *c = s->conn;
+    int fd = sock_fd_now(s, atomic_load(&s->fd)), lowat = (int)atomic_load(&c->rx.user_lowat);
+    int inlined = atomic_load(&c->st.rx.urgent_inline);
+    if (!startup_is_unsaid(c))
+        return;
+    REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
+    if (lowat != (int)c->rx.kernel_lowat)
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
+    c->rx.kernel_lowat = (uint32_t)lowat;
+    conn_go_plain(s, c, REASON_URGENT);
+    notify_changed(s);
+    conn_tell(c);
+}
+
+void startup_before_send(struct sock *s, struct conn *c, int fd, bool urgent)
+{
+    int r = 0, inlined = 1;
+    if (!startup_is_unsaid(c))
+        return;
+    if (urgent || has_urgent(fd))
+        r = startup_in_turns(s, false, stay_unsaid);
+    if (startup_is_unsaid(c))
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
+    (void)r; /* somebody else is at it, and says it */
+}
+
+void startup_before_look(struct sock *s, struct conn *c, int fd)
+{
+    if (!startup_is_unsaid(c) || !has_urgent(fd))
+        return;
+    int r = startup_in_turns(s, false, stay_unsaid);
+    (void)r;
 }

@@ -193,15 +193,27 @@ struct far_command {
     int32_t pid, tid; /* of the thread that gives it */
 };
 
-uint32_t sem_address(void)
+static uint32_t address_in(const char *name)
 {
-    const char *text = getenv("SEM_ADDRESS");
+    const char *text = getenv(name);
     struct in_addr in = { .s_addr = htonl(INADDR_LOOPBACK) };
     if (text && inet_pton(AF_INET, text, &in) != 1) {
-        fprintf(stderr, "sem: SEM_ADDRESS: '%s' is no address\n", text);
+        fprintf(stderr, "sem: %s: '%s' is no address\n", name, text);
         exit(2);
     }
     return in.s_addr;
+}
+
+uint32_t sem_address(void)
+{
+    return address_in("SEM_ADDRESS");
+}
+
+static bool is_far;
+
+uint32_t sem_address_of(uint16_t port)
+{
+    return getenv("SEM_PEER") != NULL && (is_far || port == sem_far_port) ? address_in("SEM_PEER") : sem_address();
 }
 
 static int new_listener(uint16_t *port)
@@ -220,7 +232,7 @@ int connect_to(uint16_t port)
 {
     struct sockaddr_in in = {
         .sin_family = AF_INET,
-        .sin_addr.s_addr = sem_address(),
+        .sin_addr.s_addr = sem_address_of(port),
         .sin_port = htons(port),
     };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -368,6 +380,7 @@ static pid_t far_child(void)
 
 static _Noreturn void far_main(int commands)
 {
+    is_far = true;
     uint16_t port;
     int s = -1, listener = new_listener(&port);
     alarm(LIMIT_S + 2);

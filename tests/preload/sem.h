@@ -40,6 +40,8 @@ ssize_t must(const char *what, ssize_t r);
 
 /* Where listeners are: 127.0.0.1, or what SEM_ADDRESS says. In network byte order. */
 uint32_t sem_address(void);
+/* Where this port is: SEM_PEER says where the other end's are, if elsewhere. */
+uint32_t sem_address_of(uint16_t port);
 
 /* ---- octets: the n-th of a direction has a value of its own ---- */
 

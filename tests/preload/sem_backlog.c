@@ -14,7 +14,7 @@ static struct sockaddr_in far_address(void)
 {
     return (struct sockaddr_in){
         .sin_family = AF_INET,
-        .sin_addr.s_addr = sem_address(),
+        .sin_addr.s_addr = sem_address_of(sem_far_port),
         .sin_port = htons(sem_far_port),
     };
 }

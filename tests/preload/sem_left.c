@@ -136,7 +136,7 @@ static void jump_connect(int s)
 {
     struct sockaddr_in in = {
         .sin_family = AF_INET,
-        .sin_addr.s_addr = sem_address(),
+        .sin_addr.s_addr = sem_address_of(sem_far_port),
         .sin_port = htons(sem_far_port),
     };
     int c = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));

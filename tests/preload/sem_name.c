@@ -19,7 +19,7 @@ static struct sockaddr_in local(uint16_t port)
 {
     return (struct sockaddr_in){
         .sin_family = AF_INET,
-        .sin_addr.s_addr = sem_address(),
+        .sin_addr.s_addr = sem_address_of(port),
         .sin_port = htons(port),
     };
 }

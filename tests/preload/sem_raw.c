@@ -120,7 +120,7 @@ static void raw_connection(int s)
 {
     (void)s;
     struct sockaddr_in in = { .sin_family = AF_INET,
-                              .sin_addr.s_addr = sem_address(),
+                              .sin_addr.s_addr = sem_address_of(sem_far_port),
                               .sin_port = htons(sem_far_port) };
     int c = (int)must("socket", syscall(SYS_socket, (long)AF_INET, (long)SOCK_STREAM, 0L));
     far_begin(FAR_ACCEPT, 0, 0);

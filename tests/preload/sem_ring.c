@@ -173,7 +173,7 @@ static void ring_connect(int s)
     struct ring r = ring_new(0);
     uint8_t buf[10];
     struct sockaddr_in in = { .sin_family = AF_INET,
-                              .sin_addr.s_addr = sem_address(),
+                              .sin_addr.s_addr = sem_address_of(sem_far_port),
                               .sin_port = htons(sem_far_port) };
     int c = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     struct io_uring_sqe sqe = request(IORING_OP_CONNECT, c, &in, 0);

@@ -337,7 +337,7 @@ static void made_early(int s)
 {
     struct sockaddr_in in = {
         .sin_family = AF_INET,
-        .sin_addr.s_addr = sem_address(),
+        .sin_addr.s_addr = sem_address_of(sem_far_port),
         .sin_port = htons(sem_far_port),
     };
     close(s);

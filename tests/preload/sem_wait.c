@@ -60,7 +60,7 @@ int connect_begin_to(int fd, uint16_t port)
 {
     struct sockaddr_in in = {
         .sin_family = AF_INET,
-        .sin_addr.s_addr = sem_address(),
+        .sin_addr.s_addr = sem_address_of(port),
         .sin_port = htons(port),
     };
     set_nonblock(fd, true);
