@@ -19,5 +19,5 @@ sockwarp_bench_LDFLAGS = $(program_ldflags)
 sockwarp_bench_LDADD =
 
 # Python, run from the source. Results of reference runs are in bench/results/NAME/.
-EXTRA_DIST += bench/compare bench/report bench/run \
+EXTRA_DIST += bench/compare bench/late.py bench/report bench/run \
     $(sort $(wildcard $(addprefix $(srcdir)/bench/,suite/*.py results/*/*)))
