@@ -143,6 +143,7 @@ preload_sources = \
     preload/calls/file.c \
     preload/calls/fork.c \
     preload/calls/inherit.c \
+    preload/calls/inherit_take.c \
     preload/calls/io.c \
     preload/calls/io.h \
     preload/calls/io_in.c \

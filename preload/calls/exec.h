@@ -68,6 +68,7 @@ bool spawn_is_dup2ed(int fd);
 
 /* The environment variable that tells the next program where the accelerated connections it inherits are. */
 #define INHERIT_VAR "SOCKWARP_INHERIT"
+#define INHERIT_ENTRIES_MAX 1000u /* connections that it tells of at most: an environment variable may have 128 KiB */
 
 /* What is handed on by one exec or posix_spawn. */
 struct inherit {
@@ -98,14 +99,16 @@ void inherit_failed(struct inherit *in);
 /* The child of vfork that began this has become another program: its memory is given back. */
 void inherit_forget(struct inherit *in);
 
+/* A startup that has begun comes to its end, so far as its peer is willing; the time is bounded. */
+void inherit_decide(struct sock *s, struct conn *c, int fd);
+
+/* ---- inherit_take.c ---- */
+
 /*
  * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets, those that are
  * not connected, and accepted connections from which nobody has read yet (inetd, socket activation).
  */
 void inherit_start(void);
-
-/* A startup that has begun comes to its end, so far as its peer is willing; the time is bounded. */
-void inherit_decide(struct sock *s, struct conn *c, int fd);
 
 /*
  * A descriptor that came over an AF_UNIX socket: a listener, a socket that may become one, an accepted connection from which nobody
