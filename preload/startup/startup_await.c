@@ -41,33 +41,60 @@ static void in_vain(int fd, uint64_t start)
     atomic_store(&hasty_until_ns, now + VAIN_TIMES * (now - start));
 }
 
+/* The Hello is there: one that has asked for the listener's name (if c was accepted from one) has come. */
+static void count_off(struct sock *listener, const struct conn *c)
+{
+    uint32_t asked = listener != NULL ? atomic_load(&listener->asked) : 0;
+    while (asked > 0 && conn_state(c) != CONN_PLAIN && !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
+        ;
+}
+
+/* Is there nothing more to wait for? Takes in an upgraded one's RTR. */
+static bool is_through(struct conn *c, int fd)
+{
+    enum conn_state st = conn_state(c);
+    if (st == CONN_UPGRADED && turn_take_brief(&c->rx.turn) == 0) {
+        int r = conn_rx_progress(c, fd, true); /* the RTR */
+        turn_give(&c->rx.turn);
+        if (r != 0 || conn_can_send(c))
+            return true;
+    }
+    return (st != CONN_NEGOTIATING && st != CONN_UPGRADED) || c->neg.state == NEGOTIATE_NAKED;
+}
+
+/* 0: look again; -errno: it cannot be waited for. */
+static int await_step(struct sock *s, struct conn *c, int fd, uint64_t end)
+{
+    struct spin_look k = { 0 };
+    bool upgraded = conn_state(c) == CONN_UPGRADED;
+    short events = upgraded ? POLLIN : (short)c->startup.kernel_wants;
+    int r;
+    if (upgraded && conn_has_chan(c))
+        r = conn_ops(c)->await(s, c, fd, end);
+    else
+        r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : wait_for(fd, events, end, s);
+    spin_end(&k, &startup_spin);
+    return r < 0 && r != -EINTR ? r : 0; /* the signal is not this wait's, which is ours */
+}
+
 void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd)
 {
     uint64_t start = proc_now_ns();
     bool was_undecided = awaits_hello(c);
-    for (;;) {
-        int r = startup_go_on_unused(s);
+    int r;
+    do {
+        r = startup_go_on_unused(s);
         (void)r; /* nobody else knows it yet, or will be done soon */
-        enum conn_state st = conn_state(c);
         bool undecided = awaits_hello(c);
         if (was_undecided && !undecided) {
             was_undecided = false;
-            uint32_t asked = listener != NULL ? atomic_load(&listener->asked) : 0;
-            while (asked > 0 && st != CONN_PLAIN &&
-                   !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
-                ;
+            count_off(listener, c);
         }
         if (conn_is_held(c)) {
             atomic_store(&c->startup.finish_on_use, true);
             return;
         }
-        if (st == CONN_UPGRADED && turn_take_brief(&c->rx.turn) == 0) {
-            r = conn_rx_progress(c, fd, true); /* the RTR */
-            turn_give(&c->rx.turn);
-            if (r != 0 || conn_can_send(c))
-                return;
-        }
-        if ((st != CONN_NEGOTIATING && st != CONN_UPGRADED) || c->neg.state == NEGOTIATE_NAKED)
+        if (is_through(c, fd))
             return;
         uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
         if (proc_now_ns() >= end) {
@@ -76,16 +103,8 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
             in_vain(fd, start);
             return;
         }
-        struct spin_look k = { 0 };
-        short events = st == CONN_UPGRADED ? POLLIN : (short)c->startup.kernel_wants;
-        if (st == CONN_UPGRADED && conn_has_chan(c))
-            r = conn_ops(c)->await(s, c, fd, end);
-        else
-            r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : wait_for(fd, events, end, s);
-        spin_end(&k, &startup_spin);
-        if (r < 0 && r != -EINTR) /* the signal is not this wait's, which is ours */
-            return;
-    }
+        r = await_step(s, c, fd, end);
+    } while (r == 0);
 }
 
 void startup_finish_on_use(struct sock *s)

@@ -107,18 +107,9 @@ static int begin_fpdus(struct conn *c, int fd)
     return 0;
 }
 
-int startup_upgrade(struct sock *s, struct conn *c)
+/* What the program had set of the socket before counts its octets; the kernel's is about frames from now on. */
+static void take_over_options(struct conn *c, int fd, bool device)
 {
-    const struct mpa_startup_result *res = &c->neg.mpa.res;
-    int fd = atomic_load(&s->fd);
-    bool device = negotiate_by_device(&c->neg);
-    int r = conn_buffers(c);
-    if (r < 0)
-        return r;
-    r = device ? device_begin(c) : begin_fpdus(c, fd);
-    if (r < 0)
-        return r;
-    /* A low-water mark that the program set before counts its octets, the kernel's from now on frames. */
     int lowat = 1;
     socklen_t lowat_len = sizeof(lowat);
     if (proc.lowat_used &&
@@ -142,38 +133,46 @@ int startup_upgrade(struct sock *s, struct conn *c)
     inlined = 1;
     if (!device && !c->neg.deferred) /* (an unsaid answer: with startup_before_send) */
         REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
-    c->record.ino = sock_ino(fd);
-    segv_guard();
-    conn_go_upgraded(c);
-    conn_board_named(c, fd);
-    if (device) {
-        struct sockaddr_storage to = c->peer;
-        r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
-        if (r == 0)
-            r = conn_tx_flush(c, fd);
-        explain_decision(s, c->responder ? "accept" : "connect", &to, conn_ops(c)->name(c), REASON_UPGRADED);
-        return r == -EAGAIN ? 0 : r;
-    }
-    /*
-     * The initiator's RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait
-     * for its delayed acknowledgement. (The HSWI goes with them.)
-     */
+}
+
+/* On a device the stream has its own RTR, which is the initiator's to send. 0 or -errno. */
+static int send_first_by_device(struct conn *c, int fd)
+{
+    int r = c->responder ? 0 : stream_rtr(&c->st); /* the responder's may not send before */
+    if (r == 0)
+        r = conn_tx_flush(c, fd);
+    return r == -EAGAIN ? 0 : r;
+}
+
+/*
+ * The initiator's RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait
+ * for its delayed acknowledgement. (The HSWI goes with them.)
+ */
+static void lend_nodelay(struct conn *c, int fd)
+{
     int on = 0;
     socklen_t on_len = sizeof(on);
-    if (!c->responder && !c->neg.switched && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) == 0 && !on) {
-        on = 1;
-        c->tx.nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
-    }
+    if (c->responder || c->neg.switched || REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) < 0 || on)
+        return;
+    on = 1;
+    c->tx.nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+}
+
+/* What this end has to say first in software: the initiator's RTR, if any. */
+static void send_first(struct conn *c, int fd)
+{
+    const struct mpa_startup_result *res = &c->neg.mpa.res;
+    lend_nodelay(c, fd);
     /* No RTR of MPA's: the stream has its own, since the other program may speak first. */
     if (!c->responder && res->rtr == 0 && !res->rtr_frame && !c->neg.switched) {
-        r = stream_rtr(&c->st);
+        int r = stream_rtr(&c->st);
         SW_CHECK(r == 0, "the first message: %d", r);
     }
     /*
      * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with
      * the program's first octets, if any, which are answered so in any case.
      */
-    r = conn_only_leads(c) || (!c->responder && tcpinfo_peer_closed(fd)) ? 0 : conn_tx_flush(c, fd);
+    int r = conn_only_leads(c) || (!c->responder && tcpinfo_peer_closed(fd)) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     if (c->neg.switched && !c->responder && c->neg.mute)
@@ -186,9 +185,30 @@ int startup_upgrade(struct sock *s, struct conn *c)
      */
     int quick = 1;
     REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
+}
+
+int startup_upgrade(struct sock *s, struct conn *c)
+{
+    int fd = atomic_load(&s->fd);
+    bool device = negotiate_by_device(&c->neg);
+    int r = conn_buffers(c);
+    if (r < 0)
+        return r;
+    r = device ? device_begin(c) : begin_fpdus(c, fd);
+    if (r < 0)
+        return r;
+    take_over_options(c, fd, device);
+    c->record.ino = sock_ino(fd);
+    segv_guard();
+    conn_go_upgraded(c);
+    conn_board_named(c, fd);
     struct sockaddr_storage peer = c->peer;
-    explain_decision(s, c->responder ? "accept" : "connect", &peer, "iwarp", REASON_UPGRADED);
-    return 0;
+    if (device)
+        r = send_first_by_device(c, fd);
+    else
+        send_first(c, fd);
+    explain_decision(s, c->responder ? "accept" : "connect", &peer, conn_ops(c)->name(c), REASON_UPGRADED);
+    return r;
 }
 
 /* ---- an answer that waits for the program's first octets ---- */
