@@ -58,6 +58,9 @@ local REASONS = {
     [39] = "device-memory",
     [40] = "device-kind",
     [41] = "timestamps",
+    [42] = "version",
+    [43] = "unmarked",
+    [44] = "defer-accept",
     --[[ scripts/reasons: end ]]
 }
 
