@@ -126,6 +126,7 @@ struct conn_tx {
     _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
     _Atomic uint8_t cork;     /* enum conn_cork; a hint */
     _Atomic bool more_told;   /* the last send said MSG_MORE; a hint */
+    bool first_lost;          /* a send was taken that met a reset of our own making: conn_switch.c */
     _Atomic bool shut;        /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
     _Atomic bool fin_owed;    /* FIN waits for the tail before it; a hint */
     _Atomic bool rest;        /* something may be queued: flush before posting more; a hint */

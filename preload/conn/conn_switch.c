@@ -5,6 +5,7 @@
  * The initiator's kernel was given the HSWI as a whole. So octets that may be its beginning are held back until it is certain that
  * nothing is under way behind them; then they are the program's, and no time has to pass for that.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "core/base/fault.h"
@@ -92,4 +93,15 @@ bool conn_switch_reset_is_ours(const struct conn *c, int fd)
     if (now.octets > (uint64_t)(room < ROOM_FIRST ? room : ROOM_FIRST) / ROOM_PART)
         return false;
     return !c->rx.shut || now.segments == c->rx.input_before_shut.segments || now.octets != c->rx.input_before_shut.octets;
+}
+
+bool conn_switch_takes_first(struct conn *c, int fd)
+{
+    if (c->rx.mode != CONN_RX_STREAMED || c->tx.shut || c->tx.first_lost ||
+        !(atomic_load(&c->rx.reset_unseen) || conn_switch_reset_is_ours(c, fd)))
+        return false;
+    c->tx.first_lost = true;
+    atomic_store(&c->rx.reset_unseen, false);
+    atomic_store(&c->so_error, EPIPE);
+    return true;
 }

@@ -23,5 +23,10 @@ void conn_switch_give_held(struct conn *c);
  * killed, and with it went our answer, which nobody had read. Any thread.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd);
+/*
+ * The program's send met a reset. True, once: such a one, and to a peer that has closed TCP takes a first send, for which the next call
+ * answers. tx held.
+ */
+bool conn_switch_takes_first(struct conn *c, int fd);
 
 #endif

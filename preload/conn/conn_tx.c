@@ -9,6 +9,7 @@
 #include "preload/conn/conn_orphan.h"
 #include "preload/conn/conn_plain.h"
 #include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_switch.h"
 #include "preload/conn/conn_tx.h"
 #include "preload/process/proc.h"
 #include "preload/sock/notify.h"
@@ -141,6 +142,8 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     fd = sock_fd_now(s, fd);
     conn_tx_whole(c, fd);
     ssize_t n = conn_ops(c)->send(s, c, fd, it, len, flags, wait);
+    if (SW_UNLIKELY(n == -EPIPE || n == -ECONNRESET) && conn_switch_takes_first(c, sock_fd_now(s, fd)))
+        n = (ssize_t)len;
     /* It was shut down meanwhile, and nobody else sees to its end. */
     if (SW_UNLIKELY(c->tx.fin_owed) && !(c->tx.job_runs && c->tx.job.then == TRANSPORT_THEN_SHUT_WR)) {
         int r2 = conn_tx_push(c, sock_fd_now(s, fd));
