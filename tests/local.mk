@@ -109,6 +109,7 @@ script_tests += tests/package/deb.test
 script_tests += tests/package/rpm.test
 
 preload_tests += tests/preload/launcher.test
+preload_tests += tests/preload/ask.test
 preload_tests += tests/preload/completion.test
 preload_tests += tests/preload/config.test
 preload_tests += tests/preload/units.test

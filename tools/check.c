@@ -17,9 +17,11 @@
 #include <unistd.h>
 
 #include "core/base/crc32c.h"
+#include "core/base/reason.h"
 #include "core/negotiate/hello.h"
 #include "core/policy/policy.h"
 #include "core/transport/transport.h"
+#include "tools/ask.h"
 
 #if HAVE_VERBS
 #include "core/transport/verbs_lib.h"
@@ -256,12 +258,32 @@ static void say_choice(const char *what, const char *rules, const struct setting
         say("", "(%s leads there; transport=verbs would use it)", device);
 }
 
+/* As a rule allows it; a server may be asked though the rules would not. */
+static int ask_there(const struct settings *s, const struct target *t)
+{
+    const struct sockaddr *addr = (const struct sockaddr *)&t->addr;
+    const struct policy_rule *rule = policy_match(&s->policy, POLICY_CONNECT, addr, t->len);
+    bool off = rule == NULL || rule->action == POLICY_OFF;
+    uint32_t transports = off ? HELLO_TRANSPORT_IWARP : rule->opts.transports & TRANSPORTS_BUILT_IN;
+
+    if (off)
+        say("", "(asked all the same)");
+    unsigned reason = ask_print(addr, t->len, transports, s->hello_timeout_ms);
+    if (off && reason == REASON_UPGRADED)
+        say("", "(but by the rules of this end it is plain)");
+    return !off && reason == REASON_UPGRADED ? 0 : -ECONNREFUSED;
+}
+
 int check_print(const char *lib, const struct settings *s, const char *rules, bool by_default, const char *target,
-                char *err, size_t cap)
+                bool ask, char *err, size_t cap)
 {
     struct target t = { 0 };
     if (target != NULL && parse(target, &t, err, cap) < 0)
         return -EINVAL;
+    if (ask && !t.port) {
+        snprintf(err, cap, "--ask wants ADDRESS:PORT");
+        return -EINVAL;
+    }
     say("version", "%s", SW_VERSION);
     say("library", "%s", lib);
     say("rules", "%s%s", rules[0] ? rules : "(none: everything stays plain)", by_default ? " (the default)" : "");
@@ -275,5 +297,5 @@ int check_print(const char *lib, const struct settings *s, const char *rules, bo
     say("address", "%s%s", target, t.port ? "" : ", any port");
     say_choice("connect to", rules, s, &t, POLICY_CONNECT);
     say_choice("accept on", rules, s, &t, POLICY_ACCEPT);
-    return 0;
+    return ask ? ask_there(s, &t) : 0;
 }

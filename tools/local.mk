@@ -1,6 +1,8 @@
 # The launcher: sockwarp PROGRAM.
 
 tools_sources = \
+    tools/ask.c \
+    tools/ask.h \
     tools/board.c \
     tools/board.h \
     tools/check.c \

@@ -35,6 +35,7 @@ struct options {
     bool explain;          /* -v, --explain */
     bool check;            /* the command check, not a program */
     bool config;           /* check --config */
+    bool ask;              /* check --ask */
 };
 
 static void set(const char *name, const char *value)
@@ -46,7 +47,7 @@ static void set(const char *name, const char *value)
 static int print_help(void)
 {
     fputs("Usage: sockwarp [run] [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
-          "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT]]\n"
+          "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT] [--ask]]\n"
           "  or:  sockwarp check --config [FILE]\n"
           "  or:  sockwarp explain [CODE]...\n"
           "  or:  sockwarp stat [OPTION]... [PID|PROGRAM]\n"
@@ -54,7 +55,7 @@ static int print_help(void)
           "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
           "runs sockwarp too, and left plain everywhere else.\n"
           "check: says what works on this host, which RDMA devices there are, and what would\n"
-          "be chosen for connections with ADDRESS.\n"
+          "be chosen for connections with ADDRESS; --ask asks the server there.\n"
           "explain: what a reason code means, and what to do about it.\n"
           "stat: the connections of running programs (see stat --help).\n"
           "enable: lets a service of systemd run under it (see enable --help).\n"
@@ -93,6 +94,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         { "stats", required_argument, NULL, 'S' },
         { "profile", required_argument, NULL, 'P' },
         { "config", no_argument, NULL, 'C' },
+        { "ask", no_argument, NULL, 'A' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'V' },
         { NULL, 0, NULL, 0 },
@@ -102,7 +104,7 @@ static int parse_options(int argc, char **argv, struct options *o)
     o->check = argc > 1 && strcmp(argv[1], "check") == 0;
     if (o->check || (argc > 1 && strcmp(argv[1], "run") == 0))
         optind = 2;
-    while ((c = getopt_long(argc, argv, "+p:t:vhV", longs, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, o->check ? "p:t:vhV" : "+p:t:vhV", longs, NULL)) != -1) {
         switch (c) {
         case 'p':
             o->policy = optarg;
@@ -119,6 +121,9 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'P':
             o->profile = optarg;
             break;
+        case 'A':
+            o->ask = true;
+            break;
         case 'C':
             o->config = true;
             break;
@@ -133,6 +138,8 @@ static int parse_options(int argc, char **argv, struct options *o)
     }
     if (o->config && !o->check)
         die("--config is for 'sockwarp check' (" CONFIG_ENV " names a file for programs)");
+    if (o->ask && !o->check)
+        die("--ask is for 'sockwarp check'");
     if (o->check && o->stats)
         die("check: --stats is for programs");
     if (o->check && argc - optind > 1)
@@ -203,11 +210,12 @@ static int check(const struct options *o, struct overlay *env, const char *lib, 
     if (o->transport)
         env->policy = with = rules_add_transport(env->policy, o->transport);
     overlay_read(env, &s);
-    if (check_print(lib, &s, env->policy, by_default, target, err, sizeof(err)) < 0)
+    int rc = check_print(lib, &s, env->policy, by_default, target, o->ask, err, sizeof(err));
+    if (rc == -EINVAL)
         die("check: %s", err);
     settings_free(&s);
     free(with);
-    return finish_output();
+    return rc < 0 && finish_output() == EXIT_SUCCESS ? EXIT_REFUSED : finish_output();
 }
 
 /* What is said about a program that cannot be reached. */
