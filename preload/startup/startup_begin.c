@@ -24,6 +24,8 @@
  * behind that the program goes on, in streaming mode, until the answer is there.
  */
 #define LOOK_NS 300000u
+/* Of another host a round trip takes its part of it; and a server that only takes never says more than the answer in this time. */
+#define LOOK_FAR_NS 800000u
 
 /* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
 static uint16_t depth(uint16_t rule, uint16_t most)
@@ -61,7 +63,7 @@ int startup_begin(struct conn *c)
                                                        cfg.transports == HELLO_TRANSPORT_IWARP));
     cfg.may_switch = cfg.shim_known && cfg.early && !c->responder;
     cfg.at_once = cfg.may_switch && c->startup.hurried;
-    uint64_t most = cfg.may_switch ? LOOK_NS : ACCEPT_NS;
+    uint64_t most = !cfg.may_switch ? ACCEPT_NS : c->startup.marked ? LOOK_FAR_NS : LOOK_NS;
     if (cfg.shim_known && cfg.timeout_ns > most)
         cfg.timeout_ns = most;
     memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));
@@ -95,7 +97,7 @@ static bool asks(const struct sock *s, struct conn *c, int fd)
     if (!c->startup.marked)
         return c->require || c->opts.ask_always || c->opts.hello_always || c->opts.immediate;
     c->startup.known_shim = true;
-    c->startup.hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_NS;
+    c->startup.hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_FAR_NS;
     return true;
 }
 
