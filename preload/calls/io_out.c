@@ -141,7 +141,8 @@ static bool pass(struct sock *s, int fd)
     (void)r; /* nothing more can be done */
     if (conn_state(c) == CONN_CONNECTING)
         startup_decline(s);
-    inherit_decide(s, c, fd);
+    if (!conn_is_late(c)) /* (The other program may accept only when it hears of who gets this.) */
+        inherit_decide(s, c, fd);
     enum conn_state st = conn_state(c);
     if (st == CONN_UPGRADED || conn_is_late(c) || conn_rx_avail(c) > 0)
         return bridge_pass(s, fd) == 0;

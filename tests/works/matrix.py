@@ -358,7 +358,7 @@ def run_all(names, long):
         tap.ok(not shimmed.error, title + ", under sockwarp", shimmed.error, *shimmed.logs,
                "plain: %s" % (plain.error or plain.result), todo=e.todo)
         tap.ok(upgrades.good, title + (": every connection is upgraded on both ends" if e.at_least else
-                                       ": every connection is plain, for its reason"),
+                                       ": every connection is upgraded, or plain for its reason"),
                "connecting/accepting: %s, in pairs %d of %d at least" % (upgrades, upgrades.pairs, e.at_least),
                "alone: %s" % upgrades.alone[:10], "not upgraded:", shim.brief(upgrades.bad[:10]), todo=e.todo)
         if e.todo:
