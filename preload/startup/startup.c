@@ -529,7 +529,9 @@ static void step(struct sock *s, struct conn *c, int fd)
 
 void startup_step(struct sock *s)
 {
-    int fd = sock_fd_now(s, atomic_load(&s->fd));
+    int fd = atomic_load(&s->fd), kept = sock_fd_now(s, fd);
+    if (kept >= 0) /* (else this is the close, and the number is good still) */
+        fd = kept;
     if (fd < 0)
         return;
     int at = conn_peek_suspend(fd);
