@@ -253,6 +253,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
         return;
     if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && spawn_is_dup2ed(fd)))
         return;
+    if (!w->h->can && !proc_is_borrowed())
+        startup_hand_on_unsaid(s);
     if (!in->spawn) {
         decide_held(s, c, fd, w->h->can);
         if (w->h->can && fd <= 2 && conn_undecided(c) && !c->startup.inherited)

@@ -139,6 +139,7 @@ static bool pass(struct sock *s, int fd)
     struct conn *c = s->conn;
     int r = startup_hand_on(s);
     (void)r; /* nothing more can be done */
+    startup_hand_on_unsaid(s);
     if (conn_state(c) == CONN_CONNECTING)
         startup_decline(s);
     if (!conn_is_late(c)) /* (The other program may accept only when it hears of who gets this.) */

@@ -93,6 +93,10 @@ static int out_lead(struct conn *c, int fd, int flags)
         return -errno;
     c->tx.kernel_total += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
+    if (c->neg.deferred) { /* from here on urgent octets are the stream's: startup_upgrade.c */
+        int inlined = 1;
+        sandbox_setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
+    }
     return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
 }
 

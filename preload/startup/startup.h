@@ -70,6 +70,8 @@ bool startup_is_unsaid(const struct conn *c);
  */
 void startup_before_send(struct sock *s, struct conn *c, int fd, bool urgent);
 void startup_before_look(struct sock *s, struct conn *c, int fd);
+/* Another program gets s, which may know nothing of us: an answer that is unsaid never is. No turn held. */
+void startup_hand_on_unsaid(struct sock *s);
 
 /* ---- startup_await.c ---- */
 

@@ -131,7 +131,7 @@ static void take_over_options(struct conn *c, int fd, bool device)
     if (REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
         atomic_store(&c->st.rx.urgent_inline, inlined != 0);
     inlined = 1;
-    if (!device && !c->neg.deferred) /* (an unsaid answer: with startup_before_send) */
+    if (!device && !c->neg.deferred) /* (then with the answer: conn_tx.c) */
         REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
 }
 
@@ -225,7 +225,7 @@ static bool has_urgent(int fd)
 }
 
 /* It never will be said: what was staged is the program's, and the kernel has the rest. Both turns held. */
-static void stay_unsaid(struct sock *s)
+static void stay_unsaid(struct sock *s, unsigned reason)
 {
     struct conn *c = s->conn;
     int fd = sock_fd_now(s, atomic_load(&s->fd)), lowat = (int)atomic_load(&c->rx.user_lowat);
@@ -236,20 +236,26 @@ static void stay_unsaid(struct sock *s)
     if (lowat != (int)c->rx.kernel_lowat)
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
     c->rx.kernel_lowat = (uint32_t)lowat;
-    conn_go_plain(s, c, REASON_URGENT);
+    conn_go_plain(s, c, reason);
     notify_changed(s);
     conn_tell(c);
 }
 
+static void stay_for_urgent(struct sock *s)
+{
+    stay_unsaid(s, REASON_URGENT);
+}
+
+static void stay_for_another(struct sock *s)
+{
+    stay_unsaid(s, REASON_SHARED_FD);
+}
+
 void startup_before_send(struct sock *s, struct conn *c, int fd, bool urgent)
 {
-    int r = 0, inlined = 1;
-    if (!startup_is_unsaid(c))
+    if (!startup_is_unsaid(c) || (!urgent && !has_urgent(fd)))
         return;
-    if (urgent || has_urgent(fd))
-        r = startup_in_turns(s, false, stay_unsaid);
-    if (startup_is_unsaid(c))
-        REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
+    int r = startup_in_turns(s, false, stay_for_urgent);
     (void)r; /* somebody else is at it, and says it */
 }
 
@@ -257,6 +263,12 @@ void startup_before_look(struct sock *s, struct conn *c, int fd)
 {
     if (!startup_is_unsaid(c) || !has_urgent(fd))
         return;
-    int r = startup_in_turns(s, false, stay_unsaid);
+    int r = startup_in_turns(s, false, stay_for_urgent);
     (void)r;
+}
+
+void startup_hand_on_unsaid(struct sock *s)
+{
+    int r = startup_is_unsaid(s->conn) ? startup_in_turns(s, false, stay_for_another) : 0;
+    (void)r; /* (then it is upgraded) */
 }
