@@ -86,6 +86,10 @@ static int out_lead(struct conn *c, int fd, int flags)
     size_t len, n = iwarp_out(&c->ep, &iov, &len);
     if (!conn_has_room(fd))
         return -EAGAIN;
+    if (c->neg.deferred) { /* from here on urgent octets are the stream's: startup_upgrade.c */
+        int inlined = 1;
+        sandbox_setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
+    }
     struct iovec lead = iov[0];
     struct msghdr msg = { .msg_iov = &lead, .msg_iovlen = 1 };
     ssize_t sent = sandbox_sendmsg(fd, &msg, flags | MSG_DONTWAIT | (n > 1 ? MSG_MORE : 0));
@@ -93,10 +97,6 @@ static int out_lead(struct conn *c, int fd, int flags)
         return -errno;
     c->tx.kernel_total += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
-    if (c->neg.deferred) { /* from here on urgent octets are the stream's: startup_upgrade.c */
-        int inlined = 1;
-        sandbox_setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
-    }
     return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
 }
 
