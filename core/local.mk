@@ -59,6 +59,8 @@ core_sources = \
     core/negotiate/hello.h \
     core/negotiate/negotiate.c \
     core/negotiate/negotiate.h \
+    core/negotiate/negotiate_mpa.c \
+    core/negotiate/negotiate_parts.h \
     core/negotiate/verdict.c \
     core/negotiate/verdict.h \
     core/policy/policy.c \

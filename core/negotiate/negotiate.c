@@ -7,68 +7,9 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
+#include "core/base/fault.h"
 #include "core/base/reason.h"
-#include "core/base/sm.h"
-#include "core/iwarp/startup_end.h"
-
-static const struct sm_state states[] = {
-    [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) |
-                                     SM_TO(NEGOTIATE_PLAIN) },
-    /* (An initiator with cfg.immediate starts in mpa.) */
-    [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) |
-                                       SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_WITHDRAWN) |
-                                       SM_TO(NEGOTIATE_DEVICE) | SM_TO(NEGOTIATE_LATE) },
-    [NEGOTIATE_DEVICE] = { "device", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_FALLBACK) },
-    [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) |
-                                   SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_FAILED) },
-    [NEGOTIATE_NAKED] = { "naked", SM_TO(NEGOTIATE_PLAIN) },
-    [NEGOTIATE_WITHDRAWN] = { "withdrawn", SM_TO(NEGOTIATE_PLAIN) },
-    [NEGOTIATE_LATE] = { "late", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FAILED) },
-    [NEGOTIATE_DONE] = { "done", 0 },
-    [NEGOTIATE_PLAIN] = { "plain", 0 },
-    [NEGOTIATE_FALLBACK] = { "fallback", 0 },
-    [NEGOTIATE_FAILED] = { "failed", 0 },
-};
-
-static void move(struct negotiate *n, enum negotiate_state to, unsigned reason)
-{
-    sm_move(states, "negotiate", n, &n->state, (uint8_t)to);
-    n->reason = (uint8_t)reason;
-    if (to != NEGOTIATE_MPA)
-        n->deadline_ns = 0;
-}
-
-/* The connection cannot go on as it is: the initiator connects again, the responder closes. */
-/* RFC 5044 8 code 4/3: "the TCP connection MUST be immediately closed". */
-static void spoil(struct negotiate *n, unsigned reason)
-{
-    n->out_len = n->out_off = 0;
-    move(n, n->cfg.responder ? NEGOTIATE_FAILED : NEGOTIATE_FALLBACK, reason);
-}
-
-/* As initiator behind the Reply: why the connection ends (RFC 6581 9.1/6, RFC 6581 9.2/9 and RFC 6581 9.3/1). */
-static void put_terminate(struct negotiate *n, uint8_t code)
-{
-    struct mpa_framing framing = { .crc = n->mpa.res.crc, .markers = n->mpa.res.markers_tx };
-    n->out_off = 0;
-    n->out_len = startup_end_put(&framing, code, n->out);
-}
-
-/* The MPA startup failed. */
-static void spoil_mpa(struct negotiate *n)
-{
-    uint8_t code;
-    spoil(n, REASON_MPA_FAILED);
-    if (mpa_startup_terminates(&n->mpa, &code))
-        put_terminate(n, code);
-}
-
-/* The Reply accepts, but not in terms that we could go on with: an error of this end's, as far as MPA is concerned. */
-static void spoil_params(struct negotiate *n)
-{
-    spoil(n, REASON_PEER_LIMIT);
-    put_terminate(n, TERM_MPA_LOCAL);
-}
+#include "core/negotiate/negotiate_parts.h"
 
 /* The stream goes by a connection beside this one. */
 #define BY_DEVICE (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)
@@ -159,34 +100,6 @@ static void put_withdrawal_behind(struct negotiate *n)
     n->out_len += (size_t)len;
 }
 
-static int mpa_init(struct negotiate *n)
-{
-    uint8_t priv[STREAM_PARAMS_LEN];
-    stream_params_encode(&n->cfg.params, priv);
-    struct mpa_startup_cfg mpa = n->cfg.mpa;
-    mpa.responder = n->cfg.responder;
-    if (!mpa.responder) {
-        mpa.priv = priv;
-        mpa.priv_len = sizeof(priv);
-    }
-    return mpa_startup_init(&n->mpa, &mpa);
-}
-
-/* (negotiate_init has found that it can be done.) */
-static void mpa_restart(struct negotiate *n)
-{
-    int r = mpa_init(n);
-    SW_CHECK(r == 0, "mpa_startup_init %d", r);
-}
-
-/* The frames that follow the answer to the Hello. */
-static void mpa_begin(struct negotiate *n, uint64_t now_ns)
-{
-    mpa_restart(n);
-    n->deadline_ns = now_ns + (n->cfg.responder ? NEGOTIATE_MPA_NS : n->cfg.timeout_ns);
-    move(n, NEGOTIATE_MPA, REASON_NONE);
-}
-
 int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_t now_ns)
 {
     memset(n, 0, sizeof(*n));
@@ -203,7 +116,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
      * What could not be put into a startup frame is to be found here, not in the middle of a
      * connection.
      */
-    if (mpa_init(n) < 0)
+    if (negotiate_mpa_init(n) < 0)
         return -EINVAL;
     if (!cfg->responder && cfg->immediate) {
         n->state = NEGOTIATE_MPA;
@@ -222,7 +135,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     n->hello_len = n->out_len;
     if (cfg->at_once) {
         put_withdrawal_behind(n);
-        move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
+        negotiate_move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
     }
     return 0;
 }
@@ -231,13 +144,13 @@ static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
 {
     if (!n->mute && !n->peer_ended && !n->defers && !(switches(h) && n->streamed > 0))
         put_hello(n, HELLO_HNAK, reason, h->nonce, n->streamed);
-    move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
+    negotiate_move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
 
 /* No Hello came; if we would have declined one, that is why the connection is plain. */
 static void peer_is_plain(struct negotiate *n)
 {
-    move(n, NEGOTIATE_PLAIN, n->reason != REASON_NONE ? n->reason : REASON_PEER_PLAIN);
+    negotiate_move(n, NEGOTIATE_PLAIN, n->reason != REASON_NONE ? n->reason : REASON_PEER_PLAIN);
 }
 
 /*
@@ -257,9 +170,9 @@ static int find_request(const struct negotiate *n, const uint8_t *buf, size_t le
     return s.state == MPA_ST_DECIDE ? 0 : -EAGAIN;
 }
 
-static int mpa_accept(struct negotiate *n);
-static bool params_ok(struct negotiate *n);
-static bool replied_early(const struct negotiate *n);
+int negotiate_mpa_accept(struct negotiate *n);
+bool negotiate_params_ok(struct negotiate *n);
+bool negotiate_replied_early(const struct negotiate *n);
 
 /* If the HELO ends in a Request that is accepted, the Reply is ready then. Any other one is left to come by itself. */
 static void reply_early(struct negotiate *n, const struct hello *h)
@@ -267,9 +180,9 @@ static void reply_early(struct negotiate *n, const struct hello *h)
     size_t len;
     const uint8_t *request = hello_tlv_find(h, HELLO_TLV_MPA, &len);
     if (request == NULL || (mpa_startup_input(&n->mpa, request, len) == (ssize_t)len && n->mpa.state == MPA_ST_DECIDE &&
-                            mpa_accept(n) == 0))
+                            negotiate_mpa_accept(n) == 0))
         return;
-    mpa_restart(n);
+    negotiate_mpa_restart(n);
 }
 
 bool negotiate_is_late(const uint8_t *buf, size_t len)
@@ -293,18 +206,18 @@ void negotiate_defer(struct negotiate *n)
 /* A Hello with the HWDR behind it. To the initiator, too, a HACK without the Reply is the end of the negotiation. */
 static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now_ns)
 {
-    mpa_begin(n, now_ns);
+    negotiate_mpa_begin(n, now_ns);
     if (n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
         reply_early(n, h);
     put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h->nonce, n->streamed);
-    n->switched = replied_early(n);
+    n->switched = negotiate_replied_early(n);
     n->deferred = n->switched && n->defers;
     if (!n->switched && n->defers)
         n->out_len = 0; /* octets of the program's say as much */
     if (n->switched)
-        move(n, NEGOTIATE_DONE, REASON_UPGRADED);
+        negotiate_move(n, NEGOTIATE_DONE, REASON_UPGRADED);
     else
-        move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        negotiate_move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
 }
 
 /* common: the kinds of devices that both ends have. */
@@ -313,7 +226,7 @@ static void accept_now(struct negotiate *n, const struct hello *h, uint32_t comm
     uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
                   : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
                                                           : HELLO_TRANSPORT_MIXED;
-    mpa_begin(n, now_ns);
+    negotiate_mpa_begin(n, now_ns);
     if (by == HELLO_TRANSPORT_IWARP && n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
         reply_early(n, h);
     put_hello(n, HELLO_HACK, by, h->nonce, n->streamed);
@@ -345,7 +258,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
     }
     if (request == 0) { /* left where it is: the next state takes it */
         n->declined = n->reason;
-        mpa_begin(n, now_ns);
+        negotiate_mpa_begin(n, now_ns);
         return 0;
     }
     if (r < 0 || h.kind != HELLO_HELO) {
@@ -379,7 +292,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
 }
 
 /* Is this our initiator's HWDR? As hello_decode. */
-static ssize_t find_withdrawal(const struct negotiate *n, const uint8_t *buf, size_t len, bool *switches_later)
+ssize_t negotiate_find_withdrawal(const struct negotiate *n, const uint8_t *buf, size_t len, bool *switches_later)
 {
     struct hello h;
     ssize_t r = hello_decode(buf, len, &h);
@@ -392,13 +305,13 @@ static ssize_t find_withdrawal(const struct negotiate *n, const uint8_t *buf, si
 static size_t in_naked(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
 {
     bool later;
-    ssize_t r = find_withdrawal(n, buf, len, &later);
+    ssize_t r = negotiate_find_withdrawal(n, buf, len, &later);
     if (r == -EAGAIN) {
         if (len > 0 && n->deadline_ns == 0)
             n->deadline_ns = now_ns + NEGOTIATE_PREFIX_NS;
         return 0;
     }
-    move(n, NEGOTIATE_PLAIN, n->reason);
+    negotiate_move(n, NEGOTIATE_PLAIN, n->reason);
     n->withdrawn = r > 0;
     return r > 0 ? (size_t)r : 0;
 }
@@ -410,11 +323,11 @@ void negotiate_withdraw(struct negotiate *n)
     if (n->out_off < n->out_len) { /* not even the Hello went: nothing has happened yet */
         bool none = n->out_off == 0;
         n->out_len = n->out_off = 0;
-        move(n, none ? NEGOTIATE_PLAIN : NEGOTIATE_FALLBACK, REASON_WITHDRAWN);
+        negotiate_move(n, none ? NEGOTIATE_PLAIN : NEGOTIATE_FALLBACK, REASON_WITHDRAWN);
         return;
     }
     put_hello(n, HELLO_HWDR, 0, n->cfg.nonce, 0);
-    move(n, n->cfg.may_switch ? NEGOTIATE_LATE : NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
+    negotiate_move(n, n->cfg.may_switch ? NEGOTIATE_LATE : NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
 }
 
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p)
@@ -433,27 +346,27 @@ static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
         return 0;
     if (at != 0) {
         n->answered = true;
-        move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+        negotiate_move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
         return 0;
     }
     const uint8_t *reply = h.kind == HELLO_HACK ? hello_tlv_find(&h, HELLO_TLV_MPA, &reply_len) : NULL;
     if (h.kind == HELLO_HACK && !hello_is_understood(&h)) {
-        move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+        negotiate_move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
         return frame_len;
     }
     if (reply == NULL || h.arg != HELLO_TRANSPORT_IWARP) {
-        move(n, NEGOTIATE_PLAIN, h.kind == HELLO_HACK ? REASON_WITHDRAWN : REASON_HELLO_NAK);
+        negotiate_move(n, NEGOTIATE_PLAIN, h.kind == HELLO_HACK ? REASON_WITHDRAWN : REASON_HELLO_NAK);
         return frame_len;
     }
     /* (From here on the server sends FPDUs.) */
-    if (mpa_startup_input(&n->mpa, reply, reply_len) != (ssize_t)reply_len || n->mpa.state != MPA_ST_DONE || !params_ok(n)) {
-        move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+    if (mpa_startup_input(&n->mpa, reply, reply_len) != (ssize_t)reply_len || n->mpa.state != MPA_ST_DONE || !negotiate_params_ok(n)) {
+        negotiate_move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
         return frame_len;
     }
     n->switched = true;
     if (!n->mute)
         put_hello(n, HELLO_HSWI, 0, n->cfg.nonce, n->streamed);
-    move(n, NEGOTIATE_DONE, REASON_UPGRADED);
+    negotiate_move(n, NEGOTIATE_DONE, REASON_UPGRADED);
     return frame_len;
 }
 
@@ -465,11 +378,11 @@ static size_t in_withdrawn(struct negotiate *n, const uint8_t *buf, size_t len)
     ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
     if (at < 0) {
         if (safe > NEGOTIATE_STREAMED_MAX)
-            move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+            negotiate_move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
         return 0;
     }
     n->prefix_len = (size_t)at;
-    move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+    negotiate_move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
     return (size_t)at + frame_len;
 }
 
@@ -477,12 +390,12 @@ static size_t in_withdrawn(struct negotiate *n, const uint8_t *buf, size_t len)
 static void device_begin(struct negotiate *n, const struct hello *h, uint64_t now_ns)
 {
     if (!offer_decode(h, &n->offer)) {
-        mpa_begin(n, now_ns);
+        negotiate_mpa_begin(n, now_ns);
         return;
     }
     n->device = NEGOTIATE_DEVICE_TRYING;
     n->deadline_ns = now_ns + n->cfg.timeout_ns;
-    sm_move(states, "negotiate", n, &n->state, NEGOTIATE_DEVICE);
+    negotiate_enter(n, NEGOTIATE_DEVICE);
 }
 
 void negotiate_offer(struct negotiate *n, const struct negotiate_offer *offer)
@@ -495,7 +408,7 @@ void negotiate_offer(struct negotiate *n, const struct negotiate_offer *offer)
         n->offer = *offer;
 }
 
-static void mpa_decide(struct negotiate *n);
+void negotiate_mpa_decide(struct negotiate *n);
 
 void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns)
 {
@@ -505,14 +418,14 @@ void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns)
     if (up)
         n->cfg.params.flags |= STREAM_FLAG_DEVICE;
     if (!n->cfg.responder) {
-        mpa_begin(n, now_ns);
+        negotiate_mpa_begin(n, now_ns);
         return;
     }
     n->deadline_ns = now_ns + NEGOTIATE_MPA_NS;
-    mpa_decide(n);
+    negotiate_mpa_decide(n);
 }
 
-static void mpa_settle(struct negotiate *n);
+void negotiate_mpa_settle(struct negotiate *n);
 
 /* Does the HACK end in the Reply? */
 static bool in_reply(struct negotiate *n, const struct hello *h)
@@ -521,11 +434,11 @@ static bool in_reply(struct negotiate *n, const struct hello *h)
     const uint8_t *reply = hello_tlv_find(h, HELLO_TLV_MPA, &len);
     if (reply == NULL)
         return false;
-    move(n, NEGOTIATE_MPA, REASON_NONE);
+    negotiate_move(n, NEGOTIATE_MPA, REASON_NONE);
     if (mpa_startup_input(&n->mpa, reply, len) == (ssize_t)len && n->mpa.state > MPA_ST_WAIT_REP) {
-        mpa_settle(n);
+        negotiate_mpa_settle(n);
     } else {
-        spoil_mpa(n);
+        negotiate_spoil_mpa(n);
     }
     return true;
 }
@@ -543,7 +456,7 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
     if (n->cfg.may_switch && (at < 0 ? safe > 0 : at > 0)) { /* the server spoke first, and leaves it at that */
         n->out_len = n->out_off = 0;
-        move(n, NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
+        negotiate_move(n, NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
         return 0;
     }
     if (at < 0) {
@@ -551,143 +464,25 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
         /* An echo server cannot have spoken our HELO first: no need to wait for the deadline. */
         bool echo = len >= n->hello_len && memcmp(buf, n->out, n->hello_len) == 0;
         if (safe > NEGOTIATE_STREAMED_MAX || echo)
-            spoil(n, REASON_HELLO_GARBAGE);
+            negotiate_spoil(n, REASON_HELLO_GARBAGE);
         return 0;
     }
     /* The same limit however the octets were cut: the owner has room for no more than that. */
     if ((size_t)at > NEGOTIATE_STREAMED_MAX) {
-        spoil(n, REASON_HELLO_GARBAGE);
+        negotiate_spoil(n, REASON_HELLO_GARBAGE);
         return 0;
     }
     n->prefix_len = (size_t)at;
     n->out_len = n->out_off = 0;
     if (h.kind == HELLO_HNAK)
-        move(n, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
+        negotiate_move(n, NEGOTIATE_PLAIN, REASON_HELLO_NAK);
     else if (!hello_is_understood(&h) || (h.arg != HELLO_TRANSPORT_IWARP && !is_our_device(n, &h)))
-        spoil(n, REASON_HELLO_GARBAGE);
+        negotiate_spoil(n, REASON_HELLO_GARBAGE);
     else if (h.arg != HELLO_TRANSPORT_IWARP)
         device_begin(n, &h, now_ns);
     else if (!n->cfg.early || !in_reply(n, &h))
-        mpa_begin(n, now_ns);
+        negotiate_mpa_begin(n, now_ns);
     return (size_t)at + frame_len;
-}
-
-/* The peer's private data must be ours, with values that make sense. */
-static bool params_ok(struct negotiate *n)
-{
-    const struct mpa_startup_result *res = &n->mpa.res;
-    if (stream_params_decode(res->peer_priv, res->peer_priv_len, &n->peer) < 0)
-        return false;
-    /* Whoever counts on the LLP's flow control has no ring memory for a peer that needs credits. */
-    return !(n->cfg.params.flags & STREAM_FLAG_LLP) || (n->peer.flags & STREAM_FLAG_LLP);
-}
-
-/* The Request is there. 0: the Reply that accepts it is ready; else it is to be rejected. */
-static int mpa_accept(struct negotiate *n)
-{
-    uint8_t priv[STREAM_PARAMS_LEN];
-    stream_params_encode(&n->cfg.params, priv);
-    return params_ok(n) ? mpa_startup_accept(&n->mpa, priv, sizeof(priv)) : -EPROTO;
-}
-
-static void mpa_decide(struct negotiate *n)
-{
-    /* The peer has connected by its device: is it up here, too? */
-    if (n->device == NEGOTIATE_DEVICE_ASKED)
-        return;
-    if (n->device == NEGOTIATE_DEVICE_OFFERED) {
-        bool asked = params_ok(n) && (n->peer.flags & STREAM_FLAG_DEVICE) != 0;
-        n->device = asked ? NEGOTIATE_DEVICE_ASKED : NEGOTIATE_DEVICE_NONE;
-        if (asked)
-            return;
-    }
-    int r = n->declined == REASON_NONE ? mpa_accept(n) : -EPROTO;
-    if (r < 0)
-        r = mpa_startup_reject(&n->mpa, NULL, 0);
-    if (r < 0)
-        spoil(n, REASON_MPA_FAILED);
-}
-
-static void mpa_settle(struct negotiate *n)
-{
-    switch (n->mpa.state) {
-    case MPA_ST_DECIDE:
-        mpa_decide(n);
-        break;
-    case MPA_ST_SEND_RTR:
-        if (!params_ok(n)) /* (the peer waits for the RtR frame: no FPDU before it) */
-            spoil(n, REASON_PEER_LIMIT);
-        break;
-    case MPA_ST_DONE:
-        if (!n->cfg.responder && !params_ok(n))
-            spoil_params(n);
-        else
-            move(n, NEGOTIATE_DONE, REASON_UPGRADED);
-        break;
-    case MPA_ST_REJECTED:
-        /* RFC 5044 7.1.2 rule 2/4 and RFC 5044 7.1.2 rule 3/3: MPA exits, the connection stays in streaming mode. */
-        move(n, NEGOTIATE_PLAIN, !n->cfg.responder              ? REASON_MPA_REJECTED
-                                 : n->declined != REASON_NONE ? n->declined
-                                                              : REASON_PEER_LIMIT);
-        break;
-    case MPA_ST_FAILED:
-        spoil(n, REASON_MPA_FAILED);
-        break;
-    default:
-        break;
-    }
-}
-
-/*
- * The Reply was part of the HACK, and nothing has come since. (Where it goes by itself, the MPA startup is over when it is sent, and
- * with it this state.)
- */
-static bool replied_early(const struct negotiate *n)
-{
-    return n->mpa.state == MPA_ST_DONE;
-}
-
-static size_t in_mpa(struct negotiate *n, const uint8_t *buf, size_t len)
-{
-    /*
-     * The responder's HACK has to be out before anything can answer it; what comes early waits.
-     * RFC 5044 7.1.5 item 1: from there on no streaming data are expected.
-     */
-    if (n->out_off < n->out_len)
-        return 0;
-    ssize_t r;
-    bool later;
-    if ((replied_early(n) || (n->mpa.state == MPA_ST_WAIT_REQ && n->mpa.in_len == 0)) &&
-        (r = find_withdrawal(n, buf, len, &later)) != -EPROTO) {
-        n->switched = later && replied_early(n);
-        n->withdrawn = r > 0;
-        if (n->switched)
-            move(n, NEGOTIATE_DONE, REASON_UPGRADED);
-        else if (r > 0)
-            move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
-        return r > 0 ? (size_t)r : 0;
-    }
-    if (replied_early(n)) { /* FPDUs: not even their first two octets can be a Hello's, as no RTR is so long */
-        mpa_settle(n);
-        return 0;
-    }
-    r = mpa_startup_input(&n->mpa, buf, len);
-    if (r < 0) {
-        spoil_mpa(n);
-        return 0;
-    }
-    mpa_settle(n);
-    /*
-     * Octets behind the Request. RFC 5044 section 7.1.2, note to rule 2: what can be received "is
-     * unknown until the Request and Reply Frames have been received, sending FPDUs before this
-     * occurs is not possible". Told at once, so that it does not depend on how the octets were cut.
-     */
-    if (n->cfg.responder && n->mpa.state == MPA_ST_SEND_REP && (size_t)r < len) {
-        ssize_t more = mpa_startup_input(&n->mpa, buf + r, len - (size_t)r);
-        SW_CHECK(more < 0, "%zd octets behind a Request", more);
-        spoil(n, REASON_MPA_FAILED);
-    }
-    return (size_t)r;
 }
 
 size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
@@ -698,7 +493,7 @@ size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_
     case NEGOTIATE_HELLO:
         return in_hello(n, buf, len, now_ns);
     case NEGOTIATE_MPA: {
-        size_t used = in_mpa(n, buf, len);
+        size_t used = negotiate_mpa_in(n, buf, len);
         if (n->device == NEGOTIATE_DEVICE_ASKED) /* that the owner will know soon */
             n->deadline_ns = now_ns + n->cfg.timeout_ns;
         return used;
@@ -722,24 +517,24 @@ void negotiate_eof(struct negotiate *n)
         peer_is_plain(n);
         break;
     case NEGOTIATE_HELLO:
-        spoil(n, REASON_HELLO_CLOSED);
+        negotiate_spoil(n, REASON_HELLO_CLOSED);
         break;
     case NEGOTIATE_DEVICE:
-        spoil(n, REASON_CLOSED);
+        negotiate_spoil(n, REASON_CLOSED);
         break;
     case NEGOTIATE_MPA:
-        if (replied_early(n)) { /* what is left to say is FPDUs' */
-            mpa_settle(n);
+        if (negotiate_replied_early(n)) { /* what is left to say is FPDUs' */
+            negotiate_mpa_settle(n);
             break;
         }
         mpa_startup_eof(&n->mpa);
         /* Whoever runs sockwarp closed because its program did; others, perhaps, for what they do not understand. */
-        spoil(n, negotiate_peer_known(n) ? REASON_CLOSED : REASON_MPA_FAILED);
+        negotiate_spoil(n, negotiate_peer_known(n) ? REASON_CLOSED : REASON_MPA_FAILED);
         break;
     case NEGOTIATE_NAKED:
     case NEGOTIATE_WITHDRAWN:
     case NEGOTIATE_LATE:
-        move(n, NEGOTIATE_PLAIN, n->reason);
+        negotiate_move(n, NEGOTIATE_PLAIN, n->reason);
         break;
     default:
         break;
@@ -749,7 +544,7 @@ void negotiate_eof(struct negotiate *n)
 void negotiate_fail(struct negotiate *n, unsigned reason)
 {
     if (n->state == NEGOTIATE_HELLO || n->state == NEGOTIATE_DEVICE || n->state == NEGOTIATE_MPA)
-        spoil(n, reason);
+        negotiate_spoil(n, reason);
     else
         negotiate_eof(n);
 }
@@ -763,13 +558,13 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         peer_is_plain(n);
         break;
     case NEGOTIATE_NAKED:
-        move(n, NEGOTIATE_PLAIN, n->reason);
+        negotiate_move(n, NEGOTIATE_PLAIN, n->reason);
         break;
     case NEGOTIATE_HELLO:
         if (n->cfg.shim_known)
             negotiate_withdraw(n);
         else
-            spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
+            negotiate_spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);
         break;
     case NEGOTIATE_DEVICE:
         negotiate_device(n, false, now_ns);
@@ -786,7 +581,7 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
          * soon as the peer's program lets it, which nobody may hurry: it waits as TCP does.
          */
         if (n->cfg.responder || n->cfg.immediate) {
-            spoil(n, REASON_MPA_FAILED);
+            negotiate_spoil(n, REASON_MPA_FAILED);
         } else {
             n->late = true;
             n->deadline_ns = 0;
@@ -831,7 +626,7 @@ void negotiate_sent(struct negotiate *n, size_t len)
     }
     if (n->state == NEGOTIATE_MPA) {
         mpa_startup_sent(&n->mpa, len);
-        mpa_settle(n);
+        negotiate_mpa_settle(n);
     }
 }
 

@@ -144,24 +144,34 @@ static bool is_at_urgent(const struct conn *c, int fd)
 #define HELD_NS 200000000u /* what nobody can say anything about is not held back longer */
 #define HELD_LOOK_MS 1
 
+/* One receive before the switch. *all: nothing comes behind what was held back before it. */
+static ssize_t take_streamed(struct conn *c, int fd, int flags, bool *all)
+{
+    uint8_t *p;
+    size_t room = conn_switch_space(c, &p);
+    if (room == 0) {
+        c->rx.empty = false;
+        return -ENOBUFS;
+    }
+    *all = c->rx.held_len > 0 && netlink_peer_is_through(fd);
+    ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
+    if (n > 0)
+        conn_switch_took(c, (size_t)n);
+    if (c->rx.held_len > 0 && is_before_answer(c, fd))
+        conn_switch_give_held(c);
+    return n;
+}
+
 /* As fill, before the switch. Nothing is held back when it is over. */
 static ssize_t fill_streamed(struct conn *c, int fd, int flags)
 {
     if ((flags & MSG_DONTWAIT) && is_at_urgent(c, fd))
         return -EAGAIN;
     for (uint64_t end = 0;;) {
-        uint8_t *p;
-        size_t room = conn_switch_space(c, &p);
-        if (room == 0) {
-            c->rx.empty = false;
-            return -ENOBUFS;
-        }
-        bool all = c->rx.held_len > 0 && netlink_peer_is_through(fd);
-        ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
-        if (n > 0)
-            conn_switch_took(c, (size_t)n);
-        if (c->rx.held_len > 0 && is_before_answer(c, fd))
-            conn_switch_give_held(c);
+        bool all = false;
+        ssize_t n = take_streamed(c, fd, flags, &all);
+        if (n == -ENOBUFS)
+            return n;
         bool held = c->rx.held_len > 0;
         if (held && (n == 0 || all || (end != 0 && proc_now_ns() >= end)) && n <= 0) {
             n = n == -EAGAIN ? (ssize_t)c->rx.held_len : n;
