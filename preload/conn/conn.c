@@ -3,15 +3,8 @@
  */
 #include "preload/conn/conn.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/sockios.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "core/base/reason.h"
 #include "core/base/sm.h"
@@ -26,11 +19,8 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
-#include "preload/process/segv.h"
 #include "preload/process/stats.h"
 #include "preload/process/tcpinfo.h"
-#include "preload/process/transports.h"
-#include "preload/sock/pending.h"
 
 static const struct sm_state states[] = {
     [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },

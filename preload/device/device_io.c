@@ -19,7 +19,6 @@
 #include "preload/device/rnic.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
-#include "preload/process/sandbox.h"
 #include "preload/process/spin.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/usermem.h"
