@@ -65,22 +65,19 @@ static bool is_one_of(const char *word, const char *const *list, size_t count)
 
 /* ---- the program ---- */
 
-/* sockwarp(7), SECURITY: a master that keeps its rights must not share memory with workers that gave them up. */
+/* sockwarp(7), SECURITY: processes of different rights must not use the same connection. */
 static void check_privileges(struct context *c, const char *path)
 {
-    static const char *const separate[] = {
-        "apache2", "dovecot", "exim4", "haproxy", "httpd", "master",
-        "nginx",   "proftpd", "smtpd", "squid",   "sshd",  "vsftpd",
-    };
+    static const char *const separate[] = { "dovecot", "master", "smtpd", "sshd", "vsftpd" };
     const char *base = base_name(path);
 
     if (c->user)
         return;
-    if (is_one_of(base, separate, SW_ARRAY_LEN(separate)) || strncmp(base, "php-fpm", 7) == 0)
-        obstacle(c, "%s starts as root and separates privileges; see sockwarp(7), SECURITY", path);
+    if (is_one_of(base, separate, SW_ARRAY_LEN(separate)))
+        obstacle(c, "%s starts as root and shares connections between processes of different rights; see sockwarp(7), SECURITY", path);
     else
-        note(
-            "it starts as root: if it then has workers of another user, it must not run under sockwarp (sockwarp(7), SECURITY)");
+        note("it starts as root: if processes of different users then use the same connection, it must not run under sockwarp "
+             "(sockwarp(7), SECURITY)");
 }
 
 /* The file gives rights: does the service gain them? Then the dynamic linker ignores LD_PRELOAD. */
