@@ -111,6 +111,18 @@ static bool step_out(struct conn *c, int fd)
     return true;
 }
 
+/* The same; nobody has answered yet what a hurried initiator has asked just now. False, too: that is what it waits for. */
+static bool step_says(struct conn *c, int fd)
+{
+    bool asks = c->startup.tx_total == 0 && c->neg.state == NEGOTIATE_LATE;
+    if (!step_out(c, fd))
+        return false;
+    if (!asks || c->startup.tx_total == 0)
+        return true;
+    c->startup.kernel_wants = POLLIN;
+    return false;
+}
+
 static void set_lowat(int fd, int octets)
 {
     REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &octets, sizeof(octets));
@@ -500,12 +512,7 @@ static void step(struct sock *s, struct conn *c, int fd)
     for (;;) {
         while (device_step(s, c))
             ;
-        bool asks = c->startup.tx_total == 0 && c->neg.state == NEGOTIATE_LATE;
-        bool blocked = !step_out(c, fd);
-        if (!blocked && asks && c->startup.tx_total > 0) { /* nobody has answered yet what was said just now */
-            c->startup.kernel_wants = POLLIN;
-            blocked = true;
-        }
+        bool blocked = !step_says(c, fd);
         if (!blocked && negotiate_over(&c->neg)) {
             settle(s, c, fd);
             return;
