@@ -89,7 +89,7 @@ int startup_begin(struct conn *c)
  */
 static bool asks(const struct sock *s, struct conn *c, int fd)
 {
-    uint32_t rtt_us;
+    uint32_t rtt_us = 0;
     if (c->startup.known_shim)
         return true;
     if (!c->opts.hello_always && !c->opts.immediate)
