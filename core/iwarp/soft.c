@@ -37,9 +37,9 @@ struct mpa_startup_cfg soft_startup_cfg(bool responder, uint8_t rev, bool crc)
         .responder = responder,
         .rev = rev,
         .crc = crc,
-        .peer_to_peer = !responder,
+        .peer_to_peer = false,
         .rtr = MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ,
-        .rtr_pref = { MPA_RTR_READ, MPA_RTR_WRITE, MPA_RTR_SEND }, /* as devices have them: a Send needs a buffer of theirs */
+        .rtr_pref = { MPA_RTR_WRITE, MPA_RTR_READ, MPA_RTR_SEND }, /* a Write needs neither a buffer nor an answer */
         .ird = SOFT_DEPTH,
         .ord = SOFT_DEPTH,
     };

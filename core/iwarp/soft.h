@@ -60,8 +60,8 @@ struct soft_ep {
  */
 #define SOFT_DEPTH 1u
 /*
- * The startup that faces a device (mpa_startup_init's; the private data are the owner's). The initiator asks for the peer-to-peer
- * model of RFC 6581: irdma refuses a Rev 2 Request without. rev: an initiator's, 2, or 1 when that was refused.
+ * The startup that faces a device (mpa_startup_init's; the private data are the owner's): the client-server model of RFC 6581. irdma
+ * refuses that at Rev 2, and takes Rev 1. rev: an initiator's, 2, or 1 when that was refused.
  */
 struct mpa_startup_cfg soft_startup_cfg(bool responder, uint8_t rev, bool crc);
 

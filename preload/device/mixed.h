@@ -10,8 +10,8 @@
  * what. Descriptors, all hidden: the connection, and a set (epoll) of it alone, which is what is waited for as a device's completion
  * channel is: it tells edges, until mixed_drain. While endpoints are set up, one set of the process has all of theirs.
  *
- * The initiator asks for the peer-to-peer model of RFC 6581 (irdma refuses to go without) with whatever RTR the device has, and
- * speaks first at ULP level all the same. A device that closes without an answer is asked once more, by Rev 1.
+ * The initiator asks for the client-server model (RFC 6581, A=0) and speaks first at ULP level, as drivers of devices do. A device
+ * that closes without an answer (irdma does) is asked once more, by Rev 1.
  */
 #ifndef SW_PRELOAD_MIXED_H
 #define SW_PRELOAD_MIXED_H
