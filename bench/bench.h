@@ -45,18 +45,18 @@ enum bench_mode { BENCH_STREAM = 1, BENCH_REVERSE = 2, BENCH_PINGPONG = 3 };
 
 struct bench_request {
     enum bench_mode mode;
-    bool verify;      /* fill blocks with the pattern, compare on receipt */
-    bool nodelay;     /* TCP_NODELAY */
-    uint32_t len;     /* octets a block, 1..BENCH_LEN_MAX */
+    bool verify;       /* fill blocks with the pattern, compare on receipt */
+    bool nodelay;      /* TCP_NODELAY */
+    uint32_t len;      /* octets a block, 1..BENCH_LEN_MAX */
     uint32_t recv_len; /* octets a recv() asks for, 1..BENCH_LEN_MAX */
-    uint32_t time_ms; /* REVERSE: how long the server sends */
-    uint32_t seed;    /* pattern; differs per stream */
+    uint32_t time_ms;  /* REVERSE: how long the server sends */
+    uint32_t seed;     /* pattern; differs per stream */
 };
 
 struct bench_report {
-    uint64_t bytes;      /* octets of whole blocks the server received (REVERSE: sent) */
-    uint64_t bad;        /* octets that differ from the pattern */
-    uint64_t cpu_ns;     /* processor time of the server's thread, user and system */
+    uint64_t bytes;                        /* octets of whole blocks the server received (REVERSE: sent) */
+    uint64_t bad;                          /* octets that differ from the pattern */
+    uint64_t cpu_ns;                       /* processor time of the server's thread, user and system */
     char congestion[BENCH_CONGESTION_LEN]; /* of the server's socket */
 };
 
@@ -88,19 +88,19 @@ int net_nonblock(int fd);
 /* Name of the congestion control, "?" if the kernel does not tell. */
 void net_congestion(int fd, char *buf, size_t cap);
 
-uint64_t bench_now_ns(void);      /* CLOCK_MONOTONIC */
+uint64_t bench_now_ns(void); /* CLOCK_MONOTONIC */
 uint64_t bench_thread_cpu_ns(void);
-double bench_cpu_s(void);         /* processor time of the process, user and system */
+double bench_cpu_s(void); /* processor time of the process, user and system */
 
 /* ---- blocks.c: sending and receiving blocks, the same at both ends ---- */
 
 struct blocks {
     const struct bench_request *req;
-    uint8_t *buf;        /* one block to send, and a second one to receive into (the larger of len and recv_len) */
+    uint8_t *buf; /* one block to send, and a second one to receive into (the larger of len and recv_len) */
     uint8_t *in;
-    uint8_t *pattern;    /* NULL without verify */
-    uint64_t off;        /* octets since the first block, this direction */
-    uint64_t bad;        /* octets that differed */
+    uint8_t *pattern; /* NULL without verify */
+    uint64_t off;     /* octets since the first block, this direction */
+    uint64_t bad;     /* octets that differed */
 };
 
 /* 0, or -1 with errno ENOMEM. blocks_fini also after a failed init. */

@@ -19,7 +19,7 @@ struct stream {
     char congestion[32];
     int fd;
     uint64_t bytes, begin_ns, end_ns;
-    const char *failed;    /* what failed, or NULL */
+    const char *failed; /* what failed, or NULL */
     int err;
 };
 
@@ -174,9 +174,9 @@ static void print_json(const struct bench_options *o, const struct result *r)
            "\"bytes_per_s\":%.0f,\"blocks_per_s\":%.1f,\"client_cpu_s\":%.6f,\"server_cpu_s\":%.6f,"
            "\"congestion\":\"%s\",\"server_congestion\":\"%s\",\"nodelay\":%s,\"verify\":%s,\"bad_bytes\":%llu",
            mode_name(o->req.mode), o->req.len, o->streams, r->seconds, (unsigned long long)r->bytes,
-           (double)r->bytes / r->seconds, (double)r->bytes / r->seconds / o->req.len, r->client_cpu_s,
-           r->server_cpu_s, r->congestion, r->server_congestion,
-           o->req.nodelay ? "true" : "false", o->req.verify ? "true" : "false", (unsigned long long)r->bad);
+           (double)r->bytes / r->seconds, (double)r->bytes / r->seconds / o->req.len, r->client_cpu_s, r->server_cpu_s,
+           r->congestion, r->server_congestion, o->req.nodelay ? "true" : "false", o->req.verify ? "true" : "false",
+           (unsigned long long)r->bad);
     if (o->req.mode == BENCH_PINGPONG) {
         putchar(',');
         histogram_print_json(&r->rtt, "rtt_us");
@@ -186,15 +186,13 @@ static void print_json(const struct bench_options *o, const struct result *r)
 
 static void print_text(const struct bench_options *o, const struct result *r)
 {
-    printf("%s: %u octets a block, %u stream%s, %.3f s, congestion control %s%s\n",
-           mode_name(o->req.mode), o->req.len, o->streams, o->streams == 1 ? "" : "s", r->seconds,
-           r->congestion, o->req.nodelay ? ", TCP_NODELAY" : "");
+    printf("%s: %u octets a block, %u stream%s, %.3f s, congestion control %s%s\n", mode_name(o->req.mode), o->req.len,
+           o->streams, o->streams == 1 ? "" : "s", r->seconds, r->congestion, o->req.nodelay ? ", TCP_NODELAY" : "");
     if (o->req.mode == BENCH_PINGPONG)
         printf("  round trip us: p50 %.1f, p99 %.1f, p99.9 %.1f, min %.1f, max %.1f; %.0f a second\n",
-               (double)histogram_quantile(&r->rtt, 0.5) / 1e3,
-               (double)histogram_quantile(&r->rtt, 0.99) / 1e3,
-               (double)histogram_quantile(&r->rtt, 0.999) / 1e3, (double)r->rtt.min / 1e3,
-               (double)r->rtt.max / 1e3, (double)r->rtt.count / r->seconds);
+               (double)histogram_quantile(&r->rtt, 0.5) / 1e3, (double)histogram_quantile(&r->rtt, 0.99) / 1e3,
+               (double)histogram_quantile(&r->rtt, 0.999) / 1e3, (double)r->rtt.min / 1e3, (double)r->rtt.max / 1e3,
+               (double)r->rtt.count / r->seconds);
     else
         printf("  %.3f GB/s, %.0f blocks/s, %llu octets\n", (double)r->bytes / r->seconds / 1e9,
                (double)r->bytes / r->seconds / o->req.len, (unsigned long long)r->bytes);
@@ -279,8 +277,7 @@ int bench_client(const struct bench_options *o)
             print_text(o, r);
         status = r->bad ? 1 : 0;
         if (r->bad)
-            fprintf(stderr, "sockwarp-bench: %llu octets differ from what was sent\n",
-                    (unsigned long long)r->bad);
+            fprintf(stderr, "sockwarp-bench: %llu octets differ from what was sent\n", (unsigned long long)r->bad);
     }
 out:
     for (unsigned i = 0; i < o->streams; i++) {

@@ -8,7 +8,8 @@
  *   close
  *
  * The server closes first: ports in TIME_WAIT are then the server's, and the client does not run out of its own.
- * Both ends use plain blocking calls and nothing else, a thread for each stream at the client, one thread at the server.
+ * Both ends use plain blocking calls and nothing else, a thread for each stream at the client, one thread at the
+ * server.
  */
 #include "bench/bench.h"
 
@@ -141,8 +142,9 @@ static int sum_up(const struct bench_options *o, const struct caller *callers, d
     double seconds = (double)(end - begin) / 1e9;
     if (o->json) {
         printf("{\"mode\":\"connect\",\"streams\":%u,\"seconds\":%.6f,\"connections\":%llu,\"connections_per_s\":%.1f,"
-               "\"client_cpu_s\":%.6f,\"congestion\":\"%s\",", o->streams, seconds, (unsigned long long)all.count,
-               (double)all.count / seconds, cpu_s, callers[0].congestion);
+               "\"client_cpu_s\":%.6f,\"congestion\":\"%s\",",
+               o->streams, seconds, (unsigned long long)all.count, (double)all.count / seconds, cpu_s,
+               callers[0].congestion);
         histogram_print_json(&all, "connection_us");
         printf("}\n");
     } else {

@@ -24,7 +24,7 @@
 
 struct member {
     int fd;
-    uint32_t got;     /* octets of the block that have come back */
+    uint32_t got; /* octets of the block that have come back */
     uint64_t sent_ns;
 };
 

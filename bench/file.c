@@ -48,8 +48,9 @@ int bench_file(const struct bench_options *o)
     if (reads == 0)
         fprintf(stderr, "sockwarp-bench: %s: %s\n", o->path, strerror(errno));
     else if (o->json)
-        printf("{\"mode\":\"file\",\"len\":%u,\"seconds\":%.6f,\"reads\":%llu,\"reads_per_s\":%.1f,\"client_cpu_s\":%.6f}\n",
-               o->req.len, seconds, (unsigned long long)reads, (double)reads / seconds, bench_cpu_s() - cpu);
+        printf(
+            "{\"mode\":\"file\",\"len\":%u,\"seconds\":%.6f,\"reads\":%llu,\"reads_per_s\":%.1f,\"client_cpu_s\":%.6f}\n",
+            o->req.len, seconds, (unsigned long long)reads, (double)reads / seconds, bench_cpu_s() - cpu);
     else
         printf("file: reads of %u octets, %.3f s\n  %.0f reads/s\n", o->req.len, seconds, (double)reads / seconds);
     close(fd);

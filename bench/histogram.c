@@ -71,6 +71,5 @@ void histogram_print_json(const struct histogram *h, const char *name)
     printf("\"%s\":{\"count\":%llu,\"min\":%.3f,\"mean\":%.3f,\"p50\":%.3f,\"p99\":%.3f,\"p999\":%.3f,\"max\":%.3f}",
            name, (unsigned long long)h->count, (double)h->min / 1e3,
            h->count ? (double)h->sum / (double)h->count / 1e3 : 0, (double)histogram_quantile(h, 0.5) / 1e3,
-           (double)histogram_quantile(h, 0.99) / 1e3, (double)histogram_quantile(h, 0.999) / 1e3,
-           (double)h->max / 1e3);
+           (double)histogram_quantile(h, 0.99) / 1e3, (double)histogram_quantile(h, 0.999) / 1e3, (double)h->max / 1e3);
 }

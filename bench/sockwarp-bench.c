@@ -11,40 +11,41 @@
 
 static void usage(FILE *to)
 {
-    fputs("usage: sockwarp-bench stream   -c HOST [-p PORT] [-l LEN] [-t SECONDS] [-P STREAMS] [-R] ...\n"
-          "       sockwarp-bench pingpong -c HOST [-p PORT] [-l LEN] [-t SECONDS] [-P STREAMS] ...\n"
-          "       sockwarp-bench server   [-a ADDR] [-p PORT]      of these two\n"
-          "       sockwarp-bench connect  -c HOST [-p PORT] [-t SECONDS] [-P STREAMS] ...\n"
-          "       sockwarp-bench answer   [-a ADDR] [-p PORT]      its server\n"
-          "       sockwarp-bench crowd    -c HOST [-p PORT] [-l LEN] [-t SECONDS] [--idle N] [--active N] [--steps] ...\n"
-          "       sockwarp-bench echo     [-a ADDR] [-p PORT]      its server\n"
-          "       sockwarp-bench file     -f PATH [-l LEN] [-t SECONDS]\n"
-          "\n"
-          "  stream     blocks of LEN octets one way, as fast as it goes\n"
-          "  pingpong   a block there and the same block back, round trip times\n"
-          "  connect    connections one after the other, an octet there and back on each\n"
-          "  crowd      opens idle and active connections; the active ones send a block and wait for it\n"
-          "  file       read(2) of a file, no socket\n"
-          "  servers    serve until SIGINT or SIGTERM; print \"listening on port N\"\n"
-          "\n"
-          "  -a, --address ADDR    servers: address to listen on (default: all)\n"
-          "  -c, --connect HOST    the server's name or address\n"
-          "  -p, --port PORT       default " DEFAULT_PORT "; servers: 0 takes a free one\n"
-          "  -l, --length LEN      octets a block, suffix K or M (default 128K; pingpong, crowd 64; file 4K)\n"
-          "  -b, --receive LEN     octets a recv() asks for (default 128K, at least a block)\n"
-          "  -t, --time SECONDS    default 5; fractions are allowed\n"
-          "  -P, --streams N       connections at a time, each with a thread (default 1)\n"
-          "  -R, --reverse         stream: the server sends\n"
-          "  -f, --file PATH       file: what to read\n"
-          "      --idle N          crowd: default 10000\n"
-          "      --active N        crowd: default 100\n"
-          "      --steps           crowd: stop at \"ready\" and \"open\", go on at a line on standard input\n"
-          "      --nodelay         TCP_NODELAY at both ends (pingpong, crowd: always)\n"
-          "      --congestion NAME congestion control of this end (default: the system's)\n"
-          "      --verify          check every octet against a pattern; exit status 1 if one differs\n"
-          "  -j, --json            one JSON object instead of text\n"
-          "  -h, --help            this\n",
-          to);
+    fputs(
+        "usage: sockwarp-bench stream   -c HOST [-p PORT] [-l LEN] [-t SECONDS] [-P STREAMS] [-R] ...\n"
+        "       sockwarp-bench pingpong -c HOST [-p PORT] [-l LEN] [-t SECONDS] [-P STREAMS] ...\n"
+        "       sockwarp-bench server   [-a ADDR] [-p PORT]      of these two\n"
+        "       sockwarp-bench connect  -c HOST [-p PORT] [-t SECONDS] [-P STREAMS] ...\n"
+        "       sockwarp-bench answer   [-a ADDR] [-p PORT]      its server\n"
+        "       sockwarp-bench crowd    -c HOST [-p PORT] [-l LEN] [-t SECONDS] [--idle N] [--active N] [--steps] ...\n"
+        "       sockwarp-bench echo     [-a ADDR] [-p PORT]      its server\n"
+        "       sockwarp-bench file     -f PATH [-l LEN] [-t SECONDS]\n"
+        "\n"
+        "  stream     blocks of LEN octets one way, as fast as it goes\n"
+        "  pingpong   a block there and the same block back, round trip times\n"
+        "  connect    connections one after the other, an octet there and back on each\n"
+        "  crowd      opens idle and active connections; the active ones send a block and wait for it\n"
+        "  file       read(2) of a file, no socket\n"
+        "  servers    serve until SIGINT or SIGTERM; print \"listening on port N\"\n"
+        "\n"
+        "  -a, --address ADDR    servers: address to listen on (default: all)\n"
+        "  -c, --connect HOST    the server's name or address\n"
+        "  -p, --port PORT       default " DEFAULT_PORT "; servers: 0 takes a free one\n"
+        "  -l, --length LEN      octets a block, suffix K or M (default 128K; pingpong, crowd 64; file 4K)\n"
+        "  -b, --receive LEN     octets a recv() asks for (default 128K, at least a block)\n"
+        "  -t, --time SECONDS    default 5; fractions are allowed\n"
+        "  -P, --streams N       connections at a time, each with a thread (default 1)\n"
+        "  -R, --reverse         stream: the server sends\n"
+        "  -f, --file PATH       file: what to read\n"
+        "      --idle N          crowd: default 10000\n"
+        "      --active N        crowd: default 100\n"
+        "      --steps           crowd: stop at \"ready\" and \"open\", go on at a line on standard input\n"
+        "      --nodelay         TCP_NODELAY at both ends (pingpong, crowd: always)\n"
+        "      --congestion NAME congestion control of this end (default: the system's)\n"
+        "      --verify          check every octet against a pattern; exit status 1 if one differs\n"
+        "  -j, --json            one JSON object instead of text\n"
+        "  -h, --help            this\n",
+        to);
 }
 
 static int complain(const char *option, const char *value, const char *want)
@@ -121,15 +122,24 @@ static int parse_congestion(const char *text, const char **out)
 #define OPT_STEPS 'S'
 
 static const struct option long_options[] = {
-    { "address", required_argument, NULL, 'a' },    { "connect", required_argument, NULL, 'c' },
-    { "port", required_argument, NULL, 'p' },       { "length", required_argument, NULL, 'l' },
-    { "receive", required_argument, NULL, 'b' },    { "time", required_argument, NULL, 't' },
-    { "streams", required_argument, NULL, 'P' },    { "reverse", no_argument, NULL, 'R' },
-    { "file", required_argument, NULL, 'f' },       { "nodelay", no_argument, NULL, OPT_NODELAY },
-    { "verify", no_argument, NULL, OPT_VERIFY },    { "congestion", required_argument, NULL, OPT_CONGESTION },
-    { "idle", required_argument, NULL, OPT_IDLE },  { "active", required_argument, NULL, OPT_ACTIVE },
-    { "steps", no_argument, NULL, OPT_STEPS },      { "json", no_argument, NULL, 'j' },
-    { "help", no_argument, NULL, 'h' },             { NULL, 0, NULL, 0 },
+    { "address", required_argument, NULL, 'a' },
+    { "connect", required_argument, NULL, 'c' },
+    { "port", required_argument, NULL, 'p' },
+    { "length", required_argument, NULL, 'l' },
+    { "receive", required_argument, NULL, 'b' },
+    { "time", required_argument, NULL, 't' },
+    { "streams", required_argument, NULL, 'P' },
+    { "reverse", no_argument, NULL, 'R' },
+    { "file", required_argument, NULL, 'f' },
+    { "nodelay", no_argument, NULL, OPT_NODELAY },
+    { "verify", no_argument, NULL, OPT_VERIFY },
+    { "congestion", required_argument, NULL, OPT_CONGESTION },
+    { "idle", required_argument, NULL, OPT_IDLE },
+    { "active", required_argument, NULL, OPT_ACTIVE },
+    { "steps", no_argument, NULL, OPT_STEPS },
+    { "json", no_argument, NULL, 'j' },
+    { "help", no_argument, NULL, 'h' },
+    { NULL, 0, NULL, 0 },
 };
 
 static const struct command {
@@ -166,24 +176,60 @@ static int parse(int argc, char **argv, struct command_line *cl)
     while ((c = getopt_long(argc, argv, "a:c:p:l:b:t:P:f:Rjh", long_options, NULL)) != -1) {
         int r = 0;
         switch (c) {
-        case 'a': o->addr = optarg; break;
-        case 'c': o->host = optarg; break;
-        case 'f': o->path = optarg; break;
-        case 'p': o->port = optarg; r = parse_port("--port", optarg); break;
-        case 'l': r = parse_size("--length", optarg, &o->req.len); break;
-        case 'b': r = parse_size("--receive", optarg, &o->req.recv_len); break;
-        case 't': r = parse_time("--time", optarg, &o->time_ms); break;
-        case 'P': r = parse_number("--streams", optarg, 1, BENCH_STREAMS_MAX, &o->streams); break;
-        case OPT_IDLE: r = parse_number("--idle", optarg, 0, BENCH_CROWD_MAX, &o->idle); break;
-        case OPT_ACTIVE: r = parse_number("--active", optarg, 1, BENCH_CROWD_MAX, &o->active); break;
-        case OPT_CONGESTION: r = parse_congestion(optarg, &o->congestion); break;
-        case 'R': o->req.mode = BENCH_REVERSE; break;
-        case OPT_NODELAY: o->req.nodelay = true; break;
-        case OPT_VERIFY: o->req.verify = true; break;
-        case OPT_STEPS: o->steps = true; break;
-        case 'j': o->json = true; break;
-        case 'h': usage(stdout); return 1;
-        default: return -1; /* getopt has said it */
+        case 'a':
+            o->addr = optarg;
+            break;
+        case 'c':
+            o->host = optarg;
+            break;
+        case 'f':
+            o->path = optarg;
+            break;
+        case 'p':
+            o->port = optarg;
+            r = parse_port("--port", optarg);
+            break;
+        case 'l':
+            r = parse_size("--length", optarg, &o->req.len);
+            break;
+        case 'b':
+            r = parse_size("--receive", optarg, &o->req.recv_len);
+            break;
+        case 't':
+            r = parse_time("--time", optarg, &o->time_ms);
+            break;
+        case 'P':
+            r = parse_number("--streams", optarg, 1, BENCH_STREAMS_MAX, &o->streams);
+            break;
+        case OPT_IDLE:
+            r = parse_number("--idle", optarg, 0, BENCH_CROWD_MAX, &o->idle);
+            break;
+        case OPT_ACTIVE:
+            r = parse_number("--active", optarg, 1, BENCH_CROWD_MAX, &o->active);
+            break;
+        case OPT_CONGESTION:
+            r = parse_congestion(optarg, &o->congestion);
+            break;
+        case 'R':
+            o->req.mode = BENCH_REVERSE;
+            break;
+        case OPT_NODELAY:
+            o->req.nodelay = true;
+            break;
+        case OPT_VERIFY:
+            o->req.verify = true;
+            break;
+        case OPT_STEPS:
+            o->steps = true;
+            break;
+        case 'j':
+            o->json = true;
+            break;
+        case 'h':
+            usage(stdout);
+            return 1;
+        default:
+            return -1; /* getopt has said it */
         }
         if (r < 0)
             return -1;

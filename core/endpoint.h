@@ -20,8 +20,8 @@
 struct endpoint;
 
 enum endpoint_event_type {
-    ENDPOINT_SEND = 1, /* a whole Send message: data, len. Software may hand it over in its buffer. */
-    ENDPOINT_WRITE,    /* deferred ring only: octets of an RDMA Write, valid and in order: to, data, len */
+    ENDPOINT_SEND = 1,   /* a whole Send message: data, len. Software may hand it over in its buffer. */
+    ENDPOINT_WRITE,      /* deferred ring only: octets of an RDMA Write, valid and in order: to, data, len */
     ENDPOINT_TERMINATED, /* the peer sent a Terminate, or a device error: nothing more will come */
     ENDPOINT_IMMEDIATE,  /* RFC 7306 Immediate Data: data, always 8 octets; counts as a Send in the order */
 };
@@ -30,7 +30,7 @@ struct endpoint_event {
     enum endpoint_event_type type;
     const uint8_t *data; /* borrowed until endpoint_ops.release passes it */
     size_t len;
-    uint64_t to;         /* ENDPOINT_WRITE: tagged offset of data[0] */
+    uint64_t to; /* ENDPOINT_WRITE: tagged offset of data[0] */
     /*
      * data lies behind that of the last such event not yet released, and between the two is nothing that anybody needs:
      * the holder may move it down.
@@ -55,8 +55,7 @@ struct endpoint_ops {
      * 0; -EAGAIN: queue full, flush first; -EPIPE: the endpoint is terminated.
      */
     int (*post_write)(struct endpoint *ep, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len);
-    int (*post_send)(struct endpoint *ep, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
-                     size_t len);
+    int (*post_send)(struct endpoint *ep, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len);
 
     /*
      * Posts 8 octets of Immediate Data (RFC 7306 section 6), with or without Solicited Event. As
@@ -70,14 +69,14 @@ struct endpoint_ops {
     /* All event data up to and including the octet before `upto` has been used. */
     void (*release)(struct endpoint *ep, const uint8_t *upto);
     /*
-     * Each event's data lies in a buffer of its own: release gives back that one alone, in any order, and before the peer is
-     * told that it may use it again.
+     * Each event's data lies in a buffer of its own: release gives back that one alone, in any order, and before the
+     * peer is told that it may use it again.
      */
     bool each_alone;
 
     /*
-     * All event data not released was in_place, and its holder has moved it together: the len octets (> 0) at *p. To make
-     * room for more it is moved to *p. False: not worth it, nothing has changed. NULL: it does no such thing.
+     * All event data not released was in_place, and its holder has moved it together: the len octets (> 0) at *p. To
+     * make room for more it is moved to *p. False: not worth it, nothing has changed. NULL: it does no such thing.
      */
     bool (*pack)(struct endpoint *ep, const uint8_t **p, size_t len);
 };

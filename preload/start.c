@@ -1,9 +1,9 @@
 /*
  * The library's start, the order of its fork handlers, and its end: the one place that knows all the rooms.
  */
+#include "preload/process/start.h"
 #include "preload/conn/conn_end.h"
 #include "preload/conn/conn_mem.h"
-#include "preload/process/start.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -55,8 +55,7 @@ static bool wait_for(const struct question *q, short events)
     for (;;) {
         uint64_t now = now_ns();
         struct pollfd p = { .fd = q->fd, .events = events };
-        int r =
-            now < q->until_ns ? poll(&p, 1, (int)((q->until_ns - now + 999999u) / 1000000u)) : 0;
+        int r = now < q->until_ns ? poll(&p, 1, (int)((q->until_ns - now + 999999u) / 1000000u)) : 0;
 
         if (r >= 0 || errno != EINTR)
             return r > 0;
@@ -117,9 +116,7 @@ static unsigned take_answer(struct question *q, struct hello *h)
 
 static const char *transport_name(uint32_t transport)
 {
-    return transport & HELLO_TRANSPORT_VERBS   ? "verbs"
-           : transport & HELLO_TRANSPORT_IWARP ? "iwarp"
-                                               : "shm";
+    return transport & HELLO_TRANSPORT_VERBS ? "verbs" : transport & HELLO_TRANSPORT_IWARP ? "iwarp" : "shm";
 }
 
 static void print_answer(struct question *q, unsigned reason, const struct hello *h)
@@ -127,23 +124,20 @@ static void print_answer(struct question *q, unsigned reason, const struct hello
     if (reason == REASON_UPGRADED)
         say("answer", "accepted, after %.3f ms, by %s", ms_since(q), transport_name(h->arg));
     else if (reason == REASON_HELLO_NAK)
-        say("answer", "declined, after %.3f ms, for its reason %s: %s", ms_since(q),
-            reason_name(h->arg), reason_text(h->arg));
+        say("answer", "declined, after %.3f ms, for its reason %s: %s", ms_since(q), reason_name(h->arg),
+            reason_text(h->arg));
     else
         say("answer", "none, after %.3f ms: %s", ms_since(q), reason_text(reason));
     if (reason == REASON_UPGRADED)
         say("verdict", "it runs sockwarp, and a connection would be upgraded");
     else
-        say("verdict", "a connection would be plain: %s ('sockwarp explain %s')",
-            reason_name(reason),
+        say("verdict", "a connection would be plain: %s ('sockwarp explain %s')", reason_name(reason),
             reason == REASON_HELLO_NAK ? reason_name(h->arg) : reason_name(reason));
 }
 
-unsigned ask_print(const struct sockaddr *addr, socklen_t len, uint32_t transports,
-                   unsigned timeout_ms)
+unsigned ask_print(const struct sockaddr *addr, socklen_t len, uint32_t transports, unsigned timeout_ms)
 {
-    struct question q = { .fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                                       0) };
+    struct question q = { .fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) };
     struct hello h = { 0 };
     unsigned reason = REASON_HELLO_CLOSED;
     int err;

@@ -92,8 +92,7 @@ static bool is_alive(pid_t pid, ino_t inode)
     while (!found && getline(&line, &cap, f) >= 0) {
         unsigned long long ino;
 
-        found = sscanf(line, "%*s %*s %*s %*s %llu", &ino) == 1 && ino == inode &&
-                strstr(line, TOP "/" PREFIX);
+        found = sscanf(line, "%*s %*s %*s %*s %llu", &ino) == 1 && ino == inode && strstr(line, TOP "/" PREFIX);
     }
     free(line);
     fclose(f);
@@ -132,10 +131,9 @@ static int take_file(int folder, const char *name, uid_t uid, struct board_proce
     p->pid = (pid_t)strtol(name, &end, 10);
     if (fd < 0)
         return 0;
-    if (*end == '\0' && p->pid > 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        st.st_uid == uid && pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) &&
-        h.magic == BOARD_MAGIC && h.slot_len == sizeof(struct board_slot) &&
-        h.slots <= BOARD_SLOTS_MAX) {
+    if (*end == '\0' && p->pid > 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == uid &&
+        pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) && h.magic == BOARD_MAGIC &&
+        h.slot_len == sizeof(struct board_slot) && h.slots <= BOARD_SLOTS_MAX) {
         take_text(p->program, h.program, sizeof(p->program));
         for (unsigned i = 0; i < BOARD_REASONS; i++)
             p->ended[i] = h.ended[i];

@@ -1,6 +1,6 @@
 /*
- * What the processes under sockwarp tell of their connections: preload/process/board_format.h. The files are written by any program of
- * their user, so that nothing in them is believed: what is here is checked, and its text can be printed.
+ * What the processes under sockwarp tell of their connections: preload/process/board_format.h. The files are written by
+ * any program of their user, so that nothing in them is believed: what is here is checked, and its text can be printed.
  */
 #ifndef SW_TOOLS_BOARD_H
 #define SW_TOOLS_BOARD_H
@@ -42,8 +42,8 @@ struct boards {
 };
 
 /*
- * Reads them all: this user's, or if this is root, everybody's. only: a pid or the name of a program, NULL: all. forget: files of killed
- * processes are removed once they are read. 0 or -ENOMEM.
+ * Reads them all: this user's, or if this is root, everybody's. only: a pid or the name of a program, NULL: all.
+ * forget: files of killed processes are removed once they are read. 0 or -ENOMEM.
  */
 int boards_read(struct boards *b, const char *only, bool forget) SW_MUST;
 void boards_free(struct boards *b);

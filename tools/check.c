@@ -1,6 +1,6 @@
 /*
- * sockwarp check. What it says of the kernel and of devices it has tried; what it says of a connection follows the rules, and
- * holds if the peer agrees.
+ * sockwarp check. What it says of the kernel and of devices it has tried; what it says of a connection follows the
+ * rules, and holds if the peer agrees.
  */
 #include "tools/check.h"
 
@@ -216,7 +216,8 @@ static int parse(const char *text, struct target *t, char *err, size_t cap)
     }
     snprintf(host, sizeof(host), "%.*s", (int)(end - text - 2 * brackets), text + brackets);
     unsigned long n = strtoul(port, NULL, 10);
-    if (host[0] == '\0' || (brackets && end[-1] != ']') || (t->port && (port[strspn(port, "0123456789")] != '\0' || n == 0 || n > 65535))) {
+    if (host[0] == '\0' || (brackets && end[-1] != ']') ||
+        (t->port && (port[strspn(port, "0123456789")] != '\0' || n == 0 || n > 65535))) {
         snprintf(err, cap, "'%s' is not an address, or address:port", text);
         return -EINVAL;
     }
@@ -249,7 +250,8 @@ static void say_choice(const char *what, const char *rules, const struct setting
     bool there = device_for(addr, s->device, device, sizeof(device), &why);
     const char *orelse = rule->action == POLICY_REQUIRE ? "refused" : "plain TCP";
     if (verbs && there)
-        say(what, "verbs on %s (%s), else iwarp, else %s: the rule '%.*s'", device, kind_of(device), orelse, text_len, text);
+        say(what, "verbs on %s (%s), else iwarp, else %s: the rule '%.*s'", device, kind_of(device), orelse, text_len,
+            text);
     else
         say(what, "iwarp, else %s: the rule '%.*s'", orelse, text_len, text);
     if (verbs && !there)

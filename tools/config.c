@@ -22,8 +22,10 @@
 const char *const config_variables[] = {
     SOCKWARP_ENV_POLICY,
     SOCKWARP_ENV_STATS,
-    SOCKWARP_ENV_LOG, SOCKWARP_ENV_EXPLAIN,
-    SOCKWARP_ENV_STAT,   SOCKWARP_ENV_SUMMARY,
+    SOCKWARP_ENV_LOG,
+    SOCKWARP_ENV_EXPLAIN,
+    SOCKWARP_ENV_STAT,
+    SOCKWARP_ENV_SUMMARY,
     SOCKWARP_ENV_DEVICE,
     SOCKWARP_ENV_IO,
     SOCKWARP_ENV_CRC,
@@ -46,8 +48,7 @@ static const struct {
 const char *config_profile(const char *profile, const char *variable)
 {
     for (size_t i = 0; i < SW_ARRAY_LEN(profiles); i++)
-        if (strcmp(profiles[i].profile, profile) == 0 &&
-            strcmp(profiles[i].variable, variable) == 0)
+        if (strcmp(profiles[i].profile, profile) == 0 && strcmp(profiles[i].variable, variable) == 0)
             return profiles[i].value;
     return NULL;
 }
@@ -98,8 +99,7 @@ static char *next_line(char *buf, int cap, void *arg)
     r->line++;
     len = strlen(buf);
     if (len > 0 && buf[len - 1] != '\n' && (c = getc(r->file)) != EOF) {
-        complain(r, r->line,
-                 "the line is longer than %d octets (a rule a line; they may be several)", cap - 1);
+        complain(r, r->line, "the line is longer than %d octets (a rule a line; they may be several)", cap - 1);
         while (c != '\n' && c != EOF)
             c = getc(r->file);
     }
@@ -112,8 +112,7 @@ static char *next_line(char *buf, int cap, void *arg)
     return buf;
 }
 
-static struct config_entry *find(struct config *c, unsigned file, const char *section,
-                                 const char *variable)
+static struct config_entry *find(struct config *c, unsigned file, const char *section, const char *variable)
 {
     for (size_t i = 0; i < c->count; i++)
         if (c->entries[i].file == file && strcmp(c->entries[i].section, section) == 0 &&
@@ -129,8 +128,8 @@ static void add(struct config *c, const char *section, const char *variable, con
     if (!more)
         die("%s", strerror(ENOMEM));
     c->entries = more;
-    c->entries[c->count++] = (struct config_entry){ c->files, text_of("%s", section),
-                                                    text_of("%s", variable), text_of("%s", value) };
+    c->entries[c->count++] =
+        (struct config_entry){ c->files, text_of("%s", section), text_of("%s", variable), text_of("%s", value) };
 }
 
 /* "spin_us" and "SOCKWARP_SPIN_US" are the same. NULL: no variable that files may set. */
@@ -142,11 +141,9 @@ static const char *variable_of(const char *key)
         const char *name = *v + strlen(prefix);
         size_t i = 0;
 
-        while (key[i] != '\0' && !isupper((unsigned char)key[i]) &&
-               toupper((unsigned char)key[i]) == name[i])
+        while (key[i] != '\0' && !isupper((unsigned char)key[i]) && toupper((unsigned char)key[i]) == name[i])
             i++;
-        if (strcmp(*v, SOCKWARP_ENV_POLICY) != 0 &&
-            (strcmp(*v, key) == 0 || (key[i] == '\0' && name[i] == '\0')))
+        if (strcmp(*v, SOCKWARP_ENV_POLICY) != 0 && (strcmp(*v, key) == 0 || (key[i] == '\0' && name[i] == '\0')))
             return *v;
     }
     return NULL;
@@ -191,8 +188,7 @@ static void take_rule(struct reader *r, const char *section, const char *value)
     char *rules;
 
     if (r->comment) {
-        complain(r, r->line,
-                 "a blank and ';' begin a comment: write each rule in a line of its own");
+        complain(r, r->line, "a blank and ';' begin a comment: write each rule in a line of its own");
         return;
     }
     if (!is_valid(r, SOCKWARP_ENV_POLICY, value))
@@ -206,8 +202,7 @@ static void take_rule(struct reader *r, const char *section, const char *value)
     e->value = rules;
 }
 
-static void take_variable(struct reader *r, const char *section, const char *variable,
-                          const char *value)
+static void take_variable(struct reader *r, const char *section, const char *variable, const char *value)
 {
     struct config *c = r->config;
 
@@ -240,8 +235,7 @@ static int take(void *arg, const char *section, const char *key, const char *val
     else if (variable)
         take_variable(r, section, variable, value);
     else
-        complain(r, r->line, "unknown key '%s' (rule, profile, or a variable such as spin_us)",
-                 key);
+        complain(r, r->line, "unknown key '%s' (rule, profile, or a variable such as spin_us)", key);
     return 1;
 }
 
@@ -261,8 +255,7 @@ static bool is_trusted(struct reader *r)
     if (!S_ISREG(st.st_mode)) /* (such as /dev/null) */
         return true;
     if (st.st_uid != 0 && st.st_uid != geteuid()) {
-        complain(r, 0, "it belongs to user %u, neither root nor you, and is not read",
-                 (unsigned)st.st_uid);
+        complain(r, 0, "it belongs to user %u, neither root nor you, and is not read", (unsigned)st.st_uid);
         return false;
     }
     if (st.st_mode & S_IWOTH) {
@@ -298,8 +291,7 @@ bool config_read(struct config *c, const char *path, bool must_exist)
 
 void config_read_all(struct config *c, const char *root)
 {
-    const char *file = getenv(CONFIG_ENV), *folder = getenv("XDG_CONFIG_HOME"),
-               *home = getenv("HOME");
+    const char *file = getenv(CONFIG_ENV), *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     char *path = NULL;
 
     if (file && file[0] != '\0') {

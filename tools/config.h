@@ -1,6 +1,6 @@
 /*
- * Configuration files: rules and variables by program, sockwarp.conf(5). The launcher reads them and puts what they say into the
- * program's environment; the library that programs load reads none.
+ * Configuration files: rules and variables by program, sockwarp.conf(5). The launcher reads them and puts what they say
+ * into the program's environment; the library that programs load reads none.
  */
 #ifndef SW_TOOLS_CONFIG_H
 #define SW_TOOLS_CONFIG_H
@@ -26,22 +26,23 @@ struct config {
 };
 
 /*
- * Adds what a file says, which comes before what earlier ones said. A line on standard error, "sockwarp: FILE:LINE: ...", for each
- * mistake, counted in bad. A file that is not there is a mistake if must_exist; one that others can write is one, too. true: it was
- * read.
+ * Adds what a file says, which comes before what earlier ones said. A line on standard error, "sockwarp: FILE:LINE:
+ * ...", for each mistake, counted in bad. A file that is not there is a mistake if must_exist; one that others can
+ * write is one, too. true: it was read.
  */
 bool config_read(struct config *c, const char *path, bool must_exist);
 
 /*
  * Reads the files that hold here: the one that SOCKWARP_CONFIG names; without it the system's, and the user's
- * ($XDG_CONFIG_HOME or ~/.config, sockwarp.conf). root: an other system, of which only the system's is read; NULL: this one.
+ * ($XDG_CONFIG_HOME or ~/.config, sockwarp.conf). root: an other system, of which only the system's is read; NULL: this
+ * one.
  */
 void config_read_all(struct config *c, const char *root);
 
 /*
- * What is said of a variable for a program (the last part of its name), NULL if nothing is. The later file comes before the earlier one;
- * in a file the section of that name before those of patterns that match it, and these before [*]; in a section the variable before the
- * profile.
+ * What is said of a variable for a program (the last part of its name), NULL if nothing is. The later file comes before
+ * the earlier one; in a file the section of that name before those of patterns that match it, and these before [*]; in
+ * a section the variable before the profile.
  */
 const char *config_value(const struct config *c, const char *program, const char *variable) SW_MUST;
 

@@ -24,8 +24,8 @@ static int check(const char *path)
         return -errno;
     n = pread(fd, &eh, sizeof(eh), 0);
     close(fd);
-    if (n != (ssize_t)sizeof(eh) || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 ||
-        eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_type != ET_DYN)
+    if (n != (ssize_t)sizeof(eh) || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 || eh.e_ident[EI_CLASS] != ELFCLASS64 ||
+        eh.e_type != ET_DYN)
         return -ENOEXEC;
     return 0;
 }

@@ -54,8 +54,7 @@ void overlay_read(struct overlay *o, struct settings *s)
     die("%s", err);
 }
 
-void overlay_each(struct overlay *o,
-                  void (*use)(void *arg, const char *variable, const char *value), void *arg)
+void overlay_each(struct overlay *o, void (*use)(void *arg, const char *variable, const char *value), void *arg)
 {
     for (const char *const *v = config_variables; *v; v++) {
         const char *value = overlay_get(o, *v);

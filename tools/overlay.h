@@ -21,14 +21,13 @@ const char *overlay_get(void *overlay, const char *variable) SW_MUST;
 bool overlay_has_default_rule(const struct overlay *o) SW_MUST;
 
 /*
- * Exits with a line that names the option or variable, and in rules the column, if a value is bad. (What comes from files was checked when
- * they were read.)
+ * Exits with a line that names the option or variable, and in rules the column, if a value is bad. (What comes from
+ * files was checked when they were read.)
  */
 struct settings;
 void overlay_read(struct overlay *o, struct settings *s);
 
 /* Calls use for each variable that is to be set, SOCKWARP_POLICY and those of files and profiles among them. */
-void overlay_each(struct overlay *o,
-                  void (*use)(void *arg, const char *variable, const char *value), void *arg);
+void overlay_each(struct overlay *o, void (*use)(void *arg, const char *variable, const char *value), void *arg);
 
 #endif

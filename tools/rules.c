@@ -16,8 +16,7 @@ void rules_check_transport(const char *name)
     struct policy policy;
     char rule[128];
 
-    if (name[0] == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789+-")] != '\0' ||
-        strlen(name) > 64)
+    if (name[0] == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789+-")] != '\0' || strlen(name) > 64)
         die("-t: unknown transport '%s' (iwarp, verbs or shm)", name);
     snprintf(rule, sizeof(rule), "any * auto transport=%s", name);
     if (policy_parse(rule, &defaults, &policy, &err) < 0)

@@ -88,16 +88,11 @@ static int print_version(void)
 static int parse_options(int argc, char **argv, struct options *o)
 {
     static const struct option longs[] = {
-        { "policy", required_argument, NULL, 'p' },
-        { "transport", required_argument, NULL, 't' },
-        { "explain", no_argument, NULL, 'v' },
-        { "stats", required_argument, NULL, 'S' },
-        { "profile", required_argument, NULL, 'P' },
-        { "config", no_argument, NULL, 'C' },
-        { "ask", no_argument, NULL, 'A' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },
-        { NULL, 0, NULL, 0 },
+        { "policy", required_argument, NULL, 'p' },  { "transport", required_argument, NULL, 't' },
+        { "explain", no_argument, NULL, 'v' },       { "stats", required_argument, NULL, 'S' },
+        { "profile", required_argument, NULL, 'P' }, { "config", no_argument, NULL, 'C' },
+        { "ask", no_argument, NULL, 'A' },           { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },       { NULL, 0, NULL, 0 },
     };
     int c;
 
@@ -229,8 +224,7 @@ static void note(const struct target *t)
     };
 
     if (t->kind == TARGET_FOREIGN)
-        fprintf(stderr, "sockwarp: note: %s %s (%s); it runs without sockwarp\n", t->path,
-                why[t->kind], t->interp);
+        fprintf(stderr, "sockwarp: note: %s %s (%s); it runs without sockwarp\n", t->path, why[t->kind], t->interp);
     else
         fprintf(stderr, "sockwarp: note: %s %s; it runs without sockwarp\n", t->path, why[t->kind]);
 }
@@ -248,8 +242,7 @@ static void set_environment(const struct options *o, struct overlay *env, const 
     if (!preload)
         die("%s", strerror(ENOMEM));
     if (o->transport)
-        env->policy = with =
-            rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
+        env->policy = with = rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
     overlay_each(env, set_one, NULL);
     if (o->explain)
         set(SOCKWARP_ENV_EXPLAIN, "1");
@@ -294,11 +287,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    { "disable", units_disable },
-    { "enable", units_enable },
-    { "enabled", units_enabled },
-    { "explain", explain },
-    { "stat", stat_main },
+    { "disable", units_disable }, { "enable", units_enable }, { "enabled", units_enabled },
+    { "explain", explain },       { "stat", stat_main },
 };
 
 static const char *base_name(const char *path)
@@ -309,8 +299,7 @@ static const char *base_name(const char *path)
 }
 
 /* Options and files, all of them checked. */
-static void read_settings(const struct options *o, const char *program, struct config *config,
-                          struct overlay *env)
+static void read_settings(const struct options *o, const char *program, struct config *config, struct overlay *env)
 {
     struct settings s;
 

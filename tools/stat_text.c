@@ -14,10 +14,9 @@
 
 static const char *state_name(const struct board_process *p, const struct board_conn *c)
 {
-    static const char *const names[] = { [BOARD_STARTING] = "starting",
-                                         [BOARD_UPGRADED] = "upgraded",
-                                         [BOARD_PLAIN] = "plain",
-                                         [BOARD_DEAD] = "ended" };
+    static const char *const names[] = {
+        [BOARD_STARTING] = "starting", [BOARD_UPGRADED] = "upgraded", [BOARD_PLAIN] = "plain", [BOARD_DEAD] = "ended"
+    };
 
     return p->killed ? "killed" : names[c->state];
 }
@@ -69,8 +68,7 @@ static void age(char buf[16], uint64_t ns)
         snprintf(buf, 16, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
 }
 
-static int add_line(struct libscols_table *t, const struct board_process *p,
-                    const struct board_conn *c)
+static int add_line(struct libscols_table *t, const struct board_process *p, const struct board_conn *c)
 {
     struct libscols_line *line = scols_table_new_line(t, NULL);
     bool upgraded = c->state == BOARD_UPGRADED;
@@ -129,10 +127,9 @@ static void print_rest(const struct boards *b)
 int stat_table(const struct boards *b)
 {
     static const struct column columns[] = {
-        { "PID", true },       { "PROGRAM", false }, { "ROLE", false },    { "LOCAL", false },
-        { "PEER", false },     { "BY", false },      { "RTR", false },     { "CRC", false },
-        { "AGE", true },       { "SENT", true },     { "RECEIVED", true }, { "MESSAGES", true },
-        { "COALESCED", true }, { "ERRORS", true },   { "REASON", false },
+        { "PID", true },      { "PROGRAM", false }, { "ROLE", false },     { "LOCAL", false }, { "PEER", false },
+        { "BY", false },      { "RTR", false },     { "CRC", false },      { "AGE", true },    { "SENT", true },
+        { "RECEIVED", true }, { "MESSAGES", true }, { "COALESCED", true }, { "ERRORS", true }, { "REASON", false },
     };
     struct libscols_table *t = new_table(columns, SW_ARRAY_LEN(columns));
     int rc = t ? 0 : -ENOMEM;
@@ -175,9 +172,7 @@ static int add_totals(struct libscols_table *t, const char *kind, const struct t
     return 0;
 }
 
-static const char *const kinds[] = {
-    [TOTALS_PROGRAM] = "program", [TOTALS_PORT] = "port", [TOTALS_REASON] = "reason"
-};
+static const char *const kinds[] = { [TOTALS_PROGRAM] = "program", [TOTALS_PORT] = "port", [TOTALS_REASON] = "reason" };
 
 int stat_totals(const struct boards *b)
 {
@@ -269,8 +264,8 @@ static int json_totals(const struct boards *b, enum totals_key key)
 
         printf("%s\n  {", i > 0 ? "," : "");
         json_text("key", r->key);
-        printf(",\"upgraded\":%" PRIu64 ",\"plain\":%" PRIu64 ",\"starting\":%" PRIu64
-               ",\"ended\":%" PRIu64 ",\"tx_bytes\":%" PRIu64 ",\"rx_bytes\":%" PRIu64 "}",
+        printf(",\"upgraded\":%" PRIu64 ",\"plain\":%" PRIu64 ",\"starting\":%" PRIu64 ",\"ended\":%" PRIu64
+               ",\"tx_bytes\":%" PRIu64 ",\"rx_bytes\":%" PRIu64 "}",
                r->upgraded, r->plain, r->starting, r->ended, r->tx_bytes, r->rx_bytes);
     }
     putchar(']');
@@ -302,8 +297,7 @@ int stat_json(const struct boards *b)
 /* ---- OpenMetrics ---- */
 
 /* name{program="…",extra} value */
-static void metric(const char *name, const struct totals_row *r, const char *label,
-                   const char *more, uint64_t value)
+static void metric(const char *name, const struct totals_row *r, const char *label, const char *more, uint64_t value)
 {
     printf("%s{%s=\"", name, label);
     for (const char *p = r->key; *p != '\0'; p++)
@@ -341,17 +335,14 @@ int stat_openmetrics(const struct boards *b)
     for (size_t i = 0; i < reasons.count; i++) {
         const struct totals_row *r = &reasons.rows[i];
 
-        metric("sockwarp_connection_reasons", r, "reason", "",
-               r->upgraded + r->plain + r->starting + r->ended);
+        metric("sockwarp_connection_reasons", r, "reason", "", r->upgraded + r->plain + r->starting + r->ended);
     }
     describe("sockwarp_sent_bytes", "counter", "Bytes that programs sent, by program.");
     for (size_t i = 0; i < programs.count; i++)
-        metric("sockwarp_sent_bytes_total", &programs.rows[i], "program", "",
-               programs.rows[i].tx_bytes);
+        metric("sockwarp_sent_bytes_total", &programs.rows[i], "program", "", programs.rows[i].tx_bytes);
     describe("sockwarp_received_bytes", "counter", "Bytes that programs received, by program.");
     for (size_t i = 0; i < programs.count; i++)
-        metric("sockwarp_received_bytes_total", &programs.rows[i], "program", "",
-               programs.rows[i].rx_bytes);
+        metric("sockwarp_received_bytes_total", &programs.rows[i], "program", "", programs.rows[i].rx_bytes);
     puts("# EOF");
     totals_free(&programs);
     totals_free(&reasons);

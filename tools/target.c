@@ -61,8 +61,7 @@ static int search(const char *name, char path[PATH_MAX])
         dir = "/bin:/usr/bin";
     for (;;) {
         const char *end = strchrnul(dir, ':');
-        int n =
-            snprintf(path, PATH_MAX, "%.*s%s%s", (int)(end - dir), dir, end > dir ? "/" : "", name);
+        int n = snprintf(path, PATH_MAX, "%.*s%s%s", (int)(end - dir), dir, end > dir ? "/" : "", name);
 
         if (n > 0 && n < PATH_MAX) {
             rc = executable(path);
@@ -100,8 +99,7 @@ static bool glibc_interp(const char *interp)
     const char *base = strrchr(interp, '/');
 
     base = base ? base + 1 : interp;
-    return strncmp(base, "ld-linux", 8) == 0 || strncmp(base, "ld-lsb", 6) == 0 ||
-           strncmp(base, "ld.so", 5) == 0;
+    return strncmp(base, "ld-linux", 8) == 0 || strncmp(base, "ld-lsb", 6) == 0 || strncmp(base, "ld.so", 5) == 0;
 }
 
 static bool read_at(int fd, void *buf, size_t len, off_t off)
@@ -113,8 +111,7 @@ static bool read_at(int fd, void *buf, size_t len, off_t off)
 static enum target_kind classify_elf(int fd, const ElfW(Ehdr) * eh, struct target *t)
 {
     t->interp[0] = '\0';
-    if (eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_ident[EI_DATA] != ELFDATA2LSB ||
-        eh->e_machine != OWN_MACHINE)
+    if (eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_ident[EI_DATA] != ELFDATA2LSB || eh->e_machine != OWN_MACHINE)
         return TARGET_MACHINE;
     if (eh->e_phentsize != sizeof(ElfW(Phdr)))
         return TARGET_DYNAMIC; /* the kernel will refuse it */
@@ -182,8 +179,7 @@ static void follow(const char *root, struct target *t)
         }
         close(fd);
         if (n < 2 || memcmp(head.line, "#!", 2) != 0)
-            strcpy(t->path,
-                   "/bin/sh"); /* execvp(3) hands what the kernel does not know to the shell */
+            strcpy(t->path, "/bin/sh"); /* execvp(3) hands what the kernel does not know to the shell */
         else if (!script_interp(head.line, t->path))
             return;
     }

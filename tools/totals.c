@@ -24,8 +24,7 @@ static struct totals_row *row(struct totals *t, const char *key)
     return &more[t->count++];
 }
 
-static const char *key_of(const struct board_process *p, const struct board_conn *c,
-                          enum totals_key key, char buf[16])
+static const char *key_of(const struct board_process *p, const struct board_conn *c, enum totals_key key, char buf[16])
 {
     if (key == TOTALS_PROGRAM)
         return p->program;
@@ -35,8 +34,7 @@ static const char *key_of(const struct board_process *p, const struct board_conn
     return buf;
 }
 
-static int add_conn(struct totals *t, const struct board_process *p, const struct board_conn *c,
-                    enum totals_key key)
+static int add_conn(struct totals *t, const struct board_process *p, const struct board_conn *c, enum totals_key key)
 {
     char buf[16];
     struct totals_row *r = row(t, key_of(p, c, key, buf));

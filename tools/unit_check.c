@@ -1,5 +1,6 @@
 /*
- * Looks at a service before a drop-in is written for it; see unit_check.h. What systemd does by its settings is in systemd.exec(5).
+ * Looks at a service before a drop-in is written for it; see unit_check.h. What systemd does by its settings is in
+ * systemd.exec(5).
  */
 #include "tools/unit_check.h"
 
@@ -74,10 +75,14 @@ static void check_privileges(struct context *c, const char *path)
     if (c->user)
         return;
     if (is_one_of(base, separate, SW_ARRAY_LEN(separate)))
-        obstacle(c, "%s starts as root and shares connections between processes of different rights; see sockwarp(7), SECURITY", path);
+        obstacle(
+            c,
+            "%s starts as root and shares connections between processes of different rights; see sockwarp(7), SECURITY",
+            path);
     else
-        note("it starts as root: if processes of different users then use the same connection, it must not run under sockwarp "
-             "(sockwarp(7), SECURITY)");
+        note(
+            "it starts as root: if processes of different users then use the same connection, it must not run under sockwarp "
+            "(sockwarp(7), SECURITY)");
 }
 
 /* The file gives rights: does the service gain them? Then the dynamic linker ignores LD_PRELOAD. */
@@ -92,13 +97,9 @@ static void check_secure(struct context *c, const char *path)
     if (!gains || !c->user)
         return;
     if (unit_is_on(c->unit, "NoNewPrivileges"))
-        note("%s has set-id bits or capabilities, which NoNewPrivileges= keeps it from gaining",
-             path);
+        note("%s has set-id bits or capabilities, which NoNewPrivileges= keeps it from gaining", path);
     else
-        obstacle(
-            c,
-            "%s gains privileges (setuid, setgid or capabilities), and is not reached by preloading",
-            path);
+        obstacle(c, "%s gains privileges (setuid, setgid or capabilities), and is not reached by preloading", path);
 }
 
 static void check_target(struct context *c, const char *path)
@@ -116,8 +117,7 @@ static void check_target(struct context *c, const char *path)
         obstacle(c, "%s is statically linked, and is not reached by preloading", t.path);
         break;
     case TARGET_FOREIGN:
-        obstacle(c, "%s uses another C library (%s), which would refuse to start it", t.path,
-                 t.interp);
+        obstacle(c, "%s uses another C library (%s), which would refuse to start it", t.path, t.interp);
         break;
     case TARGET_MACHINE:
         obstacle(c, "%s is for another processor or word size", t.path);
@@ -127,9 +127,7 @@ static void check_target(struct context *c, const char *path)
         if (is_one_of(base_name(t.path), shells, SW_ARRAY_LEN(shells)))
             note("%s starts other programs, which are not looked at here", t.path);
         if (target_needs(c->root, &t, "libseccomp.so"))
-            note(
-                "%s may set a seccomp filter of its own: its connections from then on stay plain (sandbox)",
-                t.path);
+            note("%s may set a seccomp filter of its own: its connections from then on stay plain (sandbox)", t.path);
         break;
     }
 }
@@ -137,8 +135,9 @@ static void check_target(struct context *c, const char *path)
 /* The file of an ExecStart= value, absolute. false: a specifier or an unknown name, which only systemd resolves. */
 static bool program_of(const char *root, const char *value, char path[PATH_MAX])
 {
-    static const char *const places[] = { "/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
-                                          "/usr/bin",        "/sbin",          "/bin" };
+    static const char *const places[] = {
+        "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"
+    };
     char word[PATH_MAX];
 
     value += strspn(value, "@-:+!|");
@@ -151,8 +150,7 @@ static bool program_of(const char *root, const char *value, char path[PATH_MAX])
     for (size_t i = 0; i < SW_ARRAY_LEN(places); i++) {
         struct target t;
 
-        if (snprintf(path, PATH_MAX, "%s/%s", places[i], word) < PATH_MAX &&
-            target_find_in(root, path, &t) == 0)
+        if (snprintf(path, PATH_MAX, "%s/%s", places[i], word) < PATH_MAX && target_find_in(root, path, &t) == 0)
             return true;
     }
     return false;
@@ -222,9 +220,7 @@ static void check_system_calls(struct context *c)
     if (!f.set)
         return;
     if (f.allows && !f.service)
-        obstacle(
-            c,
-            "SystemCallFilter= without @system-service: systemd ends the service at a call that is not listed");
+        obstacle(c, "SystemCallFilter= without @system-service: systemd ends the service at a call that is not listed");
     if (!f.ring) {
         note("SystemCallFilter= does not allow io_uring: works, slower (sets SOCKWARP_IO=syscall)");
         c->needs->system_calls = true;
@@ -252,11 +248,9 @@ static void check_families(struct context *c)
         }
     }
     if (set && !is_unix)
-        note(
-            "RestrictAddressFamilies= without AF_UNIX: connections between programs of this host stay plain");
+        note("RestrictAddressFamilies= without AF_UNIX: connections between programs of this host stay plain");
     else if (set && !netlink)
-        note(
-            "RestrictAddressFamilies= without AF_NETLINK: connections between programs of this host may stay plain");
+        note("RestrictAddressFamilies= without AF_NETLINK: connections between programs of this host may stay plain");
 }
 
 /* ---- what it can see ---- */
@@ -270,8 +264,7 @@ static bool is_below(const char *path, const char *folder)
 
 static void check_library(struct context *c)
 {
-    const char *jail = unit_value(c->unit, "RootDirectory"),
-               *home = unit_value(c->unit, "ProtectHome");
+    const char *jail = unit_value(c->unit, "RootDirectory"), *home = unit_value(c->unit, "ProtectHome");
     struct stat st;
 
     if (unit_value(c->unit, "RootImage"))
@@ -282,12 +275,10 @@ static void check_library(struct context *c)
             obstacle(c, "RootDirectory=%s: the library %s is not in it", jail, c->lib);
         free(inside);
     }
-    if (home && strcmp(home, "read-only") != 0 && strcmp(home, "no") != 0 &&
-        strcmp(home, "false") != 0 &&
+    if (home && strcmp(home, "read-only") != 0 && strcmp(home, "no") != 0 && strcmp(home, "false") != 0 &&
         (is_below(c->lib, "/home") || is_below(c->lib, "/root") || is_below(c->lib, "/run/user")))
         obstacle(c, "ProtectHome=%s hides the library %s", home, c->lib);
-    if (unit_is_on(c->unit, "PrivateTmp") &&
-        (is_below(c->lib, "/tmp") || is_below(c->lib, "/var/tmp")))
+    if (unit_is_on(c->unit, "PrivateTmp") && (is_below(c->lib, "/tmp") || is_below(c->lib, "/var/tmp")))
         obstacle(c, "PrivateTmp= hides the library %s", c->lib);
     if (stat(c->lib, &st) == 0 && (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH))))
         note("the library %s can be changed by others than root", c->lib);
@@ -310,8 +301,7 @@ static bool may_write(const struct unit *u, const char *path)
 
         for (size_t at = 0; (list = unit_next(u, made[i].key, &at)) != NULL;)
             while (unit_word(&list, word, sizeof(word))) {
-                char *folder = text_of("%s%s", made[i].below,
-                                       word + strspn(word, made[i].below[0] ? "" : "-+"));
+                char *folder = text_of("%s%s", made[i].below, word + strspn(word, made[i].below[0] ? "" : "-+"));
                 bool below = is_below(path, folder);
                 free(folder);
                 if (below)
@@ -328,9 +318,7 @@ static void check_stats(struct context *c)
     if (!c->stats)
         return;
     if (system && strcmp(system, "strict") == 0 && !may_write(c->unit, c->stats))
-        note(
-            "ProtectSystem=strict keeps the service from writing %s, unless ReadWritePaths= allows it",
-            c->stats);
+        note("ProtectSystem=strict keeps the service from writing %s, unless ReadWritePaths= allows it", c->stats);
     if (c->user)
         note("the service's user %s must be able to write %s", c->user, c->stats);
 }
@@ -360,8 +348,7 @@ static void check_environment_file(struct context *c, const char *value)
         const char *p = line + strspn(line, " \t");
         size_t len = strcspn(p, "= \t\n");
 
-        if (p[len] == '=' &&
-            (strncmp(p, "SOCKWARP_", 9) == 0 || strncmp(p, "LD_PRELOAD=", 11) == 0))
+        if (p[len] == '=' && (strncmp(p, "SOCKWARP_", 9) == 0 || strncmp(p, "LD_PRELOAD=", 11) == 0))
             obstacle(c, "%s sets %.*s, and comes after the drop-in", path, (int)len, p);
     }
     free(line);
@@ -390,9 +377,7 @@ unsigned unit_check(const char *root, const struct unit *u, const char *lib, con
                     struct unit_needs *needs)
 {
     const char *user = unit_value(u, "User");
-    struct context c = {
-        .root = root, .lib = lib, .stats = stats, .unit = u, .user = user, .needs = needs
-    };
+    struct context c = { .root = root, .lib = lib, .stats = stats, .unit = u, .user = user, .needs = needs };
 
     *needs = (struct unit_needs){ 0 };
     if (unit_is_on(u, "DynamicUser") && !user)
@@ -403,9 +388,7 @@ unsigned unit_check(const char *root, const struct unit *u, const char *lib, con
     check_system_calls(&c);
     check_families(&c);
     if (unit_value(u, "AppArmorProfile"))
-        note(
-            "AppArmorProfile=: its profile has to let the service read %s, and must not clear LD_PRELOAD",
-            lib);
+        note("AppArmorProfile=: its profile has to let the service read %s, and must not clear LD_PRELOAD", lib);
     check_library(&c);
     check_stats(&c);
     check_environment(&c);

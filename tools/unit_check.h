@@ -6,14 +6,13 @@
 #include "tools/unit_file.h"
 
 struct unit_needs {
-    bool
-        system_calls; /* io_uring is not allowed there, and asking for it may end the service: SOCKWARP_IO=syscall */
-    char *preload; /* what its LD_PRELOAD holds already, NULL = nothing; the caller frees it */
+    bool system_calls; /* io_uring is not allowed there, and asking for it may end the service: SOCKWARP_IO=syscall */
+    char *preload;     /* what its LD_PRELOAD holds already, NULL = nothing; the caller frees it */
 };
 
 /*
- * Prints a line for each obstacle ("in the way: ...") and each thing to know ("note: ..."). root as for unit_read; lib: the library's
- * name in that system; stats: the file for statistics, or NULL. The number of obstacles.
+ * Prints a line for each obstacle ("in the way: ...") and each thing to know ("note: ..."). root as for unit_read; lib:
+ * the library's name in that system; stats: the file for statistics, or NULL. The number of obstacles.
  */
 unsigned unit_check(const char *root, const struct unit *u, const char *lib, const char *stats,
                     struct unit_needs *needs) SW_MUST;

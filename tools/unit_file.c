@@ -1,6 +1,6 @@
 /*
- * Reading a unit as systemd does: the first file of that name in the order of the folders, and then the drop-ins of all of them by
- * their names; see unit_file.h.
+ * Reading a unit as systemd does: the first file of that name in the order of the folders, and then the drop-ins of all
+ * of them by their names; see unit_file.h.
  */
 #include "tools/unit_file.h"
 
@@ -116,8 +116,8 @@ bool unit_word(const char **text, char *word, size_t cap)
 /* ---- files ---- */
 
 /*
- * root + path, and where that is a symbolic link to an absolute name, root + that name: what the system below root sees. (Links in the
- * middle of a name are this system's.) The caller frees it.
+ * root + path, and where that is a symbolic link to an absolute name, root + that name: what the system below root
+ * sees. (Links in the middle of a name are this system's.) The caller frees it.
  */
 static char *resolve(const char *root, const char *path)
 {
@@ -209,9 +209,7 @@ static int parse(struct unit *u, const char *path)
 static bool valid_name(const char *name)
 {
     return name[0] != '\0' && name[0] != '.' && strlen(name) <= UNIT_NAME_MAX &&
-           name[strspn(name,
-                       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@")] ==
-               '\0';
+           name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@")] == '\0';
 }
 
 /* "foo@bar.service" -> "foo@.service". false: no instance of a template. */
@@ -286,8 +284,7 @@ static void collect(struct drop_ins *d, const char *folder, bool ours)
 
     while (dir && (e = readdir(dir)) != NULL) {
         const char *dot = strrchr(e->d_name, '.');
-        bool known =
-            !dot || strcmp(dot, ".conf") != 0 || (ours && strcmp(e->d_name, UNIT_DROP_IN) == 0);
+        bool known = !dot || strcmp(dot, ".conf") != 0 || (ours && strcmp(e->d_name, UNIT_DROP_IN) == 0);
 
         for (size_t i = 0; i < d->count && !known; i++)
             known = strcmp(d->list[i].base, e->d_name) == 0;
@@ -297,8 +294,7 @@ static void collect(struct drop_ins *d, const char *folder, bool ours)
         if (!more)
             die("%s", strerror(ENOMEM));
         d->list = more;
-        d->list[d->count++] =
-            (struct drop_in){ text_of("%s", e->d_name), text_of("%s/%s", folder, e->d_name) };
+        d->list[d->count++] = (struct drop_in){ text_of("%s", e->d_name), text_of("%s/%s", folder, e->d_name) };
     }
     if (dir)
         closedir(dir);

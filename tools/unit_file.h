@@ -1,6 +1,6 @@
 /*
- * A service of systemd as its files describe it: systemd.unit(5), systemd.syntax(7), systemd.exec(5). They are read and never
- * written.
+ * A service of systemd as its files describe it: systemd.unit(5), systemd.syntax(7), systemd.exec(5). They are read and
+ * never written.
  */
 #ifndef SW_TOOLS_UNIT_FILE_H
 #define SW_TOOLS_UNIT_FILE_H
@@ -29,9 +29,9 @@ struct unit {
 };
 
 /*
- * Reads the service name (".service" may be left out) of the system below root ("" is this one): its file, and all drop-ins but
- * ours. 0, or with a line for the user in err: -ENOENT there is none, -EINVAL no name of a service, -ENOEXEC masked, -EIO and the like
- * it cannot be read. On error nothing is to be freed.
+ * Reads the service name (".service" may be left out) of the system below root ("" is this one): its file, and all
+ * drop-ins but ours. 0, or with a line for the user in err: -ENOENT there is none, -EINVAL no name of a service,
+ * -ENOEXEC masked, -EIO and the like it cannot be read. On error nothing is to be freed.
  */
 int unit_read(const char *root, const char *name, struct unit *u, char *err, size_t cap) SW_MUST;
 void unit_free(struct unit *u);
@@ -42,12 +42,14 @@ const char *unit_value(const struct unit *u, const char *key) SW_MUST;
 bool unit_is_on(const struct unit *u, const char *key) SW_MUST;
 
 /*
- * The values of a setting that adds up, such as Environment=: those behind the last empty one. *at begins with 0. NULL: no more.
+ * The values of a setting that adds up, such as Environment=: those behind the last empty one. *at begins with 0. NULL:
+ * no more.
  */
 const char *unit_next(const struct unit *u, const char *key, size_t *at) SW_MUST;
 
 /*
- * The next word of a value: quotes and backslashes are taken off. *text moves on. false: there is no more, or none that fits.
+ * The next word of a value: quotes and backslashes are taken off. *text moves on. false: there is no more, or none that
+ * fits.
  */
 bool unit_word(const char **text, char *word, size_t cap) SW_MUST;
 

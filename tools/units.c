@@ -39,8 +39,7 @@ static int print_help(void)
           "of its own; removes that; lists the services that have one.\n"
           "\n"
           "  -p, --policy RULES        which connections to accelerate, and how\n"
-          "                            (default: that of " CONFIG_SYSTEM ", else " DEFAULT_POLICY
-          ")\n"
+          "                            (default: that of " CONFIG_SYSTEM ", else " DEFAULT_POLICY ")\n"
           "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
           "      --profile NAME        latency, throughput or safe: see sockwarp.conf(5)\n"
           "      --stats FILE          the service appends a line of JSON for every connection\n"
@@ -68,8 +67,7 @@ static void parse(int argc, char **argv, const char *allowed, int units, struct 
         { NULL, 0, NULL, 0 },
     };
     const char **const texts[] = {
-        ['p'] = &o->policy, ['t'] = &o->transport, ['S'] = &o->stats,
-        ['R'] = &o->root,   ['P'] = &o->profile,
+        ['p'] = &o->policy, ['t'] = &o->transport, ['S'] = &o->stats, ['R'] = &o->root, ['P'] = &o->profile,
     };
     int c;
 
@@ -82,8 +80,7 @@ static void parse(int argc, char **argv, const char *allowed, int units, struct 
             exit(EXIT_USAGE);
         }
         if (!strchr(allowed, c))
-            die("%s: such an option is for 'sockwarp enable'%s", argv[0],
-                c == 'A' ? " no option; disable has it" : "");
+            die("%s: such an option is for 'sockwarp enable'%s", argv[0], c == 'A' ? " no option; disable has it" : "");
         if (c == 'A')
             o->all = true;
         else if (c == 'F')
@@ -96,8 +93,7 @@ static void parse(int argc, char **argv, const char *allowed, int units, struct 
     if (argc - optind < units)
         die("%s: no unit given (try 'sockwarp %s --help')", argv[0], argv[0]);
     if (argc - optind > units)
-        die("%s: '%s' is too much (try 'sockwarp %s --help')", argv[0], argv[optind + units],
-            argv[0]);
+        die("%s: '%s' is too much (try 'sockwarp %s --help')", argv[0], argv[optind + units], argv[0]);
     if (o->root[0] != '\0' && o->root[0] != '/')
         die("--root: '%s' does not begin with '/'", o->root);
     if (strcmp(o->root, "/") == 0)
@@ -121,11 +117,11 @@ static void print_variable(FILE *f, const char *name, const char *value)
 }
 
 /*
- * Options, and what the system's file says of the program; neither the caller's variables nor its own file count. Exits on mistakes.
- * transport: the rules with it, to be freed.
+ * Options, and what the system's file says of the program; neither the caller's variables nor its own file count. Exits
+ * on mistakes. transport: the rules with it, to be freed.
  */
-static void read_settings(const struct options *o, const char *program, struct config *config,
-                          struct overlay *env, char **transport)
+static void read_settings(const struct options *o, const char *program, struct config *config, struct overlay *env,
+                          char **transport)
 {
     struct settings s;
 
@@ -142,8 +138,7 @@ static void read_settings(const struct options *o, const char *program, struct c
     *transport = NULL;
     if (o->transport) {
         rules_check_transport(o->transport);
-        env->policy = *transport =
-            rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
+        env->policy = *transport = rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
     }
     overlay_read(env, &s);
     settings_free(&s);
@@ -153,8 +148,7 @@ static bool is_ours(const char *path)
 {
     char line[sizeof(MARK)] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    bool ours = fd >= 0 && read(fd, line, sizeof(line) - 1) == (ssize_t)sizeof(line) - 1 &&
-                strcmp(line, MARK) == 0;
+    bool ours = fd >= 0 && read(fd, line, sizeof(line) - 1) == (ssize_t)sizeof(line) - 1 && strcmp(line, MARK) == 0;
 
     if (fd >= 0)
         close(fd);
@@ -180,8 +174,7 @@ static void print_one(void *file, const char *variable, const char *value)
 }
 
 /* A new file takes the old one's place in one step, so that systemd never reads half of one. */
-static void write_drop_in(const char *path, struct overlay *env, const char *lib,
-                          const struct unit_needs *needs)
+static void write_drop_in(const char *path, struct overlay *env, const char *lib, const struct unit_needs *needs)
 {
     char *tmp = text_of("%s.%ld.tmp", path, (long)getpid());
     char *preload = library_preload(needs->preload, lib, true);
@@ -229,8 +222,7 @@ int units_enable(int argc, char **argv)
     struct unit u;
 
     parse(argc, argv, "ptSFRP", 1, &o);
-    if (library_find(lib, err, sizeof(err)) < 0 ||
-        unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0)
+    if (library_find(lib, err, sizeof(err)) < 0 || unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0)
         die("%s", err);
     unit_check_program(o.root, &u, program);
     read_settings(&o, program[0] ? strrchr(program, '/') + 1 : u.name, &config, &env, &with);
@@ -284,12 +276,10 @@ static void variable_of(const char *path, const char *name, char *value, size_t 
         char word[8192], *out = word;
 
         line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "Environment=", strlen("Environment=")) != 0 ||
-            !unit_word(&p, word, sizeof(word)) || strncmp(word, name, strlen(name)) != 0 ||
-            word[strlen(name)] != '=')
+        if (strncmp(line, "Environment=", strlen("Environment=")) != 0 || !unit_word(&p, word, sizeof(word)) ||
+            strncmp(word, name, strlen(name)) != 0 || word[strlen(name)] != '=')
             continue;
-        for (const char *in = word + strlen(name) + 1; *in != '\0';
-             in += 1 + (in[0] == '%' && in[1] == '%'))
+        for (const char *in = word + strlen(name) + 1; *in != '\0'; in += 1 + (in[0] == '%' && in[1] == '%'))
             *out++ = *in;
         *out = '\0';
         snprintf(value, cap, "%s", word);
@@ -307,8 +297,7 @@ static void list_one(const char *path, const char *unit)
     variable_of(path, "LD_PRELOAD", preload, sizeof(preload));
     preload[strcspn(preload, ":")] = '\0';
     printf("%s\t%s%s%s%s\n", unit, rules, access(preload, R_OK) < 0 ? "\t(the library " : "",
-           access(preload, R_OK) < 0 ? preload : "",
-           access(preload, R_OK) < 0 ? " is not there; enable it anew)" : "");
+           access(preload, R_OK) < 0 ? preload : "", access(preload, R_OK) < 0 ? " is not there; enable it anew)" : "");
 }
 
 /* Each unit with a drop-in of ours. The number of them. */

@@ -1,6 +1,6 @@
 /*
- * sockwarp enable UNIT, disable UNIT, enabled: services of systemd that run under sockwarp, by a drop-in of their own below
- * /etc/systemd/system. The vendor's files are never changed, and no service is started or stopped.
+ * sockwarp enable UNIT, disable UNIT, enabled: services of systemd that run under sockwarp, by a drop-in of their own
+ * below /etc/systemd/system. The vendor's files are never changed, and no service is started or stopped.
  */
 #ifndef SW_TOOLS_UNITS_H
 #define SW_TOOLS_UNITS_H

@@ -2,9 +2,9 @@
  * Lines that are appended to a file the user has named: statistics and the log. No allocation; errno is not touched.
  * Async-signal-safe.
  *
- * The program must not wait for it, and nobody who may write to the folder must lead it elsewhere: no symbolic link is followed
- * but the standard streams' (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), and what a pipe or a terminal does not take
- * at once is lost.
+ * The program must not wait for it, and nobody who may write to the folder must lead it elsewhere: no symbolic link is
+ * followed but the standard streams' (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), and what a pipe or a
+ * terminal does not take at once is lost.
  */
 #ifndef SW_BASE_APPEND_H
 #define SW_BASE_APPEND_H
@@ -13,7 +13,10 @@
 
 #include "core/base/must.h"
 
-/* A descriptor that neither blocks nor goes on across exec, or -errno. Regular files, FIFOs with a reader, character devices. */
+/*
+ * A descriptor that neither blocks nor goes on across exec, or -errno. Regular files, FIFOs with a reader, character
+ * devices.
+ */
 int append_open(const char *path) SW_MUST;
 /* The whole line: 0, or -errno. */
 int append_line(const char *path, const char *line, size_t len) SW_MUST;

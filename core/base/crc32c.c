@@ -9,40 +9,41 @@
 #include "core/base/crc32c_impl.h"
 
 /* One entry: the sum of the powers whose bits are set in the index v. */
-#define ENTRY(v, p0, p1, p2, p3, p4, p5, p6, p7)                                         \
-    (((v) & 0x80 ? p0 : 0) ^ ((v) & 0x40 ? p1 : 0) ^ ((v) & 0x20 ? p2 : 0) ^             \
-     ((v) & 0x10 ? p3 : 0) ^ ((v) & 0x08 ? p4 : 0) ^ ((v) & 0x04 ? p5 : 0) ^             \
-     ((v) & 0x02 ? p6 : 0) ^ ((v) & 0x01 ? p7 : 0))
+#define ENTRY(v, p0, p1, p2, p3, p4, p5, p6, p7)                                                                   \
+    (((v)&0x80 ? p0 : 0) ^ ((v)&0x40 ? p1 : 0) ^ ((v)&0x20 ? p2 : 0) ^ ((v)&0x10 ? p3 : 0) ^ ((v)&0x08 ? p4 : 0) ^ \
+     ((v)&0x04 ? p5 : 0) ^ ((v)&0x02 ? p6 : 0) ^ ((v)&0x01 ? p7 : 0))
 #define ROW4(v, ...) \
-    ENTRY((v), __VA_ARGS__), ENTRY((v) + 1, __VA_ARGS__), ENTRY((v) + 2, __VA_ARGS__), \
-        ENTRY((v) + 3, __VA_ARGS__)
-#define ROW16(v, ...)                                                       \
-    ROW4((v), __VA_ARGS__), ROW4((v) + 4, __VA_ARGS__), ROW4((v) + 8, __VA_ARGS__), \
-        ROW4((v) + 12, __VA_ARGS__)
-#define ROW64(v, ...)                                                            \
-    ROW16((v), __VA_ARGS__), ROW16((v) + 16, __VA_ARGS__), ROW16((v) + 32, __VA_ARGS__), \
-        ROW16((v) + 48, __VA_ARGS__)
+    ENTRY((v), __VA_ARGS__), ENTRY((v) + 1, __VA_ARGS__), ENTRY((v) + 2, __VA_ARGS__), ENTRY((v) + 3, __VA_ARGS__)
+#define ROW16(v, ...) \
+    ROW4((v), __VA_ARGS__), ROW4((v) + 4, __VA_ARGS__), ROW4((v) + 8, __VA_ARGS__), ROW4((v) + 12, __VA_ARGS__)
+#define ROW64(v, ...) \
+    ROW16((v), __VA_ARGS__), ROW16((v) + 16, __VA_ARGS__), ROW16((v) + 32, __VA_ARGS__), ROW16((v) + 48, __VA_ARGS__)
 /* The eight powers are one argument that becomes eight when ROW64 looks at it. */
-#define TABLE(...)                                                             \
-    {                                                                          \
-        ROW64(0, __VA_ARGS__), ROW64(64, __VA_ARGS__), ROW64(128, __VA_ARGS__), \
-            ROW64(192, __VA_ARGS__)                                            \
+#define TABLE(...)                                                                                      \
+    {                                                                                                   \
+        ROW64(0, __VA_ARGS__), ROW64(64, __VA_ARGS__), ROW64(128, __VA_ARGS__), ROW64(192, __VA_ARGS__) \
     }
 
 /* [k][v]: the state after octet v and then k zero octets, from state 0. e(32) … e(95). */
 static const uint32_t slice[8][256] = {
-    TABLE(CRC32C_E_32),  TABLE(CRC32C_E_40),  TABLE(CRC32C_E_48),  TABLE(CRC32C_E_56),
-    TABLE(CRC32C_E_64),  TABLE(CRC32C_E_72),  TABLE(CRC32C_E_80),  TABLE(CRC32C_E_88),
+    TABLE(CRC32C_E_32), TABLE(CRC32C_E_40), TABLE(CRC32C_E_48), TABLE(CRC32C_E_56),
+    TABLE(CRC32C_E_64), TABLE(CRC32C_E_72), TABLE(CRC32C_E_80), TABLE(CRC32C_E_88),
 };
 
 /* e(8 * 1024 + 24 - 8m) … for octet m of the state. */
 const uint32_t crc32c_shift_long[4][256] = {
-    TABLE(CRC32C_E_8216), TABLE(CRC32C_E_8208), TABLE(CRC32C_E_8200), TABLE(CRC32C_E_8192),
+    TABLE(CRC32C_E_8216),
+    TABLE(CRC32C_E_8208),
+    TABLE(CRC32C_E_8200),
+    TABLE(CRC32C_E_8192),
 };
 
 /* e(8 * 128 + 24 - 8m) … for octet m of the state. */
 const uint32_t crc32c_shift_short[4][256] = {
-    TABLE(CRC32C_E_1048), TABLE(CRC32C_E_1040), TABLE(CRC32C_E_1032), TABLE(CRC32C_E_1024),
+    TABLE(CRC32C_E_1048),
+    TABLE(CRC32C_E_1040),
+    TABLE(CRC32C_E_1032),
+    TABLE(CRC32C_E_1024),
 };
 
 uint32_t crc32c_table_update(uint32_t state, const void *buf, size_t len)
@@ -50,9 +51,8 @@ uint32_t crc32c_table_update(uint32_t state, const void *buf, size_t len)
     const uint8_t *p = buf;
     for (; len >= 8; p += 8, len -= 8) {
         uint64_t v = crc32c_load64(p) ^ state;
-        state = slice[7][v & 0xff] ^ slice[6][v >> 8 & 0xff] ^ slice[5][v >> 16 & 0xff] ^
-                slice[4][v >> 24 & 0xff] ^ slice[3][v >> 32 & 0xff] ^ slice[2][v >> 40 & 0xff] ^
-                slice[1][v >> 48 & 0xff] ^ slice[0][v >> 56];
+        state = slice[7][v & 0xff] ^ slice[6][v >> 8 & 0xff] ^ slice[5][v >> 16 & 0xff] ^ slice[4][v >> 24 & 0xff] ^
+                slice[3][v >> 32 & 0xff] ^ slice[2][v >> 40 & 0xff] ^ slice[1][v >> 48 & 0xff] ^ slice[0][v >> 56];
     }
     for (; len > 0; p++, len--)
         state = state >> 8 ^ slice[0][(state ^ *p) & 0xff];

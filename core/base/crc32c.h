@@ -40,11 +40,11 @@ extern const struct crc32c_impl crc32c_impls[];
 /* Points at a function that chooses until the choice is made; use crc32c_update(). */
 extern uint32_t (*crc32c_update_fn)(uint32_t state, const void *buf, size_t len);
 
-unsigned crc32c_features(void);                              /* of this CPU */
-const struct crc32c_impl *crc32c_choose(unsigned features);  /* the fastest that these are enough for */
-const struct crc32c_impl *crc32c_named(const char *name);    /* NULL: this architecture has none of that name */
-void crc32c_setup(unsigned allowed);                         /* features that may be used; CRC32C_ANY */
-const char *crc32c_name(void);                               /* the one in use, after crc32c_setup() */
+unsigned crc32c_features(void);                             /* of this CPU */
+const struct crc32c_impl *crc32c_choose(unsigned features); /* the fastest that these are enough for */
+const struct crc32c_impl *crc32c_named(const char *name);   /* NULL: this architecture has none of that name */
+void crc32c_setup(unsigned allowed);                        /* features that may be used; CRC32C_ANY */
+const char *crc32c_name(void);                              /* the one in use, after crc32c_setup() */
 
 static inline uint32_t crc32c_update(uint32_t state, const void *buf, size_t len)
 {

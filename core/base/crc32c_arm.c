@@ -39,8 +39,7 @@ static inline uint32_t serial(uint32_t state, const uint8_t *p, size_t len)
     return state;
 }
 
-static inline uint32_t three_runs(uint32_t state, const uint8_t *p, size_t run,
-                                  const uint32_t shift[4][256])
+static inline uint32_t three_runs(uint32_t state, const uint8_t *p, size_t run, const uint32_t shift[4][256])
 {
     uint32_t b = 0, c = 0;
     for (size_t i = 0; i < run; i += 8) {

@@ -37,8 +37,7 @@ extern const uint32_t crc32c_shift_short[4][256];
 
 static inline uint32_t crc32c_shift(const uint32_t table[4][256], uint32_t state)
 {
-    return table[0][state & 0xff] ^ table[1][state >> 8 & 0xff] ^ table[2][state >> 16 & 0xff] ^
-           table[3][state >> 24];
+    return table[0][state & 0xff] ^ table[1][state >> 8 & 0xff] ^ table[2][state >> 16 & 0xff] ^ table[3][state >> 24];
 }
 
 /* Octets p[0..7] as the low to high octets of a number; any alignment. */

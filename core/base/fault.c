@@ -122,8 +122,7 @@ static int load(void)
     if (!so)
         return -ENOENT;
     bool all = resolve(so, STR(unw_init_local), (void **)&lib.init_local) &&
-               resolve(so, STR(unw_step), (void **)&lib.step) &&
-               resolve(so, STR(unw_get_reg), (void **)&lib.get_reg) &&
+               resolve(so, STR(unw_step), (void **)&lib.step) && resolve(so, STR(unw_get_reg), (void **)&lib.get_reg) &&
                resolve(so, STR(unw_get_proc_name), (void **)&lib.get_proc_name) &&
                resolve(so, STR(unw_get_proc_info), (void **)&lib.get_proc_info) &&
                resolve(so, STR(unw_is_signal_frame), (void **)&lib.is_signal_frame) &&
@@ -203,8 +202,8 @@ static bool usable(void)
         struct stat st;
         if (pipe_end[i].fd < 0)
             continue;
-        if (fstat(pipe_end[i].fd, &st) < 0 || !S_ISFIFO(st.st_mode) ||
-            st.st_dev != pipe_end[i].dev || st.st_ino != pipe_end[i].ino)
+        if (fstat(pipe_end[i].fd, &st) < 0 || !S_ISFIFO(st.st_mode) || st.st_dev != pipe_end[i].dev ||
+            st.st_ino != pipe_end[i].ino)
             return false;
     }
     return true;
@@ -266,9 +265,7 @@ static size_t frame_text(unw_cursor_t *cur, unw_word_t ip, char *buf, size_t cap
     if (rc == 0 || rc == -UNW_ENOMEM) {
         name[sizeof(name) - 1] = '\0';
         if (name[0] != '\0' && lib.get_proc_info(cur, &pi) == 0 && pi.start_ip == ip - off)
-            return held(snprintf(buf, cap, "%s+0x%lx (%s)", name, (unsigned long)off,
-                                 object ? object : "?"),
-                        cap);
+            return held(snprintf(buf, cap, "%s+0x%lx (%s)", name, (unsigned long)off, object ? object : "?"), cap);
     }
     if (object)
         return held(snprintf(buf, cap, "?+0x%lx (%s)", (unsigned long)(ip - base), object), cap);

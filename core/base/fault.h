@@ -49,13 +49,13 @@ int fault_in_handler(uintptr_t frame) SW_MUST;
  * stderr with the raw write(2), then aborts. Never returns. Where libunwind cannot be used it says
  * so instead.
  */
-void fault_fail(const char *expr, const char *file, int line, const char *fmt, ...)
-    SW_PRINTF(4, 5) __attribute__((noreturn));
+void fault_fail(const char *expr, const char *file, int line, const char *fmt, ...) SW_PRINTF(4, 5)
+    __attribute__((noreturn));
 
 /* An internal invariant. The arguments after the condition are a printf-style state line. */
-#define SW_CHECK(cond, ...)                                    \
-    do {                                                       \
-        if (SW_UNLIKELY(!(cond)))                              \
+#define SW_CHECK(cond, ...)                                     \
+    do {                                                        \
+        if (SW_UNLIKELY(!(cond)))                               \
             fault_fail(#cond, __FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
 

@@ -18,11 +18,11 @@ struct sm_state {
 #define SM_TO(s) (1u << (s))
 
 /* Moves *state to `to`; an illegal move is an internal error (SW_CHECK). who names the object. */
-static inline void sm_move(const struct sm_state *table, const char *machine, const void *who,
-                           uint8_t *state, uint8_t to)
+static inline void sm_move(const struct sm_state *table, const char *machine, const void *who, uint8_t *state,
+                           uint8_t to)
 {
-    SW_CHECK(table[*state].next & SM_TO(to), "%s %p: illegal move %s -> %s", machine, who,
-             table[*state].name, table[to].name);
+    SW_CHECK(table[*state].next & SM_TO(to), "%s %p: illegal move %s -> %s", machine, who, table[*state].name,
+             table[to].name);
     trace_debug("%s %p: %s -> %s", machine, who, table[*state].name, table[to].name);
     *state = to;
 }

@@ -1,6 +1,6 @@
 /*
- * Looking for a while before sleeping: worth it where what is waited for mostly comes sooner than a sleeper is woken, and
- * costs a processor where it does not. So it is learned, for each place that waits:
+ * Looking for a while before sleeping: worth it where what is waited for mostly comes sooner than a sleeper is woken,
+ * and costs a processor where it does not. So it is learned, for each place that waits:
  *
  *   waits that ended within SPIN_SLEPT windows, SPIN_NEED in a row -> the next ones look before they sleep (what a sleeper
  *     measures has his own wake-up in it, and often that of a peer who would look, too)
@@ -23,7 +23,7 @@
 #define SPIN_LEVELS 8u
 #define SPIN_HITS 64u
 
-struct spin { /* all zero at the beginning */
+struct spin {       /* all zero at the beginning */
     uint16_t quick; /* waits in a row that ended within the window */
     uint8_t level;  /* SPIN_NEED << level of them are wanted */
     uint8_t hits;   /* since level last changed */

@@ -68,9 +68,7 @@ void trace_emit(int level, const char *fmt, ...)
     if (level >= TRACE_DEBUG) {
         struct timespec ts = { 0, 0 };
         clock_gettime(CLOCK_MONOTONIC, &ts);
-        len += held(
-            snprintf(line + len, cap - len, "%lld.%06ld ", (long long)ts.tv_sec, ts.tv_nsec / 1000),
-            cap - len);
+        len += held(snprintf(line + len, cap - len, "%lld.%06ld ", (long long)ts.tv_sec, ts.tv_nsec / 1000), cap - len);
     }
 
     /*

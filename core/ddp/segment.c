@@ -48,8 +48,7 @@ size_t ddp_segment_encode(const struct ddp_segment *seg, uint8_t *buf)
     struct bytes_wr w = bytes_wr_init(buf, DDP_UNTAGGED_HDR_LEN);
 
     /* RFC 5041 4.1/9: DV "MUST be set to one", RFC 5041 4.1/10: in all segments. */
-    bytes_wr_u8(&w, (uint8_t)((seg->tagged ? CTRL_TAGGED : 0) | (seg->last ? CTRL_LAST : 0) |
-                              DDP_VERSION));
+    bytes_wr_u8(&w, (uint8_t)((seg->tagged ? CTRL_TAGGED : 0) | (seg->last ? CTRL_LAST : 0) | DDP_VERSION));
     bytes_wr_u8(&w, seg->ulp_ctrl);
     if (seg->tagged) {
         bytes_wr_be32(&w, seg->stag);

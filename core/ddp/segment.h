@@ -20,11 +20,11 @@
 struct ddp_segment {
     bool tagged;
     bool last;
-    uint8_t version;   /* DV as received; sent as 1 */
-    uint8_t ulp_ctrl;  /* the octet RDMAP puts its control field in */
-    uint32_t ulp_word; /* untagged: the 32 reserved bits after it (Invalidate STag) */
-    uint32_t stag;     /* tagged */
-    uint64_t to;       /* tagged */
+    uint8_t version;      /* DV as received; sent as 1 */
+    uint8_t ulp_ctrl;     /* the octet RDMAP puts its control field in */
+    uint32_t ulp_word;    /* untagged: the 32 reserved bits after it (Invalidate STag) */
+    uint32_t stag;        /* tagged */
+    uint64_t to;          /* tagged */
     uint32_t qn, msn, mo; /* untagged */
 };
 

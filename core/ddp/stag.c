@@ -25,8 +25,7 @@ struct ddp_region *ddp_stags_find(struct ddp_stags *t, uint32_t stag)
     return NULL;
 }
 
-int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*random32)(void *arg),
-                  void *arg)
+int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*random32)(void *arg), void *arg)
 {
     struct ddp_region *slot = NULL;
     uint32_t stag;
@@ -67,9 +66,8 @@ int ddp_stags_revoke(struct ddp_stags *t, uint32_t stag)
     return 0;
 }
 
-enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream *who, uint32_t stag,
-                                    uint64_t to, uint64_t len, uint8_t access,
-                                    struct ddp_region **out, bool *rights)
+enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream *who, uint32_t stag, uint64_t to,
+                                    uint64_t len, uint8_t access, struct ddp_region **out, bool *rights)
 {
     struct ddp_region *region = ddp_stags_find(t, stag);
 

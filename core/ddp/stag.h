@@ -34,13 +34,13 @@ struct ddp_stream {
 };
 
 struct ddp_region {
-    uint32_t stag;   /* 0 = free slot */
+    uint32_t stag;        /* 0 = free slot */
     struct ddp_stream of; /* only streams of this domain; id 0: all of them, else this one alone */
-    uint8_t access;  /* DDP_ACCESS_* */
-    bool deferred;   /* nothing is placed: valid segments are handed up in order (a ring) */
-    uint64_t to;     /* tagged offset of the first octet */
+    uint8_t access;       /* DDP_ACCESS_* */
+    bool deferred;        /* nothing is placed: valid segments are handed up in order (a ring) */
+    uint64_t to;          /* tagged offset of the first octet */
     uint64_t len;
-    uint8_t *base;   /* borrowed until revoked; NULL if deferred */
+    uint8_t *base; /* borrowed until revoked; NULL if deferred */
 };
 
 struct ddp_stags {
@@ -69,8 +69,7 @@ void ddp_stags_init(struct ddp_stags *t);
  * in region->stag. Returns 0, -ENOSPC, -EINVAL (no length, to + len wraps, or no base and not
  * deferred).
  */
-int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*random32)(void *arg),
-                  void *arg) SW_MUST;
+int ddp_stags_add(struct ddp_stags *t, struct ddp_region *region, uint32_t (*random32)(void *arg), void *arg) SW_MUST;
 
 /*
  * RFC 5041 8.3 item 2: "a mechanism for the ULP to establish and revoke STag validity".
@@ -93,8 +92,7 @@ static inline bool ddp_region_is_of(const struct ddp_region *region, const struc
  * one for Reads (RFC 5040 section 4.8, Figure 9: Terminate 0/1/2). A zero length is not passed here:
  * RFC 5041 5.2/11: "The STag and TO fields MUST NOT be checked".
  */
-enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream *who, uint32_t stag,
-                                    uint64_t to, uint64_t len, uint8_t access,
-                                    struct ddp_region **out, bool *rights) SW_MUST;
+enum ddp_tagged_err ddp_stags_check(struct ddp_stags *t, const struct ddp_stream *who, uint32_t stag, uint64_t to,
+                                    uint64_t len, uint8_t access, struct ddp_region **out, bool *rights) SW_MUST;
 
 #endif

@@ -28,10 +28,10 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
     /* RFC 5044 3/4,5: 128 to 64768. */
     if (cfg->mulpdu < MPA_MULPDU_MIN || cfg->mulpdu > MPA_MULPDU_MAX)
         return -EINVAL;
-    if (cfg->in_cap < iwarp_in_min(cfg) || cfg->out_cap < MPA_FPDU_MAX + 512 || cfg->send_max == 0 || cfg->send_max > UINT32_MAX)
+    if (cfg->in_cap < iwarp_in_min(cfg) || cfg->out_cap < MPA_FPDU_MAX + 512 || cfg->send_max == 0 ||
+        cfg->send_max > UINT32_MAX)
         return -EINVAL;
-    if (cfg->rtr != 0 && cfg->rtr != MPA_RTR_SEND && cfg->rtr != MPA_RTR_WRITE &&
-        cfg->rtr != MPA_RTR_READ)
+    if (cfg->rtr != 0 && cfg->rtr != MPA_RTR_SEND && cfg->rtr != MPA_RTR_WRITE && cfg->rtr != MPA_RTR_READ)
         return -EINVAL;
 
     memset(ep, 0, offsetof(struct iwarp_ep, tx.frame));
@@ -50,8 +50,7 @@ int iwarp_init(struct iwarp_ep *ep, const struct iwarp_cfg *cfg)
      * one FPDU before sending any FPDUs or Markers". The initiator may send at once; RFC 6581
      * section 9.2 makes its first one an RTR when that was agreed.
      */
-    atomic_store_explicit(&ep->state, cfg->initiator || cfg->ready ? IWARP_FULL : IWARP_WAIT_RTR,
-                          memory_order_release);
+    atomic_store_explicit(&ep->state, cfg->initiator || cfg->ready ? IWARP_FULL : IWARP_WAIT_RTR, memory_order_release);
     if (cfg->lead_len > 0)
         iwarp_lead(ep);
     if (cfg->initiator && cfg->rtr)

@@ -31,42 +31,42 @@
 #include "core/rdmap/rdmap.h"
 #include "core/rdmap/terminate.h"
 
-#define IWARP_OUT_FRAMES 64u  /* frames one batch holds */
-#define IWARP_OUT_IOV 256u    /* iovecs one batch holds */
-#define IWARP_HDR_MAX 48u     /* length field, DDP/RDMAP headers, ULP header of one frame */
+#define IWARP_OUT_FRAMES 64u /* frames one batch holds */
+#define IWARP_OUT_IOV 256u   /* iovecs one batch holds */
+#define IWARP_HDR_MAX 48u    /* length field, DDP/RDMAP headers, ULP header of one frame */
 #define IWARP_ULP_HDR_MAX 28u
-#define IWARP_PIECES_MAX 64u  /* pieces of posted memory a message may have without being copied */
-#define IWARP_IRD_MAX 16u     /* inbound Reads not yet answered */
-#define IWARP_ORD_MAX 16u     /* our own Reads outstanding */
-#define IWARP_RUN_MAX 32u     /* Writes of a run that are remembered */
+#define IWARP_PIECES_MAX 64u   /* pieces of posted memory a message may have without being copied */
+#define IWARP_IRD_MAX 16u      /* inbound Reads not yet answered */
+#define IWARP_ORD_MAX 16u      /* our own Reads outstanding */
+#define IWARP_RUN_MAX 32u      /* Writes of a run that are remembered */
 #define IWARP_DIRECT_FRAMES 8u /* Writes received directly at a time */
 #define IWARP_DIRECT_IOV (2u * IWARP_DIRECT_FRAMES)
 #define IWARP_DIRECT_MIN 4096u /* shorter payloads go through staging */
 
 struct iwarp_cfg {
     bool initiator;
-    struct mpa_framing tx, rx; /* with tx.markers payload is copied into out_buf when it is posted */
-    uint8_t rtr;         /* MPA_RTR_* the initiator sends first; 0: none, its ULP speaks first */
-    uint16_t ird, ord;   /* clamped to IWARP_IRD_MAX, IWARP_ORD_MAX */
-    size_t mulpdu;       /* largest ULPDU to send, MPA_MULPDU_MIN..MPA_MULPDU_MAX */
-    size_t send_max;     /* largest Send message, both ways (header included) */
-    bool ready;          /* responder: the initiator is known to be in full operation (the frame of
+    struct mpa_framing tx, rx;       /* with tx.markers payload is copied into out_buf when it is posted */
+    uint8_t rtr;                     /* MPA_RTR_* the initiator sends first; 0: none, its ULP speaks first */
+    uint16_t ird, ord;               /* clamped to IWARP_IRD_MAX, IWARP_ORD_MAX */
+    size_t mulpdu;                   /* largest ULPDU to send, MPA_MULPDU_MIN..MPA_MULPDU_MAX */
+    size_t send_max;                 /* largest Send message, both ways (header included) */
+    bool ready;                      /* responder: the initiator is known to be in full operation (the frame of
                             MPA_DIALECT_RTR_FRAME came), an FPDU need not be waited for */
-    const uint8_t *lead; /* octets that go before the first FPDU, of the owner's protocol; borrowed until */
-    size_t lead_len;     /* they are sent. The owner sends them as one piece: iwarp_out_lead */
-    bool aligned;        /* iovecs end where frames do, as iwarp_out_segment wants them */
-    uint8_t *in_buf;     /* staging for received octets; in_cap at least MPA_FPDU_MAX, with
+    const uint8_t *lead;             /* octets that go before the first FPDU, of the owner's protocol; borrowed until */
+    size_t lead_len;                 /* they are sent. The owner sends them as one piece: iwarp_out_lead */
+    bool aligned;                    /* iovecs end where frames do, as iwarp_out_segment wants them */
+    uint8_t *in_buf;                 /* staging for received octets; in_cap at least MPA_FPDU_MAX, with
                             rx.markers MPA_FPDU_MARKED_MAX */
-    size_t in_cap;       /* with send_max more Sends of several segments are taken; without they are
+    size_t in_cap;                   /* with send_max more Sends of several segments are taken; without they are
                             refused with Terminate DDP untagged "no buffer" */
-    uint8_t *out_buf;    /* rest of a message cut by a full pipe, gathering of many small pieces,
+    uint8_t *out_buf;                /* rest of a message cut by a full pipe, gathering of many small pieces,
                             Read Responses */
-    size_t out_cap;      /* at least MPA_FPDU_MAX + 512; bounds write_max and send_max */
-    bool immediate;      /* both ends have agreed to use Immediate Data (RFC 7306); without, it is an
+    size_t out_cap;                  /* at least MPA_FPDU_MAX + 512; bounds write_max and send_max */
+    bool immediate;                  /* both ends have agreed to use Immediate Data (RFC 7306); without, it is an
                             unexpected opcode */
-    bool crc_twice;      /* takes frames whose CRC counts the payload twice, as siw makes some */
-    struct ddp_stream who;    /* which domain and stream this is, for `shared` */
-    struct ddp_stags *shared; /* regions of several endpoints' owner, besides those of its own;
+    bool crc_twice;                  /* takes frames whose CRC counts the payload twice, as siw makes some */
+    struct ddp_stream who;           /* which domain and stream this is, for `shared` */
+    struct ddp_stags *shared;        /* regions of several endpoints' owner, besides those of its own;
                                  borrowed, may be NULL */
     uint32_t (*random32)(void *arg); /* unpredictable */
     void *random_arg;
@@ -77,9 +77,9 @@ struct iwarp_stats { /* each written by one side only; read from anywhere */
     uint64_t tx_sends, tx_writes, tx_reads;
     uint64_t rx_sends, rx_writes, rx_reads;
     uint64_t tx_immediates, rx_immediates;
-    uint64_t rx_empty;   /* messages without an octet of payload, but Terminates: what floods are made of */
+    uint64_t rx_empty;     /* messages without an octet of payload, but Terminates: what floods are made of */
     uint64_t rx_crc_twice; /* frames that cfg.crc_twice let in */
-    uint64_t errors;     /* protocol errors found here or told by a Terminate; no lost connections */
+    uint64_t errors;       /* protocol errors found here or told by a Terminate; no lost connections */
 };
 
 enum iwarp_state {
@@ -94,7 +94,7 @@ struct iwarp_cut {
     unsigned frames; /* the last `frames` posted messages were dropped: post them again */
 };
 
-struct iwarp_ep;     /* below; fields are private to iwarp/ */
+struct iwarp_ep; /* below; fields are private to iwarp/ */
 
 /*
  * Ready to exchange FPDUs: the startup is over (mpa/startup.h). An initiator with cfg->rtr has its
@@ -160,8 +160,7 @@ bool iwarp_pack(struct endpoint *e, const uint8_t **p, size_t len);
  * is behind the events' octets there means nothing. The plan is good until the next call of another
  * function of the receive side.
  */
-size_t iwarp_direct_plan(struct iwarp_ep *ep, uint8_t *dst, size_t room,
-                         struct iovec iov[IWARP_DIRECT_IOV]);
+size_t iwarp_direct_plan(struct iwarp_ep *ep, uint8_t *dst, size_t room, struct iovec iov[IWARP_DIRECT_IOV]);
 void iwarp_direct_fed(struct iwarp_ep *ep, size_t n);
 /*
  * With room octets for payload: how much to stage at most, so that what is likely to come can be
@@ -184,10 +183,8 @@ size_t iwarp_send_max(const struct endpoint *e);
  * likewise become several segments of one message. A message in more than IWARP_PIECES_MAX pieces
  * is gathered by copy into out_buf if that is free, else -EAGAIN.
  */
-int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
-                     size_t len) SW_MUST;
-int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
-                    size_t len) SW_MUST;
+int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len) SW_MUST;
+int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len) SW_MUST;
 /*
  * post_send and post_write with what RDMAP knows besides: IWARP_SOLICITED and IWARP_INVALIDATE (of
  * the peer's inv_stag, not 0) for Sends; IWARP_FENCE for both: -EAGAIN until all our Reads have come
@@ -197,10 +194,10 @@ int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, stru
 #define IWARP_SOLICITED 1u
 #define IWARP_INVALIDATE 2u
 #define IWARP_FENCE 4u
-int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr,
-                         size_t hdr_len, struct iov_iter *src, size_t len) SW_MUST;
-int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to,
-                          struct iov_iter *src, size_t len) SW_MUST;
+int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
+                         struct iov_iter *src, size_t len) SW_MUST;
+int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to, struct iov_iter *src,
+                          size_t len) SW_MUST;
 /* endpoint_ops.post_immediate; -ENOTSUP without cfg.immediate. */
 int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited) SW_MUST;
 /*
@@ -223,8 +220,9 @@ void iwarp_end_sending(struct iwarp_ep *ep);
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
 
 /*
- * Of all that is to be sent the first, and up to now the only, is the answer to a Read that was the RTR (RFC 6581 section 9.2).
- * Nobody's ULP waits for it: it may be left to go with the first message, in whose batch it comes first. Any thread.
+ * Of all that is to be sent the first, and up to now the only, is the answer to a Read that was the RTR (RFC 6581
+ * section 9.2). Nobody's ULP waits for it: it may be left to go with the first message, in whose batch it comes first.
+ * Any thread.
  */
 bool iwarp_answers_rtr(const struct iwarp_ep *ep);
 
@@ -262,14 +260,14 @@ void iwarp_out_sent(struct iwarp_ep *ep, size_t n);
 struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep);
 
 /*
- * The same where posted memory does not go back but is given up: all of it is copied to out_buf, nothing is dropped. True: so it
- * was; false: there is too much of it, or something else is in out_buf, and nothing has changed.
+ * The same where posted memory does not go back but is given up: all of it is copied to out_buf, nothing is dropped.
+ * True: so it was; false: there is too much of it, or something else is in out_buf, and nothing has changed.
  */
 bool iwarp_out_keep(struct iwarp_ep *ep);
 
 /*
- * Makes one iovec of what is queued, by copying it to out_buf, if that has room. For a batch without posted memory, such as
- * out_detach leaves; another one is not touched.
+ * Makes one iovec of what is queued, by copying it to out_buf, if that has room. For a batch without posted memory,
+ * such as out_detach leaves; another one is not touched.
  */
 void iwarp_out_join(struct iwarp_ep *ep);
 
@@ -315,8 +313,8 @@ struct iwarp_run {
 struct iwarp_direct_frame {
     uint8_t *payload; /* where it goes */
     uint32_t len;
-    uint32_t staged;  /* of it, what is in staging already, behind the header */
-    uint32_t gap;     /* octets behind it that go to staging */
+    uint32_t staged; /* of it, what is in staging already, behind the header */
+    uint32_t gap;    /* octets behind it that go to staging */
 };
 
 struct iwarp_ep {
@@ -325,14 +323,14 @@ struct iwarp_ep {
     struct iwarp_stats stats;
     struct ddp_stags stags; /* set up before use, changed under both sides' locks */
 
-    _Atomic uint8_t state;  /* enum iwarp_state */
-    _Atomic bool failed;    /* whoever sets it writes error and term, then state */
+    _Atomic uint8_t state;      /* enum iwarp_state */
+    _Atomic bool failed;        /* whoever sets it writes error and term, then state */
     _Atomic uint8_t term_state; /* IWARP_TERM_* */
-    _Atomic bool tx_ended;  /* iwarp_end_sending */
+    _Atomic bool tx_ended;      /* iwarp_end_sending */
     struct term_code error;
-    struct terminate term;  /* to send */
+    struct terminate term; /* to send */
 
-    struct { /* receive side; offsets into in_buf */
+    struct {             /* receive side; offsets into in_buf */
         size_t head;     /* the frame to decode next */
         size_t tail;     /* first free octet */
         size_t hold;     /* octets below are released; hold < head: some event's data is not */
@@ -341,13 +339,13 @@ struct iwarp_ep {
         bool in_message; /* a message of several segments is unfinished: */
         size_t part_at;  /* untagged: where its octets are so far, joined; 0: nowhere */
         uint8_t msg_opcode;
-        uint32_t msg_stag;  /* tagged */
-        uint64_t msg_to;    /* tagged: what the next segment must have */
-        uint64_t msg_len;   /* octets of it so far; untagged: the next segment's MO */
+        uint32_t msg_stag;          /* tagged */
+        uint64_t msg_to;            /* tagged: what the next segment must have */
+        uint64_t msg_len;           /* octets of it so far; untagged: the next segment's MO */
         uint32_t msn[RDMAP_QN_MAX]; /* next expected, per queue */
-        struct iwarp_run now;     /* the run under way */
-        struct iwarp_run before;  /* the last one; empty: it is no use to foresee anything */
-        uint32_t between;         /* length of the frame behind that */
+        struct iwarp_run now;       /* the run under way */
+        struct iwarp_run before;    /* the last one; empty: it is no use to foresee anything */
+        uint32_t between;           /* length of the frame behind that */
     } rx;
 
     struct { /* receive side, from iwarp_direct_plan to the last of its events */

@@ -15,15 +15,14 @@
 #include "core/iwarp/iwarp_impl.h"
 
 /* Segments of a full message, their splits of pieces and scratch runs must fit an empty batch. */
-_Static_assert(IWARP_PIECES_MAX + 3 * IWARP_POST_FRAMES <= IWARP_POST_IOV,
-               "one message fits a batch");
+_Static_assert(IWARP_PIECES_MAX + 3 * IWARP_POST_FRAMES <= IWARP_POST_IOV, "one message fits a batch");
 _Static_assert(MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + IWARP_ULP_HDR_MAX <= IWARP_HDR_MAX &&
-               RDMAP_READ_HDR_LEN <= IWARP_ULP_HDR_MAX, "a frame's headers");
+                   RDMAP_READ_HDR_LEN <= IWARP_ULP_HDR_MAX,
+               "a frame's headers");
 /* RFC 5040 5.4/5: "MUST guarantee placement of a single Terminate Message". */
 _Static_assert(sizeof(((struct iwarp_ep *)0)->tx.scratch) >=
                    IWARP_POST_FRAMES * (IWARP_HDR_MAX + MPA_TRAILER_MAX + 2 * MPA_MARKER_LEN) +
-                       (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX + MPA_TRAILER_MAX +
-                        2 * MPA_MARKER_LEN),
+                       (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + TERM_MAX + MPA_TRAILER_MAX + 2 * MPA_MARKER_LEN),
                "headers of a full batch and a Terminate");
 
 /* ---- frames come in ---- */
@@ -40,14 +39,14 @@ static void batch_reset(struct iwarp_ep *ep)
 
 static bool within(const void *p, const void *base, size_t len)
 {
-    return (const uint8_t *)p >= (const uint8_t *)base &&
-           (const uint8_t *)p < (const uint8_t *)base + len;
+    return (const uint8_t *)p >= (const uint8_t *)base && (const uint8_t *)p < (const uint8_t *)base + len;
 }
 
 /* It stays as it is until it is sent: headers, trailers, the lead. */
 static bool in_scratch(const struct iwarp_ep *ep, const void *p)
 {
-    return within(p, ep->tx.scratch, sizeof(ep->tx.scratch)) || (ep->cfg.lead_len > 0 && within(p, ep->cfg.lead, ep->cfg.lead_len));
+    return within(p, ep->tx.scratch, sizeof(ep->tx.scratch)) ||
+           (ep->cfg.lead_len > 0 && within(p, ep->cfg.lead, ep->cfg.lead_len));
 }
 
 static bool is_ulps(const struct iwarp_out_frame *f)
@@ -82,8 +81,8 @@ static void put_scratch(struct iwarp_ep *ep, size_t len)
     }
 }
 
-static void put_frame(struct iwarp_ep *ep, const struct ddp_segment *seg, const void *ulp_hdr,
-                      size_t ulp_hdr_len, struct iov_iter *src, size_t len)
+static void put_frame(struct iwarp_ep *ep, const struct ddp_segment *seg, const void *ulp_hdr, size_t ulp_hdr_len,
+                      struct iov_iter *src, size_t len)
 {
     uint8_t *hdr = ep->tx.scratch + ep->tx.scratch_used;
     size_t hdr_len = MPA_HDR_LEN + ddp_segment_encode(seg, hdr + MPA_HDR_LEN);
@@ -104,17 +103,15 @@ static void put_frame(struct iwarp_ep *ep, const struct ddp_segment *seg, const 
             crc = crc32c_update(crc, p, n);
         put_iov(ep, p, n);
     }
-    put_scratch(ep,
-                mpa_fpdu_end(&ep->cfg.tx, ep->tx.scratch + ep->tx.scratch_used, ulpdu_len, crc));
+    put_scratch(ep, mpa_fpdu_end(&ep->cfg.tx, ep->tx.scratch + ep->tx.scratch_used, ulpdu_len, crc));
 }
 
 /*
  * With markers: they may stand anywhere, also in headers, so the payload goes by copy. The CRC is run
  * over the copy.
  */
-static void put_frame_marked(struct iwarp_ep *ep, const struct ddp_segment *seg,
-                             const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src,
-                             size_t len)
+static void put_frame_marked(struct iwarp_ep *ep, const struct ddp_segment *seg, const void *ulp_hdr,
+                             size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
     uint8_t hdr[DDP_UNTAGGED_HDR_LEN + TERM_MAX];
     size_t hdr_len = ddp_segment_encode(seg, hdr), n = 0;
@@ -140,8 +137,8 @@ static void put_frame_marked(struct iwarp_ep *ep, const struct ddp_segment *seg,
     put_scratch(ep, mpa_marked_end(&m, ep->tx.scratch + ep->tx.scratch_used));
 }
 
-void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
-                 const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len)
+void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg, const void *ulp_hdr,
+                 size_t ulp_hdr_len, struct iov_iter *src, size_t len)
 {
     if (SW_UNLIKELY(ep->cfg.tx.markers))
         put_frame_marked(ep, seg, ulp_hdr, ulp_hdr_len, src, len);
@@ -159,19 +156,22 @@ void iwarp_lead(struct iwarp_ep *ep)
 {
     ep->tx.pos -= ep->cfg.lead_len;
     put_iov(ep, (void *)(uintptr_t)ep->cfg.lead, ep->cfg.lead_len);
-    ep->tx.frame[ep->tx.frame_n++] = (struct iwarp_out_frame){ .end = ep->tx.queued, .kind = IWARP_KIND_LEAD, .msg_end = true };
+    ep->tx.frame[ep->tx.frame_n++] =
+        (struct iwarp_out_frame){ .end = ep->tx.queued, .kind = IWARP_KIND_LEAD, .msg_end = true };
 }
 
 size_t iwarp_out_lead(const struct iwarp_ep *ep)
 {
-    if (SW_LIKELY(ep->cfg.lead_len == 0) || iwarp_batch_empty(ep) || ep->tx.frame_first > 0 || ep->tx.frame[0].kind != IWARP_KIND_LEAD)
+    if (SW_LIKELY(ep->cfg.lead_len == 0) || iwarp_batch_empty(ep) || ep->tx.frame_first > 0 ||
+        ep->tx.frame[0].kind != IWARP_KIND_LEAD)
         return 0;
     return ep->tx.frame[0].end - ep->tx.sent;
 }
 
 bool iwarp_out_only_lead(const struct iwarp_ep *ep)
 {
-    return SW_UNLIKELY(ep->cfg.lead_len > 0) && iwarp_out_lead(ep) > 0 && ep->tx.frame_n == 1 && !iwarp_ctrl_pending(ep);
+    return SW_UNLIKELY(ep->cfg.lead_len > 0) && iwarp_out_lead(ep) > 0 && ep->tx.frame_n == 1 &&
+           !iwarp_ctrl_pending(ep);
 }
 
 /* ---- the batch goes out ---- */
@@ -383,8 +383,8 @@ struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
 
         if (!borrowed(ep, v))
             continue;
-        SW_CHECK(!out_buf_kept && v->iov_len <= ep->cfg.out_cap - ep->tx.out_used,
-                 "%zu octets, %zu used", v->iov_len, ep->tx.out_used);
+        SW_CHECK(!out_buf_kept && v->iov_len <= ep->cfg.out_cap - ep->tx.out_used, "%zu octets, %zu used", v->iov_len,
+                 ep->tx.out_used);
         memcpy(ep->cfg.out_buf + ep->tx.out_used, v->iov_base, v->iov_len);
         v->iov_base = ep->cfg.out_buf + ep->tx.out_used;
         ep->tx.out_used += v->iov_len;
@@ -423,8 +423,7 @@ static bool joinable(const struct iwarp_ep *ep)
 {
     const uint8_t *end = ep->cfg.out_buf;
 
-    if (iwarp_batch_empty(ep) || ep->tx.iov_n - ep->tx.iov_first < 2 ||
-        ep->tx.queued - ep->tx.sent > ep->cfg.out_cap)
+    if (iwarp_batch_empty(ep) || ep->tx.iov_n - ep->tx.iov_first < 2 || ep->tx.queued - ep->tx.sent > ep->cfg.out_cap)
         return false;
     for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
         const struct iovec *v = &ep->tx.iov[i];
@@ -446,7 +445,9 @@ void iwarp_out_join(struct iwarp_ep *ep)
 
     if (!joinable(ep))
         return;
-    /* What is there moves to the front, then all of it, from its end on, to the back: nothing is in the way of either. */
+    /*
+     * What is there moves to the front, then all of it, from its end on, to the back: nothing is in the way of either.
+     */
     for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
         struct iovec *v = &ep->tx.iov[i];
 
@@ -463,8 +464,7 @@ void iwarp_out_join(struct iwarp_ep *ep)
         to -= v->iov_len;
         memmove(to, v->iov_base, v->iov_len);
     }
-    ep->tx.iov[ep->tx.iov_first] =
-        (struct iovec){ .iov_base = to, .iov_len = ep->tx.queued - ep->tx.sent };
+    ep->tx.iov[ep->tx.iov_first] = (struct iovec){ .iov_base = to, .iov_len = ep->tx.queued - ep->tx.sent };
     ep->tx.iov_n = ep->tx.iov_first + 1;
     ep->tx.out_used = ep->cfg.out_cap;
     ep->tx.out_end = ep->tx.queued;

@@ -72,8 +72,8 @@ static bool is_direct(struct iwarp_ep *ep, const uint8_t *hdr, struct ddp_segmen
         return false;
     return seg->last && seg->version == DDP_VERSION && rdmap_ctrl_version(seg->ulp_ctrl) == RDMAP_VERSION &&
            rdmap_ctrl_opcode(seg->ulp_ctrl) == RDMAP_WRITE &&
-           ddp_stags_check(iwarp_stags_of(ep, seg->stag), &ep->cfg.who, seg->stag, seg->to,
-                           len - DDP_TAGGED_HDR_LEN, DDP_ACCESS_REMOTE_WRITE, region, &rights) == DDP_TAGGED_OK &&
+           ddp_stags_check(iwarp_stags_of(ep, seg->stag), &ep->cfg.who, seg->stag, seg->to, len - DDP_TAGGED_HDR_LEN,
+                           DDP_ACCESS_REMOTE_WRITE, region, &rights) == DDP_TAGGED_OK &&
            (*region)->deferred;
 }
 
@@ -129,7 +129,7 @@ size_t iwarp_direct_plan(struct iwarp_ep *ep, uint8_t *dst, size_t room, struct 
         return 0;
     iwarp_in_compact(ep);
     gap = ep->cfg.in_buf + ep->rx.tail;
-    left = ep->cfg.in_cap - ep->rx.tail; /* where all of it must find room if need be */
+    left = ep->cfg.in_cap - ep->rx.tail;        /* where all of it must find room if need be */
     to_end = region->to + region->len - seg.to; /* a Write ends there, whatever the one before was like */
     plan[0].len = get_be16(ep->cfg.in_buf + ep->rx.head) - DDP_TAGGED_HDR_LEN;
     plan[0].staged = (uint32_t)(ep->rx.tail - ep->rx.head - HDR_LEN);

@@ -25,11 +25,10 @@ static void fail(struct iwarp_ep *ep, const struct terminate *t, bool may_send)
     ep->error = t->code;
     ep->term = *t;
     ep->stats.errors++;
-    atomic_store_explicit(&ep->term_state, may_send ? IWARP_TERM_QUEUED : IWARP_TERM_NONE,
-                          memory_order_relaxed);
+    atomic_store_explicit(&ep->term_state, may_send ? IWARP_TERM_QUEUED : IWARP_TERM_NONE, memory_order_relaxed);
     atomic_store_explicit(&ep->state, IWARP_TERMINATING, memory_order_release);
-    trace_info("iwarp %p: %s (%u/%u/%u)", (void *)ep, term_code_text(t->code), t->code.layer,
-               t->code.etype, t->code.code);
+    trace_info("iwarp %p: %s (%u/%u/%u)", (void *)ep, term_code_text(t->code), t->code.layer, t->code.etype,
+               t->code.code);
 }
 
 /*
@@ -55,8 +54,7 @@ void iwarp_fail_fpdu(struct iwarp_ep *ep, int err)
      * RFC 5044 8 code 2/1,2, RFC 5044 8 code 3/2. RFC 5044 8/2: the Terminate still goes out, nothing is closed
      * here.
      */
-    iwarp_fail(ep, (struct term_code){ TERM_LAYER_LLP, 0,
-                                       err == -EILSEQ ? TERM_MPA_MARKER : TERM_MPA_CRC });
+    iwarp_fail(ep, (struct term_code){ TERM_LAYER_LLP, 0, err == -EILSEQ ? TERM_MPA_MARKER : TERM_MPA_CRC });
 }
 
 void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len)
@@ -73,8 +71,7 @@ void iwarp_fail_short(struct iwarp_ep *ep, size_t ulpdu_len)
 
 /* RFC 5041 7.1/4: "SHOULD include in the error report the DDP Header, the type of error, and the length". */
 /* RFC 5041 8.3 item 5: an invalid access is passed up like all errors. */
-void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
-                        uint8_t etype, uint8_t code)
+void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype, uint8_t code)
 {
     struct terminate t = { .code = { layer, etype, code } };
 
@@ -90,8 +87,8 @@ void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint
         memcpy(t.ddp_hdr, s->ulpdu, s->hdr_len);
     }
     /* RFC 5040 7.1 rule 3: a Read Request's header, and no other message's. */
-    if (layer == TERM_LAYER_RDMAP && etype == TERM_RDMAP_PROTECTION &&
-        s->opcode == RDMAP_READ_REQUEST && s->len >= RDMAP_READ_HDR_LEN) {
+    if (layer == TERM_LAYER_RDMAP && etype == TERM_RDMAP_PROTECTION && s->opcode == RDMAP_READ_REQUEST &&
+        s->len >= RDMAP_READ_HDR_LEN) {
         t.has_read_hdr = true;
         memcpy(t.read_hdr, s->payload, RDMAP_READ_HDR_LEN);
     }
@@ -156,11 +153,10 @@ void iwarp_terminated(struct iwarp_ep *ep, const uint8_t *payload, size_t len)
      * One too short to say anything is a Terminate all the same, and is not answered with another.
      */
     if (terminate_decode(payload, len, &t) < 0)
-        t.code =
-            (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED };
+        t.code = (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED };
     ep->error = t.code;
     ep->stats.errors++;
     atomic_store_explicit(&ep->state, IWARP_TERMINATED, memory_order_release);
-    trace_info("iwarp %p: the peer terminates: %s (%u/%u/%u)", (void *)ep, term_code_text(t.code),
-               t.code.layer, t.code.etype, t.code.code);
+    trace_info("iwarp %p: the peer terminates: %s (%u/%u/%u)", (void *)ep, term_code_text(t.code), t.code.layer,
+               t.code.etype, t.code.code);
 }

@@ -58,8 +58,7 @@ void iwarp_run_other(struct iwarp_ep *ep, size_t wire_len);
 ssize_t iwarp_direct_decode(struct iwarp_ep *ep, struct mpa_fpdu *out, const uint8_t **payload) SW_MUST;
 
 /* An error on this received segment: Terminate with the headers RFC 5040 Figure 10 asks for. */
-void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
-                        uint8_t etype, uint8_t code);
+void iwarp_fail_segment(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype, uint8_t code);
 /* A frame that is no valid FPDU: err is mpa_fpdu_decode's. */
 void iwarp_fail_fpdu(struct iwarp_ep *ep, int err);
 /* A ULPDU shorter than the DDP header it announces. */
@@ -96,8 +95,8 @@ static inline size_t iwarp_marked_len(size_t len, size_t n)
  * One FPDU into the batch: headers, the ULP's header (copied), the next len octets of src (not
  * copied, but with markers), trailer. The caller has made sure of room.
  */
-void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg,
-                 const void *ulp_hdr, size_t ulp_hdr_len, struct iov_iter *src, size_t len);
+void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg, const void *ulp_hdr,
+                 size_t ulp_hdr_len, struct iov_iter *src, size_t len);
 
 /* cfg.lead into the batch, which is empty. Positions count from behind it. */
 void iwarp_lead(struct iwarp_ep *ep);

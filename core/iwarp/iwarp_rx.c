@@ -72,8 +72,7 @@ size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p)
      * With nothing of ours handed up, what is staged may move; else the ULP's pointers forbid it.
      */
     if (ep->rx.hold == nothing_held(ep) && ep->rx.head > part + MPA_HDR_LEN &&
-        ((staged == 0 && part == 0) || room == 0 ||
-         (room < IN_ROOM_WANTED && staged + part <= ep->rx.head))) {
+        ((staged == 0 && part == 0) || room == 0 || (room < IN_ROOM_WANTED && staged + part <= ep->rx.head))) {
         move_down(ep, 0);
         ep->rx.last_end = 0;
         ep->rx.hold = nothing_held(ep);
@@ -102,8 +101,7 @@ bool iwarp_pack(struct endpoint *e, const uint8_t **p, size_t len)
 {
     struct iwarp_ep *ep = iwarp_of(e);
 
-    SW_CHECK(*p >= ep->cfg.in_buf && (size_t)(*p - ep->cfg.in_buf) + len <= ep->rx.head && len > 0,
-             "pack of %zu", len);
+    SW_CHECK(*p >= ep->cfg.in_buf && (size_t)(*p - ep->cfg.in_buf) + len <= ep->rx.head && len > 0, "pack of %zu", len);
     if (ep->rx.head < len + part_len(ep) + MPA_HDR_LEN + PACK_WORTH)
         return false;
     memmove(ep->cfg.in_buf, *p, len);
@@ -116,8 +114,7 @@ bool iwarp_pack(struct endpoint *e, const uint8_t **p, size_t len)
 
 void iwarp_in_fed(struct iwarp_ep *ep, size_t n)
 {
-    SW_CHECK(n <= ep->cfg.in_cap - ep->rx.tail, "fed %zu, room %zu", n,
-             ep->cfg.in_cap - ep->rx.tail);
+    SW_CHECK(n <= ep->cfg.in_cap - ep->rx.tail, "fed %zu, room %zu", n, ep->cfg.in_cap - ep->rx.tail);
     ep->rx.tail += n;
 }
 
@@ -155,8 +152,7 @@ void iwarp_release(struct endpoint *e, const uint8_t *upto)
     struct iwarp_ep *ep = iwarp_of(e);
     size_t off = (size_t)(upto - ep->cfg.in_buf);
 
-    SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off,
-             ep->rx.head);
+    SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off, ep->rx.head);
     if (off > ep->rx.hold)
         ep->rx.hold = off;
     /*
@@ -169,8 +165,8 @@ void iwarp_release(struct endpoint *e, const uint8_t *upto)
 
 /* ---- rules common to all messages ---- */
 
-static enum rx_result fail(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer,
-                           uint8_t etype, uint8_t code)
+static enum rx_result fail(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t layer, uint8_t etype,
+                           uint8_t code)
 {
     iwarp_fail_segment(ep, s, layer, etype, code);
     return RX_FAILED;
@@ -181,14 +177,12 @@ static enum rx_result fail_tagged(struct iwarp_ep *ep, const struct iwarp_segmen
     return fail(ep, s, TERM_LAYER_DDP, TERM_DDP_TAGGED, code);
 }
 
-static enum rx_result fail_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                                    uint8_t code)
+static enum rx_result fail_untagged(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t code)
 {
     return fail(ep, s, TERM_LAYER_DDP, TERM_DDP_UNTAGGED, code);
 }
 
-static enum rx_result fail_operation(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                                     uint8_t code)
+static enum rx_result fail_operation(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t code)
 {
     return fail(ep, s, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, code);
 }
@@ -251,14 +245,12 @@ static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
 }
 
 /* The region [to, to+len) of a segment with payload, or NULL with the error recorded. */
-static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                                    uint8_t access)
+static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t access)
 {
     struct ddp_region *region;
     bool rights;
-    enum ddp_tagged_err err =
-        ddp_stags_check(iwarp_stags_of(ep, s->ddp.stag), &ep->cfg.who, s->ddp.stag, s->ddp.to,
-                        s->len, access, &region, &rights);
+    enum ddp_tagged_err err = ddp_stags_check(iwarp_stags_of(ep, s->ddp.stag), &ep->cfg.who, s->ddp.stag, s->ddp.to,
+                                              s->len, access, &region, &rights);
 
     if (err == DDP_TAGGED_OK)
         return region;
@@ -280,8 +272,7 @@ static void place(const struct ddp_region *region, const struct iwarp_segment *s
 
 /* ---- by opcode ---- */
 
-static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                               struct endpoint_event *ev)
+static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
 {
     struct ddp_region *region = NULL;
 
@@ -312,7 +303,10 @@ static enum rx_result rx_write(struct iwarp_ep *ep, const struct iwarp_segment *
         return RX_DONE;
     }
     *ev = (struct endpoint_event){
-        .type = ENDPOINT_WRITE, .data = s->payload, .len = s->len, .to = s->ddp.to,
+        .type = ENDPOINT_WRITE,
+        .data = s->payload,
+        .len = s->len,
+        .to = s->ddp.to,
     };
     return RX_EVENT;
 }
@@ -361,8 +355,8 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
     /* RFC 5040 5.2.1/13,14: size zero: "MUST NOT validate the Data Source STag". */
     if (c.read.len > 0) {
         /* RFC 5040 7.2 read 4/1-5: a to e. */
-        err = ddp_stags_check(iwarp_stags_of(ep, c.read.src_stag), &ep->cfg.who, c.read.src_stag,
-                              c.read.src_to, c.read.len, DDP_ACCESS_REMOTE_READ, &c.src, &rights);
+        err = ddp_stags_check(iwarp_stags_of(ep, c.read.src_stag), &ep->cfg.who, c.read.src_stag, c.read.src_to,
+                              c.read.len, DDP_ACCESS_REMOTE_READ, &c.src, &rights);
         if (err == DDP_TAGGED_OK && c.src->deferred) {
             err = DDP_TAGGED_INVALID_STAG; /* nothing behind it to read */
             rights = true;
@@ -449,8 +443,7 @@ static bool invalidate(struct iwarp_ep *ep, uint32_t stag)
     return ddp_stags_revoke(table, stag) == 0;
 }
 
-static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                              struct endpoint_event *ev)
+static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
 {
     bool inv = s->opcode == RDMAP_SEND_INV || s->opcode == RDMAP_SEND_SE_INV;
     bool whole = s->ddp.last && !ep->rx.in_message;
@@ -494,12 +487,11 @@ static enum rx_result rx_send(struct iwarp_ep *ep, const struct iwarp_segment *s
     return RX_EVENT;
 }
 
-static enum rx_result rx_immediate(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                                   struct endpoint_event *ev)
+static enum rx_result rx_immediate(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
 {
     if (!ep->cfg.immediate)
         return fail_operation(ep, s, TERM_RDMAP_OPCODE); /* RFC 7306 8.2/1,3: we have not offered it */
-    if (check_untagged(ep, s) != RX_DONE) /* RFC 7306 6.3/3 and RFC 7306 8.2/2 */
+    if (check_untagged(ep, s) != RX_DONE)                /* RFC 7306 6.3/3 and RFC 7306 8.2/2 */
         return RX_FAILED;
     /* RFC 7306 6.3/8 and RFC 7306 8.1/1: "MUST check that ... Messages include exactly 8 bytes of data". */
     if (!s->ddp.last || s->len != RDMAP_IMMEDIATE_LEN)
@@ -515,8 +507,7 @@ static enum rx_result rx_immediate(struct iwarp_ep *ep, const struct iwarp_segme
     return RX_EVENT;
 }
 
-static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                                   struct endpoint_event *ev)
+static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev)
 {
     if (check_untagged(ep, s) != RX_DONE)
         return RX_FAILED;
@@ -533,8 +524,7 @@ static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segme
  * do. (A response to one comes on a queue that is not there either.)
  */
 static const struct {
-    enum rx_result (*handle)(struct iwarp_ep *ep, const struct iwarp_segment *s,
-                             struct endpoint_event *ev);
+    enum rx_result (*handle)(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev);
     bool between; /* may stand between the segments of another message */
 } rx_opcode[16] = {
     [RDMAP_WRITE] = { rx_write, false },
@@ -573,8 +563,7 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, 
      * anything.
      */
     if (s.ddp.version != DDP_VERSION)
-        return s.ddp.tagged ? fail_tagged(ep, &s, DDP_TAGGED_VERSION)
-                            : fail_untagged(ep, &s, TERM_DDP_U_VERSION);
+        return s.ddp.tagged ? fail_tagged(ep, &s, DDP_TAGGED_VERSION) : fail_untagged(ep, &s, TERM_DDP_U_VERSION);
     /* RFC 5041 7.1 untagged 1: the QN is valid. */
     if (!s.ddp.tagged && s.ddp.qn >= RDMAP_QN_MAX)
         return fail_untagged(ep, &s, TERM_DDP_U_INVALID_QN);
@@ -595,16 +584,17 @@ static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, 
 }
 
 /*
- * siw (Linux 6.1) at times sends an FPDU whose octets are right and whose CRC is that of header, payload, payload. That is
- * as sure a sign of right octets as the CRC that RFC 5044 section 4.4 asks for, and ending the stream for it would end one transfer
- * in some. Only without markers, which siw does not know. The frame's length, or -EBADMSG.
+ * siw (Linux 6.1) at times sends an FPDU whose octets are right and whose CRC is that of header, payload, payload. That
+ * is as sure a sign of right octets as the CRC that RFC 5044 section 4.4 asks for, and ending the stream for it would
+ * end one transfer in some. Only without markers, which siw does not know. The frame's length, or -EBADMSG.
  */
 static ssize_t take_counted_twice(struct iwarp_ep *ep, struct mpa_fpdu *f)
 {
     const struct mpa_framing unchecked = { .crc = false };
     uint8_t *frame = ep->cfg.in_buf + ep->rx.head;
     size_t need, hdr_len = MPA_HDR_LEN + (frame[MPA_HDR_LEN] & 0x80 ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN);
-    ssize_t n = ep->cfg.rx.markers ? -EBADMSG : mpa_fpdu_decode(&unchecked, 0, frame, ep->rx.tail - ep->rx.head, f, &need);
+    ssize_t n =
+        ep->cfg.rx.markers ? -EBADMSG : mpa_fpdu_decode(&unchecked, 0, frame, ep->rx.tail - ep->rx.head, f, &need);
     if (n < 0 || (size_t)n < hdr_len + MPA_CRC_LEN)
         return -EBADMSG;
     size_t covered = (size_t)n - MPA_CRC_LEN;
@@ -616,7 +606,10 @@ static ssize_t take_counted_twice(struct iwarp_ep *ep, struct mpa_fpdu *f)
     return n;
 }
 
-/* The next frame, whole and checked: its length; 0: it is not there yet; -EPROTO: the stream has failed. placed: of a direct one. */
+/*
+ * The next frame, whole and checked: its length; 0: it is not there yet; -EPROTO: the stream has failed. placed: of a
+ * direct one.
+ */
 static inline ssize_t next_fpdu(struct iwarp_ep *ep, struct mpa_fpdu *f, const uint8_t **placed)
 {
     size_t need;
@@ -652,9 +645,8 @@ static inline void note_place(struct iwarp_ep *ep, struct endpoint_event *ev, en
 }
 
 /*
- * RFC 5041 5.3/1,5 and RFC 5041 5.4/1: one segment after the other in the LLP's order: what is delivered is whole, and all
- * before it were.
- * RFC 5041 3 item 11: each octet of the LLP is looked at once.
+ * RFC 5041 5.3/1,5 and RFC 5041 5.4/1: one segment after the other in the LLP's order: what is delivered is whole, and
+ * all before it were. RFC 5041 3 item 11: each octet of the LLP is looked at once.
  */
 int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
 {

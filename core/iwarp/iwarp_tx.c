@@ -27,9 +27,7 @@ static size_t copy_max(const struct iwarp_ep *ep)
 
 void iwarp_set_mulpdu(struct iwarp_ep *ep, size_t mulpdu)
 {
-    ep->cfg.mulpdu = mulpdu < MPA_MULPDU_MIN   ? MPA_MULPDU_MIN
-                     : mulpdu > MPA_MULPDU_MAX ? MPA_MULPDU_MAX
-                                               : mulpdu;
+    ep->cfg.mulpdu = mulpdu < MPA_MULPDU_MIN ? MPA_MULPDU_MIN : mulpdu > MPA_MULPDU_MAX ? MPA_MULPDU_MAX : mulpdu;
 }
 
 size_t iwarp_write_max(const struct endpoint *e)
@@ -112,8 +110,8 @@ static int count_pieces(const struct iov_iter *src, size_t len)
  * RFC 5041 4.2/2,4,5,7,9-11 and RFC 5041 4.3/2,4-7,11,12: in each the same RsvdULP, STag, QN and MSN, those the
  * ULP gave.
  */
-static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr,
-                size_t ulp_hdr_len, struct iov_iter *src, size_t len)
+static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_hdr, size_t ulp_hdr_len,
+                struct iov_iter *src, size_t len)
 {
     /*
      * RFC 5044 3/3, RFC 5044 4.5/3 and RFC 5041 5.2/2: a segment "MUST be no larger than the MULPDU value
@@ -156,8 +154,7 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
 
         /* RFC 5041 4.1/3-6: L is set on the last segment, with the highest MO, and on no other. */
         seg.last = n == left;
-        iwarp_frame(ep, rdmap_ctrl_opcode(seg.ulp_ctrl), &seg, ulp_hdr, ulp_hdr_len, from,
-                    n - ulp_hdr_len);
+        iwarp_frame(ep, rdmap_ctrl_opcode(seg.ulp_ctrl), &seg, ulp_hdr, ulp_hdr_len, from, n - ulp_hdr_len);
         /*
          * RFC 5041 5.2/6,8: MO and TO are the octet offsets of the segment's first octet;
          * RFC 5041 5.3/3: they go up; RFC 5041 4.3/13: MO begins with zero.
@@ -179,11 +176,13 @@ static int post(struct iwarp_ep *ep, struct ddp_segment seg, const uint8_t *ulp_
  * RFC 5040 5.1/2,5: tagged, to one buffer.
  * RFC 5041 5.2/7: "MUST specify the STag and the initial TO".
  */
-int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
-                     size_t len)
+int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len)
 {
     struct ddp_segment seg = {
-        .tagged = true, .ulp_ctrl = rdmap_ctrl(RDMAP_WRITE), .stag = stag, .to = to,
+        .tagged = true,
+        .ulp_ctrl = rdmap_ctrl(RDMAP_WRITE),
+        .stag = stag,
+        .to = to,
     };
 
     if (len > iwarp_write_max(e))
@@ -192,8 +191,8 @@ int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_
 }
 
 /*
- * RFC 5040 section 5.5: a fence holds back what comes after Reads until their responses are there. 0: nothing does; -EAGAIN;
- * -EPIPE: they will not come.
+ * RFC 5040 section 5.5: a fence holds back what comes after Reads until their responses are there. 0: nothing does;
+ * -EAGAIN; -EPIPE: they will not come.
  */
 static int fence(const struct iwarp_ep *ep, unsigned flags)
 {
@@ -202,8 +201,8 @@ static int fence(const struct iwarp_ep *ep, unsigned flags)
     return may_post(ep) == -EPIPE ? -EPIPE : -EAGAIN;
 }
 
-int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to,
-                          struct iov_iter *src, size_t len)
+int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to, struct iov_iter *src,
+                          size_t len)
 {
     if (flags & ~IWARP_FENCE)
         return -EINVAL;
@@ -211,8 +210,8 @@ int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, ui
     return err ? err : iwarp_post_write(&ep->base, stag, to, src, len);
 }
 
-static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr,
-                     size_t hdr_len, struct iov_iter *src, size_t len)
+static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
+                     struct iov_iter *src, size_t len)
 {
     /*
      * RFC 5040 5.3/2,3,7: untagged, an MSN each. RFC 5040 5.3/9 and RFC 5040 4.1/3: the STag behind the control
@@ -232,14 +231,13 @@ static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, con
     return post(ep, seg, hdr, hdr_len, src, len);
 }
 
-int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
-                    size_t len)
+int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
 {
     return post_send(iwarp_of(e), RDMAP_SEND, 0, hdr, hdr_len, src, len);
 }
 
-int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr,
-                         size_t hdr_len, struct iov_iter *src, size_t len)
+int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
+                         struct iov_iter *src, size_t len)
 {
     static const uint8_t opcodes[4] = {
         [0] = RDMAP_SEND,
@@ -266,8 +264,7 @@ int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited)
         return -ENOTSUP;
     /* RFC 7306 6.3/6,7 and RFC 7306 4.1/1: untagged, queue 0, exactly 8 octets. */
     put_be64(octets, data);
-    return post_send(ep, solicited ? RDMAP_IMMEDIATE_SE : RDMAP_IMMEDIATE, 0, octets,
-                     sizeof(octets), &none, 0);
+    return post_send(ep, solicited ? RDMAP_IMMEDIATE_SE : RDMAP_IMMEDIATE, 0, octets, sizeof(octets), &none, 0);
 }
 
 /*
@@ -302,14 +299,12 @@ int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd)
 
     if (err)
         return err;
-    if (rd->len > 0 && (ddp_stags_check(iwarp_stags_of(ep, rd->sink_stag), &ep->cfg.who,
-                                        rd->sink_stag, rd->sink_to, rd->len, DDP_ACCESS_LOCAL_SINK,
-                                        &region, &rights) != DDP_TAGGED_OK ||
+    if (rd->len > 0 && (ddp_stags_check(iwarp_stags_of(ep, rd->sink_stag), &ep->cfg.who, rd->sink_stag, rd->sink_to,
+                                        rd->len, DDP_ACCESS_LOCAL_SINK, &region, &rights) != DDP_TAGGED_OK ||
                         region->deferred))
         return -EINVAL;
     /* RFC 5040 6.1/3,4: outbound Reads "MUST NOT exceed the maximum number" negotiated. */
-    if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES ||
-        ep->tx.iov_n + 2 > IWARP_POST_IOV)
+    if (posted - done >= ep->cfg.ord || ep->tx.frame_n >= IWARP_POST_FRAMES || ep->tx.iov_n + 2 > IWARP_POST_IOV)
         return -EAGAIN;
     post_read(ep, RDMAP_READ_REQUEST, rd);
     return 0;
@@ -351,7 +346,10 @@ void iwarp_tx_rtr(struct iwarp_ep *ep)
 void iwarp_tx_terminate(struct iwarp_ep *ep)
 {
     struct ddp_segment seg = {
-        .last = true, .ulp_ctrl = rdmap_ctrl(RDMAP_TERMINATE), .qn = RDMAP_QN_TERMINATE, .msn = 1,
+        .last = true, /* one segment */
+        .ulp_ctrl = rdmap_ctrl(RDMAP_TERMINATE),
+        .qn = RDMAP_QN_TERMINATE,
+        .msn = 1,
     };
     uint8_t payload[TERM_MAX];
 
@@ -373,14 +371,13 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
      * RFC 5040 5.2.2/5 and RFC 5040 5.5 rule 20: in the order of the requests; RFC 5040 5.5 rule 17: after their
      * delivery.
      */
-    while (tail != head && ep->tx.frame_n < IWARP_POST_FRAMES &&
-           ep->tx.iov_n + 3 <= IWARP_POST_IOV) {
+    while (tail != head && ep->tx.frame_n < IWARP_POST_FRAMES && ep->tx.iov_n + 3 <= IWARP_POST_IOV) {
         const struct iwarp_ctrl *c = &ep->ctrl.slot[tail % IWARP_IRD_MAX];
         uint32_t off = ep->tx.read_off;
         size_t n = c->read.len - off < room ? c->read.len - off : room;
         /* RFC 5040 5.2.2/1: "MUST reference a Tagged Buffer". */
         struct ddp_segment seg = {
-            .tagged = true,
+            .tagged = true, /* the reader's sink */
             .last = off + n == c->read.len,
             .ulp_ctrl = rdmap_ctrl(RDMAP_READ_RESPONSE),
             /* RFC 5040 4.4/2: "copied, without interpretation", also for size 0. */

@@ -81,10 +81,15 @@ int soft_init(struct soft_ep *ep, const struct soft_cfg *cfg)
     ep->dry = true;
     /* Its STag was told before this endpoint was. The peer reads it for its own fence. */
     ep->iw.stags.region[0] = (struct ddp_region){
-        .stag = cfg->local.ring_stag, .access = DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ, .to = cfg->local.base,
-        .len = cfg->local.ring_len, .base = cfg->ring,
+        .stag = cfg->local.ring_stag,
+        .access = DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ,
+        .to = cfg->local.base,
+        .len = cfg->local.ring_len,
+        .base = cfg->ring,
     };
-    struct ddp_region sink = { .access = DDP_ACCESS_LOCAL_SINK, .len = FENCE_LEN, .base = (uint8_t *)&ep->fence_octets };
+    struct ddp_region sink = { .access = DDP_ACCESS_LOCAL_SINK,
+                               .len = FENCE_LEN,
+                               .base = (uint8_t *)&ep->fence_octets };
     return ddp_stags_add(&ep->iw.stags, &sink, cfg->random32, NULL);
 }
 
@@ -142,7 +147,8 @@ static size_t framed_max(const struct soft_ep *ep, size_t len)
 {
     size_t mulpdu = ep->iw.cfg.mulpdu - DDP_UNTAGGED_HDR_LEN;
     size_t frames = len / mulpdu + 1;
-    size_t all = len + TERMINATE_ROOM + frames * (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + RDMAP_READ_HDR_LEN + MPA_TRAILER_MAX);
+    size_t all =
+        len + TERMINATE_ROOM + frames * (MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + RDMAP_READ_HDR_LEN + MPA_TRAILER_MAX);
     return ep->cfg.tx.markers ? MPA_MARKED_MAX(all) + frames * MPA_MARKER_LEN : all;
 }
 
@@ -158,7 +164,9 @@ static void put(struct soft_ep *ep, const uint8_t *p, size_t len)
     }
 }
 
-/* What the endpoint has to send goes to the queue. False: there is no room for all. What was posted has found its own. */
+/*
+ * What the endpoint has to send goes to the queue. False: there is no room for all. What was posted has found its own.
+ */
 static bool take_out(struct soft_ep *ep)
 {
     const struct iovec *iov;
@@ -194,7 +202,8 @@ static size_t ep_send_max(const struct endpoint *e)
 }
 
 /* Either of the two; hdr NULL: a Write. */
-static int post(struct soft_ep *ep, uint32_t stag, uint64_t to, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
+static int post(struct soft_ep *ep, uint32_t stag, uint64_t to, const uint8_t *hdr, size_t hdr_len,
+                struct iov_iter *src, size_t len)
 {
     int r = room(ep, hdr_len + len);
     if (r < 0)
@@ -244,8 +253,10 @@ int soft_fence(struct soft_ep *ep)
     if (r < 0)
         return r;
     struct rdmap_read rd = {
-        .sink_stag = ep->iw.stags.region[1].stag, .len = FENCE_LEN,
-        .src_stag = ep->cfg.peer.ring_stag, .src_to = ep->cfg.peer.base,
+        .sink_stag = ep->iw.stags.region[1].stag,
+        .len = FENCE_LEN,
+        .src_stag = ep->cfg.peer.ring_stag,
+        .src_to = ep->cfg.peer.base,
     };
     r = iwarp_post_read(&ep->iw, &rd);
     ep->fenced = r == 0;

@@ -1,13 +1,14 @@
 /*
- * A queue pair in software that faces a device's: the software endpoint with a device's manners, for flow control by credits.
+ * A queue pair in software that faces a device's: the software endpoint with a device's manners, for flow control by
+ * credits.
  *
  *   in_fed -> iwarp -> Writes: into the ring, without an event; Sends: copied to a receive buffer -> poll -> release
  *   post_* -> iwarp -> copied to the queue -> out
  *
- * What differs from the bare software endpoint, and agrees with a device's: the peer's Writes land in memory of its own, each
- * Send has a receive buffer, which is given back in any order; what is posted is copied at once, so nothing is taken back; and
- * the peer is asked by an RDMA Read whether all has arrived (fence). So the octets are framed here, for a peer that takes no
- * more than a segment's FPDU.
+ * What differs from the bare software endpoint, and agrees with a device's: the peer's Writes land in memory of its
+ * own, each Send has a receive buffer, which is given back in any order; what is posted is copied at once, so nothing
+ * is taken back; and the peer is asked by an RDMA Read whether all has arrived (fence). So the octets are framed here,
+ * for a peer that takes no more than a segment's FPDU.
  *
  * Sans-IO; threads as iwarp.h. The memory is the caller's.
  */
@@ -36,9 +37,9 @@ struct soft_cfg {
     size_t mulpdu;
     struct soft_side local, peer; /* local.base 0, bufs at most SOFT_BUFS_MAX */
     uint32_t write_max;           /* longest RDMA Write */
-    uint32_t queue_len;           /* of what is posted and not out: at least 4 of write_max, and of the longest message */
-    uint8_t *ring;                /* local.ring_len */
-    uint8_t *mem;                 /* soft_memory() octets */
+    uint32_t queue_len; /* of what is posted and not out: at least 4 of write_max, and of the longest message */
+    uint8_t *ring;      /* local.ring_len */
+    uint8_t *mem;       /* soft_memory() octets */
     uint32_t (*random32)(void *arg);
 };
 
@@ -48,10 +49,10 @@ struct soft_ep {
     struct iwarp_ep iw;
     uint8_t *bufs, *queue;
     uint8_t free[SOFT_BUFS_MAX]; /* receive side: the buffers that are, */
-    unsigned free_n;      /* so many */
-    bool dry;             /* receive side: nothing whole is left of what came in */
-    uint64_t head, tail;  /* send side: octets queued, and gone out; never wrap */
-    bool fenced;          /* send side */
+    unsigned free_n;             /* so many */
+    bool dry;                    /* receive side: nothing whole is left of what came in */
+    uint64_t head, tail;         /* send side: octets queued, and gone out; never wrap */
+    bool fenced;                 /* send side */
     uint64_t fence_octets;
 };
 
@@ -60,8 +61,8 @@ struct soft_ep {
  */
 #define SOFT_DEPTH 1u
 /*
- * The startup that faces a device (mpa_startup_init's; the private data are the owner's): the client-server model of RFC 6581. irdma
- * refuses that at Rev 2, and takes Rev 1. rev: an initiator's, 2, or 1 when that was refused.
+ * The startup that faces a device (mpa_startup_init's; the private data are the owner's): the client-server model of
+ * RFC 6581. irdma refuses that at Rev 2, and takes Rev 1. rev: an initiator's, 2, or 1 when that was refused.
  */
 struct mpa_startup_cfg soft_startup_cfg(bool responder, uint8_t rev, bool crc);
 
@@ -97,8 +98,8 @@ static inline size_t soft_unsent(const struct soft_ep *ep)
     return (size_t)(ep->head - ep->tail);
 }
 /*
- * Asks whether the peer has all that was posted before. 0; -EAGAIN: no room now; -EPIPE: it cannot be asked. Once: later calls do
- * nothing.
+ * Asks whether the peer has all that was posted before. 0; -EAGAIN: no room now; -EPIPE: it cannot be asked. Once:
+ * later calls do nothing.
  */
 int soft_fence(struct soft_ep *ep) SW_MUST;
 /* 1: it has; 0: not known yet; -EPIPE: it never will be. */

@@ -1,5 +1,6 @@
 /*
- * RFC 6581 9.1/6 and RFC 6581 9.2/9: "it MUST send a TERM message to the responder … and terminate the connection"; RFC 6581
+ * RFC 6581 9.1/6 and RFC 6581 9.2/9: "it MUST send a TERM message to the responder … and terminate the connection"; RFC
+ * 6581
  * 9.3/1: so for errors of its own.
  */
 #include "core/iwarp/startup_end.h"

@@ -22,8 +22,8 @@ void mpa_enhanced_encode(const struct mpa_enhanced *e, uint8_t word[MPA_ENHANCED
     /* RFC 6581 9.2/11,13: "If Control Flag A is set to 0, then Control Flags B, C, and D MUST also be set
      * to 0." */
     if (e->p2p)
-        w |= WORD_A | (e->rtr & MPA_RTR_SEND ? WORD_B : 0) |
-             (e->rtr & MPA_RTR_WRITE ? WORD_C : 0) | (e->rtr & MPA_RTR_READ ? WORD_D : 0);
+        w |= WORD_A | (e->rtr & MPA_RTR_SEND ? WORD_B : 0) | (e->rtr & MPA_RTR_WRITE ? WORD_C : 0) |
+             (e->rtr & MPA_RTR_READ ? WORD_D : 0);
     put_be32(word, w);
 }
 

@@ -47,8 +47,7 @@ static size_t leading(const struct mpa_framing *framing, uint64_t pos)
     return framing->markers && mpa_marker_first(pos) == 0 ? MPA_MARKER_LEN : 0;
 }
 
-size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf,
-                       size_t len)
+size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len)
 {
     /* (All that precedes a marker has a length that is a multiple of 4: none falls into the field.) */
     size_t lead = leading(framing, pos);
@@ -57,8 +56,8 @@ size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const ui
     return mpa_fpdu_wire_len(framing, pos, get_be16(buf + lead));
 }
 
-size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len,
-                     size_t from, uint8_t *dst, size_t n, size_t *ulpdu_len)
+size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len, size_t from,
+                     uint8_t *dst, size_t n, size_t *ulpdu_len)
 {
     size_t lead = leading(framing, pos), start = lead + MPA_HDR_LEN, done = 0;
     /* Of the ULPDU, the octets before the first marker behind its start. */
@@ -111,13 +110,12 @@ static void take_markers_out(uint8_t *buf, size_t at, size_t mark, size_t ulpdu_
     }
 }
 
-ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t *buf, size_t len,
-                        struct mpa_fpdu *out, size_t *need)
+ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t *buf, size_t len, struct mpa_fpdu *out,
+                        size_t *need)
 {
     /*
-     * RFC 5044 5.1/4, RFC 5044 A.4/1, RFC 5044 5.2/1, RFC 5044 6/2-4: "The ULPDU Length field (see Section 4) MUST be used to
-     * determine if the entire
-     * FPDU is present before forwarding the ULPDU to DDP."
+     * RFC 5044 5.1/4, RFC 5044 A.4/1, RFC 5044 5.2/1, RFC 5044 6/2-4: "The ULPDU Length field (see Section 4) MUST be
+     * used to determine if the entire FPDU is present before forwarding the ULPDU to DDP."
      */
     size_t lead = leading(framing, pos);
     size_t total = mpa_fpdu_expect(framing, pos, buf, len);
@@ -155,8 +153,7 @@ uint32_t mpa_fpdu_begin(uint8_t *hdr, size_t ulpdu_len)
     return crc32c_update(CRC32C_INIT, hdr, MPA_HDR_LEN);
 }
 
-size_t mpa_fpdu_end(const struct mpa_framing *framing, uint8_t *trailer, size_t ulpdu_len,
-                    uint32_t crc_state)
+size_t mpa_fpdu_end(const struct mpa_framing *framing, uint8_t *trailer, size_t ulpdu_len, uint32_t crc_state)
 {
     SW_CHECK(!framing->markers, "an FPDU with markers is put together by mpa_marked_*");
     size_t pad = mpa_pad_len(ulpdu_len);

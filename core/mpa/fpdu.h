@@ -79,16 +79,15 @@ struct mpa_fpdu {
 size_t mpa_fpdu_wire_len(const struct mpa_framing *framing, uint64_t pos, size_t ulpdu_len);
 
 /* How long the FPDU is that buf begins with; 0 if its length field is not there yet. */
-size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf,
-                       size_t len);
+size_t mpa_fpdu_expect(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len);
 
 /*
  * What is there of such an FPDU's ULPDU, before it is decoded, and unchecked: n octets of it from
  * offset `from` on, without markers, are copied to dst, but none behind its end or buf's. Returns
  * how many. *ulpdu_len is what its length field says, 0 if that is not there yet. buf is not changed.
  */
-size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len,
-                     size_t from, uint8_t *dst, size_t n, size_t *ulpdu_len);
+size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len, size_t from,
+                     uint8_t *dst, size_t n, size_t *ulpdu_len);
 
 /*
  * Finds one FPDU at the start of buf. The whole FPDU must be there before anything is passed up
@@ -108,8 +107,8 @@ size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint
  * agree with the length fields. *out is written only on success, *need only with -EAGAIN, buf is
  * changed only on success. Takes no lock, keeps no state; any thread, signal handlers too.
  */
-ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t *buf, size_t len,
-                        struct mpa_fpdu *out, size_t *need) SW_MUST;
+ssize_t mpa_fpdu_decode(const struct mpa_framing *framing, uint64_t pos, uint8_t *buf, size_t len, struct mpa_fpdu *out,
+                        size_t *need) SW_MUST;
 
 /* ---- sending without markers: the parts may lie anywhere ---- */
 
@@ -125,8 +124,7 @@ uint32_t mpa_fpdu_begin(uint8_t *hdr, size_t ulpdu_len);
  * Without, crc_state is not looked at and the field, always present (RFC 5044 section 4.4), is
  * zero. Returns the trailer's length, 4..7.
  */
-size_t mpa_fpdu_end(const struct mpa_framing *framing, uint8_t *trailer, size_t ulpdu_len,
-                    uint32_t crc_state);
+size_t mpa_fpdu_end(const struct mpa_framing *framing, uint8_t *trailer, size_t ulpdu_len, uint32_t crc_state);
 
 /* ---- sending with markers: the parts are copied ---- */
 
@@ -145,8 +143,8 @@ struct mpa_marked {
  * for len octets at most MPA_MARKED_MAX(len), end at most MPA_TRAILER_MAX + MPA_MARKER_LEN, begin
  * at most MPA_HDR_LEN + MPA_MARKER_LEN. src and dst do not overlap.
  */
-size_t mpa_marked_begin(struct mpa_marked *m, const struct mpa_framing *framing, uint64_t pos,
-                        uint8_t *dst, size_t ulpdu_len);
+size_t mpa_marked_begin(struct mpa_marked *m, const struct mpa_framing *framing, uint64_t pos, uint8_t *dst,
+                        size_t ulpdu_len);
 size_t mpa_marked_put(struct mpa_marked *m, uint8_t *dst, const void *src, size_t len);
 size_t mpa_marked_end(struct mpa_marked *m, uint8_t *dst);
 

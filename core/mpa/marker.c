@@ -56,8 +56,8 @@ static void sum(struct mpa_marked *m, const uint8_t *dst, size_t len)
 }
 
 /* RFC 5044 4.3/1: "All MPA senders MUST be able to generate Markers". */
-size_t mpa_marked_begin(struct mpa_marked *m, const struct mpa_framing *framing, uint64_t pos,
-                        uint8_t *dst, size_t ulpdu_len)
+size_t mpa_marked_begin(struct mpa_marked *m, const struct mpa_framing *framing, uint64_t pos, uint8_t *dst,
+                        size_t ulpdu_len)
 {
     /* (Markers point back by 16 bits.) */
     SW_CHECK(framing->markers && ulpdu_len <= MPA_MULPDU_MAX, "ULPDU of %zu octets", ulpdu_len);

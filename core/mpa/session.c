@@ -13,8 +13,8 @@ static size_t word_len(unsigned function)
 }
 
 /*
- * RFC 5043 5.2.3/2,3 and RFC 6581 7/4,5: "Private Data length MUST NOT exceed 512 bytes in any message, including enhanced RDMA
- * connection establishment data. Private Data MUST NOT be included in the DDP Stream Session TERM
+ * RFC 5043 5.2.3/2,3 and RFC 6581 7/4,5: "Private Data length MUST NOT exceed 512 bytes in any message, including
+ * enhanced RDMA connection establishment data. Private Data MUST NOT be included in the DDP Stream Session TERM
  * message."
  */
 static bool fits(unsigned function, size_t private_len)
@@ -30,9 +30,8 @@ static bool known(unsigned function)
 ssize_t mpa_session_encode(const struct mpa_session *s, uint8_t *buf, size_t cap)
 {
     size_t word = word_len(s->function);
-    if (!known(s->function) || s->priv_len > MPA_SESSION_PRIVATE_MAX ||
-        !fits(s->function, word + s->priv_len) || s->enhanced.ird > MPA_IRD_ORD_NONE ||
-        s->enhanced.ord > MPA_IRD_ORD_NONE)
+    if (!known(s->function) || s->priv_len > MPA_SESSION_PRIVATE_MAX || !fits(s->function, word + s->priv_len) ||
+        s->enhanced.ird > MPA_IRD_ORD_NONE || s->enhanced.ord > MPA_IRD_ORD_NONE)
         return -EINVAL;
     struct bytes_wr w = bytes_wr_init(buf, cap);
     bytes_wr_be16(&w, s->ssn);

@@ -32,9 +32,9 @@ enum mpa_session_function {
 
 struct mpa_session {
     uint16_t ssn;
-    uint16_t function;           /* enum mpa_session_function */
+    uint16_t function;            /* enum mpa_session_function */
     struct mpa_enhanced enhanced; /* of the enhanced functions */
-    const uint8_t *priv;         /* borrowed; may be NULL if priv_len is 0 */
+    const uint8_t *priv;          /* borrowed; may be NULL if priv_len is 0 */
     size_t priv_len;
 };
 

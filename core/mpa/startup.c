@@ -29,17 +29,18 @@ static const uint8_t key_request[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ',
 static const uint8_t key_reply[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R',
                                             'e', 'p', ' ', 'F', 'r', 'a', 'm', 'e' };
 /* The proposal's: 4D 50 41 20 49 44 20 52 74 52 20 46 72 61 6D 65. */
-static const uint8_t key_rtr[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R',
-                                          't', 'R', ' ', 'F', 'r', 'a', 'm', 'e' };
+static const uint8_t key_rtr[KEY_LEN] = {
+    'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R', 't', 'R', ' ', 'F', 'r', 'a', 'm', 'e'
+};
 
 static const struct sm_state states[] = {
     [MPA_ST_SEND_REQ] = { "send-request", SM_TO(MPA_ST_WAIT_REP) | SM_TO(MPA_ST_FAILED) },
-    [MPA_ST_WAIT_REP] = { "wait-reply", SM_TO(MPA_ST_SEND_RTR) | SM_TO(MPA_ST_DONE) |
-                                            SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
+    [MPA_ST_WAIT_REP] = { "wait-reply",
+                          SM_TO(MPA_ST_SEND_RTR) | SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_WAIT_REQ] = { "wait-request", SM_TO(MPA_ST_DECIDE) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_DECIDE] = { "decide", SM_TO(MPA_ST_SEND_REP) | SM_TO(MPA_ST_FAILED) },
-    [MPA_ST_SEND_REP] = { "send-reply", SM_TO(MPA_ST_WAIT_RTR) | SM_TO(MPA_ST_DONE) |
-                                            SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
+    [MPA_ST_SEND_REP] = { "send-reply",
+                          SM_TO(MPA_ST_WAIT_RTR) | SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_REJECTED) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_SEND_RTR] = { "send-rtr", SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_WAIT_RTR] = { "wait-rtr", SM_TO(MPA_ST_DONE) | SM_TO(MPA_ST_FAILED) },
     [MPA_ST_DONE] = { "done", 0 },
@@ -92,7 +93,10 @@ static void put_frame(struct mpa_startup *s, const uint8_t key[KEY_LEN], uint8_t
     s->out_off = 0;
 }
 
-/* RFC 5044 7.1.1/5-7: M says what we need of what comes to us. RFC 5044 4.4/2,3, RFC 5044 1.2/2: C is set but by an administrator. */
+/*
+ * RFC 5044 7.1.1/5-7: M says what we need of what comes to us. RFC 5044 4.4/2,3, RFC 5044 1.2/2: C is set but by an
+ * administrator.
+ */
 static uint8_t own_flags(const struct mpa_startup *s)
 {
     return (uint8_t)((s->cfg.markers ? FLAG_M : 0) | (s->cfg.crc ? FLAG_C : 0));
@@ -106,8 +110,7 @@ static uint8_t own_flags(const struct mpa_startup *s)
  */
 static bool wants_enhanced(const struct mpa_startup_cfg *cfg)
 {
-    return cfg->rev >= 2 &&
-           (cfg->peer_to_peer || cfg->ird != MPA_IRD_ORD_NONE || cfg->ord != MPA_IRD_ORD_NONE);
+    return cfg->rev >= 2 && (cfg->peer_to_peer || cfg->ird != MPA_IRD_ORD_NONE || cfg->ord != MPA_IRD_ORD_NONE);
 }
 
 static size_t priv_max(bool enhanced)
@@ -150,14 +153,11 @@ int mpa_startup_init(struct mpa_startup *s, const struct mpa_startup_cfg *cfg)
     }
     s->state = MPA_ST_SEND_REQ; /* RFC 5044 7.1.2 rule 1 */
     /* RFC 6581 9.2/1,2: A, and the kinds that we can do. */
-    struct mpa_enhanced e = {
-        .p2p = cfg->peer_to_peer, .rtr = cfg->rtr, .ird = cfg->ird, .ord = cfg->ord
-    };
+    struct mpa_enhanced e = { .p2p = cfg->peer_to_peer, .rtr = cfg->rtr, .ird = cfg->ird, .ord = cfg->ord };
     uint8_t flags = own_flags(s);
     if (cfg->dialect == MPA_DIALECT_RTR_FRAME)
         flags |= FLAG_S;
-    put_frame(s, key_request, flags, cfg->rev, wants_enhanced(cfg) ? &e : NULL, cfg->priv,
-              cfg->priv_len);
+    put_frame(s, key_request, flags, cfg->rev, wants_enhanced(cfg) ? &e : NULL, cfg->priv, cfg->priv_len);
     return 0;
 }
 
@@ -219,8 +219,7 @@ static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
      * RFC 6581 9.1/5,6,12: "MUST set its IRD at least to the responder ORD … If the initiator does not have
      * sufficient resources for the required IRD, it MUST send a TERM message".
      */
-    if (res->peer_ord != MPA_IRD_ORD_NONE && s->cfg.ird != MPA_IRD_ORD_NONE &&
-        res->peer_ord > s->cfg.ird)
+    if (res->peer_ord != MPA_IRD_ORD_NONE && s->cfg.ird != MPA_IRD_ORD_NONE && res->peer_ord > s->cfg.ird)
         return fail(s, MPA_SE_IRD);
     return 0;
 }
@@ -254,8 +253,7 @@ static bool is_enhanced(const uint8_t *frame)
 /* The proposal's S. */
 static bool says_rtr_frame(const struct mpa_startup *s, const uint8_t *frame)
 {
-    return s->cfg.dialect == MPA_DIALECT_RTR_FRAME && frame[OFF_REV] == 1 &&
-           (frame[OFF_FLAGS] & FLAG_S) != 0;
+    return s->cfg.dialect == MPA_DIALECT_RTR_FRAME && frame[OFF_REV] == 1 && (frame[OFF_FLAGS] & FLAG_S) != 0;
 }
 
 static bool is_prefix(const struct mpa_startup *s, const uint8_t key[KEY_LEN])
@@ -265,9 +263,7 @@ static bool is_prefix(const struct mpa_startup *s, const uint8_t key[KEY_LEN])
 
 static const uint8_t *key_expected(const struct mpa_startup *s)
 {
-    return s->state == MPA_ST_WAIT_REQ   ? key_request
-           : s->state == MPA_ST_WAIT_RTR ? key_rtr
-                                         : key_reply;
+    return s->state == MPA_ST_WAIT_REQ ? key_request : s->state == MPA_ST_WAIT_RTR ? key_rtr : key_reply;
 }
 
 /*
@@ -324,9 +320,8 @@ static void take_result(struct mpa_startup *s)
     res->enhanced = is_enhanced(s->in);
     res->rtr_frame = says_rtr_frame(s, s->in);
     /*
-     * RFC 5044 4.4/6,7, RFC 5044 C.1/2 and RFC 5044 7.1.1/10,11: "When this bit is '1' in either the MPA Request Frame or MPA
-     * Reply Frame, CRCs MUST be
-     * generated and checked by both endpoints."
+     * RFC 5044 4.4/6,7, RFC 5044 C.1/2 and RFC 5044 7.1.1/10,11: "When this bit is '1' in either the MPA Request Frame
+     * or MPA Reply Frame, CRCs MUST be generated and checked by both endpoints."
      */
     res->crc = s->cfg.crc || (flags & FLAG_C) != 0;
     /* RFC 5044 7.1.1/8,9: Markers in what we send as the peer's M says. */
@@ -352,8 +347,7 @@ static void take_result(struct mpa_startup *s)
  */
 static void put_rtr_frame(struct mpa_startup *s)
 {
-    uint8_t flags =
-        (uint8_t)((s->cfg.markers ? FLAG_M : 0) | (s->in[OFF_FLAGS] & FLAG_C));
+    uint8_t flags = (uint8_t)((s->cfg.markers ? FLAG_M : 0) | (s->in[OFF_FLAGS] & FLAG_C));
     put_frame(s, key_rtr, flags, 1, NULL, NULL, 0);
     move(s, MPA_ST_SEND_RTR);
 }
@@ -425,8 +419,7 @@ void mpa_startup_eof(struct mpa_startup *s)
 /* ---- the responder's answer ---- */
 
 /* RFC 6581 10/1,2,5,6: enhanced or not, as the Request was. */
-static int reply(struct mpa_startup *s, uint8_t flags, const struct mpa_enhanced *e, const void *priv,
-                 size_t priv_len)
+static int reply(struct mpa_startup *s, uint8_t flags, const struct mpa_enhanced *e, const void *priv, size_t priv_len)
 {
     put_frame(s, key_reply, flags, s->res.rev, s->res.enhanced ? e : NULL, priv, priv_len);
     move(s, MPA_ST_SEND_REP);
@@ -483,8 +476,8 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
      * C also if only the Request has it: the outcome is the same, and some initiators heed the
      * Reply alone.
      */
-    return reply(s, (uint8_t)(own_flags(s) | (res->crc ? FLAG_C : 0) |
-                              (res->rtr_frame ? FLAG_S : 0)), &e, priv, priv_len);
+    return reply(s, (uint8_t)(own_flags(s) | (res->crc ? FLAG_C : 0) | (res->rtr_frame ? FLAG_S : 0)), &e, priv,
+                 priv_len);
 }
 
 /* RFC 5044 7.1.2 rule 2/3,4 and RFC 5044 7.1.2 rule 6: "set to '1'"; then MPA exits. */
@@ -513,8 +506,7 @@ int mpa_startup_reject(struct mpa_startup *s, const void *priv, size_t priv_len)
 
 static bool has_output(const struct mpa_startup *s)
 {
-    return s->state == MPA_ST_SEND_REQ || s->state == MPA_ST_SEND_REP ||
-           s->state == MPA_ST_SEND_RTR;
+    return s->state == MPA_ST_SEND_REQ || s->state == MPA_ST_SEND_REP || s->state == MPA_ST_SEND_RTR;
 }
 
 size_t mpa_startup_output(const struct mpa_startup *s, const uint8_t **p)
@@ -554,8 +546,7 @@ bool mpa_startup_terminates(const struct mpa_startup *s, uint8_t *code)
      * Code 7". Other failures here are improperly formatted frames, after which RFC 5044 7.1.2 rules
      * 2 and 3 want TCP closed; a responder has rejected, or may send no FPDU yet (rule 4).
      */
-    if (s->state != MPA_ST_FAILED || s->cfg.responder ||
-        (s->err != MPA_SE_IRD && s->err != MPA_SE_RTR))
+    if (s->state != MPA_ST_FAILED || s->cfg.responder || (s->err != MPA_SE_IRD && s->err != MPA_SE_RTR))
         return false;
     *code = s->err == MPA_SE_IRD ? 6 : 7;
     return true;
@@ -563,8 +554,8 @@ bool mpa_startup_terminates(const struct mpa_startup *s, uint8_t *code)
 
 bool mpa_startup_retry_rev1(const struct mpa_startup *s)
 {
-    return s->state == MPA_ST_FAILED && s->err == MPA_SE_CLOSED && !s->cfg.responder &&
-           s->in_len == 0 && s->out_off == s->out_len && is_enhanced(s->out);
+    return s->state == MPA_ST_FAILED && s->err == MPA_SE_CLOSED && !s->cfg.responder && s->in_len == 0 &&
+           s->out_off == s->out_len && is_enhanced(s->out);
 }
 
 /* ---- names ---- */

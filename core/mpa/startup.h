@@ -74,19 +74,19 @@ enum mpa_dialect {
 
 struct mpa_startup_cfg {
     bool responder;
-    uint8_t dialect;      /* enum mpa_dialect */
-    uint8_t rev;          /* initiator: 1 or 2. The responder takes both, answers in kind */
-    bool crc;             /* C in our frame; in use if either side says so */
-    bool markers;         /* M in our frame: we want to receive markers. (We always insert them if
+    uint8_t dialect;     /* enum mpa_dialect */
+    uint8_t rev;         /* initiator: 1 or 2. The responder takes both, answers in kind */
+    bool crc;            /* C in our frame; in use if either side says so */
+    bool markers;        /* M in our frame: we want to receive markers. (We always insert them if
                              the peer wants them: RFC 5044 section 4.3) */
-    bool peer_to_peer;    /* initiator: A, the RTR model is wanted (dropped at Rev 1) */
-    uint8_t rtr;          /* MPA_RTR_* we can send (initiator) or accept (responder: not 0) */
-    uint8_t rtr_pref[3];  /* our order of preference, MPA_RTR_*; 0 ends; then send, write, read */
-    uint16_t ird, ord;    /* 0..0x3ffe or MPA_IRD_ORD_NONE */
-    uint16_t ord_min;     /* responder: the ULP needs at least so many (0: any number will do);
+    bool peer_to_peer;   /* initiator: A, the RTR model is wanted (dropped at Rev 1) */
+    uint8_t rtr;         /* MPA_RTR_* we can send (initiator) or accept (responder: not 0) */
+    uint8_t rtr_pref[3]; /* our order of preference, MPA_RTR_*; 0 ends; then send, write, read */
+    uint16_t ird, ord;   /* 0..0x3ffe or MPA_IRD_ORD_NONE */
+    uint16_t ord_min;    /* responder: the ULP needs at least so many (0: any number will do);
                              at most ord */
-    const void *priv;     /* initiator: what follows the word, borrowed until init returns */
-    size_t priv_len;      /* <= 512, less 4 if the Request is enhanced */
+    const void *priv;    /* initiator: what follows the word, borrowed until init returns */
+    size_t priv_len;     /* <= 512, less 4 if the Request is enhanced */
 };
 
 /*
@@ -98,9 +98,9 @@ struct mpa_startup_result {
     bool enhanced; /* S in the peer's frame */
     bool crc;
     bool markers_tx, markers_rx;
-    uint8_t rtr;       /* the one kind the initiator sends; 0: none (client must speak first) */
-    bool rtr_frame;    /* an RtR frame goes before the first FPDU: either side may speak first */
-    uint16_t ird, ord; /* ours after negotiation; MPA_IRD_ORD_NONE only where cfg says so */
+    uint8_t rtr;                 /* the one kind the initiator sends; 0: none (client must speak first) */
+    bool rtr_frame;              /* an RtR frame goes before the first FPDU: either side may speak first */
+    uint16_t ird, ord;           /* ours after negotiation; MPA_IRD_ORD_NONE only where cfg says so */
     uint16_t peer_ird, peer_ord; /* as the peer said; MPA_IRD_ORD_NONE if it did not */
     bool peer_p2p;               /* A in the peer's frame */
     uint8_t peer_rtr;            /* B, C, D in the peer's frame; ignored, 0, if A is not set */
@@ -122,8 +122,9 @@ struct mpa_startup {
 
 /*
  * -EINVAL for a configuration that cannot be put into a frame: rev (initiator; 1 with
- * MPA_DIALECT_RTR_FRAME), IRD or ORD above 0x3fff, ord_min above ord, unknown RTR kinds, more than one kind in an element of rtr_pref, a responder without any,
- * an initiator with peer_to_peer (Rev 2) but no kind, too much private data.
+ * MPA_DIALECT_RTR_FRAME), IRD or ORD above 0x3fff, ord_min above ord, unknown RTR kinds, more than one kind in an
+ * element of rtr_pref, a responder without any, an initiator with peer_to_peer (Rev 2) but no kind, too much private
+ * data.
  *
  * The enhanced form is used at Rev 2 if any of it is wanted: peer_to_peer, IRD or ORD (RFC 6581
  * section 10).
@@ -176,6 +177,6 @@ bool mpa_startup_terminates(const struct mpa_startup *s, uint8_t *code) SW_MUST;
 bool mpa_startup_retry_rev1(const struct mpa_startup *s);
 
 const char *mpa_startup_err_name(unsigned err); /* never NULL; "unknown" */
-const char *mpa_rtr_name(unsigned rtr); /* "send", "write", "read", "none" for 0, "several" */
+const char *mpa_rtr_name(unsigned rtr);         /* "send", "write", "read", "none" for 0, "several" */
 
 #endif

@@ -26,16 +26,11 @@ enum {
 };
 
 static const uint8_t keys[][HELLO_KEY_LEN] = {
-    [HELLO_HELO] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'E', 'L',
-                     'O' },
-    [HELLO_HACK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'A', 'C',
-                     'K' },
-    [HELLO_HNAK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'N', 'A',
-                     'K' },
-    [HELLO_HWDR] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'W', 'D',
-                     'R' },
-    [HELLO_HSWI] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'S', 'W',
-                     'I' },
+    [HELLO_HELO] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'E', 'L', 'O' },
+    [HELLO_HACK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'A', 'C', 'K' },
+    [HELLO_HNAK] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'N', 'A', 'K' },
+    [HELLO_HWDR] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'W', 'D', 'R' },
+    [HELLO_HSWI] = { 0xf5, 's', 'o', 'c', 'k', 'w', 'a', 'r', 'p', '\r', '\n', 0, 'H', 'S', 'W', 'I' },
 };
 
 static size_t min_size(size_t a, size_t b)
@@ -81,8 +76,8 @@ static bool key_matches(enum hello_kind kind, const uint8_t *buf, size_t len)
 /* Sees whether the first len octets of the fixed part may stand so: 0, -EPROTO. */
 static int check_prefix(const uint8_t *buf, size_t len)
 {
-    bool any_version = key_matches(HELLO_HELO, buf, len) || key_matches(HELLO_HNAK, buf, len) ||
-                       key_matches(HELLO_HWDR, buf, len);
+    bool any_version =
+        key_matches(HELLO_HELO, buf, len) || key_matches(HELLO_HNAK, buf, len) || key_matches(HELLO_HWDR, buf, len);
     if (!any_version && !key_matches(HELLO_HACK, buf, len) && !key_matches(HELLO_HSWI, buf, len))
         return -EPROTO;
     if (len > OFF_VERSION && buf[OFF_VERSION] != HELLO_VERSION && !any_version)
@@ -141,8 +136,8 @@ static bool may_be_switch_at(size_t at, uint8_t octet, const uint8_t *nonce)
 }
 
 /*
- * Whether the len octets at a position may be the beginning of what is looked for, which is of either kind. Stricter than
- * hello_decode, so that an echoed HELO, somebody else's answer or an accident holds back as little as can be.
+ * Whether the len octets at a position may be the beginning of what is looked for, which is of either kind. Stricter
+ * than hello_decode, so that an echoed HELO, somebody else's answer or an accident holds back as little as can be.
  */
 static bool may_be(const enum hello_kind kinds[2], const uint8_t *buf, size_t len, uint64_t at, const uint8_t *nonce)
 {
@@ -153,13 +148,12 @@ static bool may_be(const enum hello_kind kinds[2], const uint8_t *buf, size_t le
     for (size_t i = 0; kinds[0] == HELLO_HSWI && i < min_size(len, OFF_STREAMED); i++)
         if (!may_be_switch_at(i, buf[i], nonce))
             return false;
-    if (len > OFF_NONCE &&
-        memcmp(buf + OFF_NONCE, nonce, min_size(len - OFF_NONCE, HELLO_NONCE_LEN)) != 0)
+    if (len > OFF_NONCE && memcmp(buf + OFF_NONCE, nonce, min_size(len - OFF_NONCE, HELLO_NONCE_LEN)) != 0)
         return false;
     uint8_t streamed[8];
     put_be64(streamed, at);
-    return len <= OFF_STREAMED || memcmp(buf + OFF_STREAMED, streamed,
-                                         min_size(len - OFF_STREAMED, sizeof(streamed))) == 0;
+    return len <= OFF_STREAMED ||
+           memcmp(buf + OFF_STREAMED, streamed, min_size(len - OFF_STREAMED, sizeof(streamed))) == 0;
 }
 
 static ssize_t find(const enum hello_kind kinds[2], const uint8_t *buf, size_t len, uint64_t base, const uint8_t *nonce,
@@ -186,17 +180,15 @@ static ssize_t find(const enum hello_kind kinds[2], const uint8_t *buf, size_t l
     return -EAGAIN;
 }
 
-ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
-                   const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
-                   size_t *safe)
+ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base, const uint8_t nonce[HELLO_NONCE_LEN],
+                   struct hello *out, size_t *frame_len, size_t *safe)
 {
     static const enum hello_kind answers[2] = { HELLO_HACK, HELLO_HNAK };
     return find(answers, buf, len, base, nonce, out, frame_len, safe);
 }
 
-ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base,
-                          const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
-                          size_t *safe)
+ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base, const uint8_t nonce[HELLO_NONCE_LEN],
+                          struct hello *out, size_t *frame_len, size_t *safe)
 {
     static const enum hello_kind switches[2] = { HELLO_HSWI, HELLO_HSWI };
     return find(switches, buf, len, base, nonce, out, frame_len, safe);
@@ -228,6 +220,5 @@ const uint8_t *hello_tlv_find(const struct hello *h, uint16_t type, size_t *len)
 bool hello_is_understood(const struct hello *h)
 {
     size_t len;
-    return h->version == HELLO_VERSION &&
-           tlv_among(h, HELLO_TLV_CRITICAL, UINT16_MAX, &len) == NULL;
+    return h->version == HELLO_VERSION && tlv_among(h, HELLO_TLV_CRITICAL, UINT16_MAX, &len) == NULL;
 }

@@ -21,7 +21,10 @@
 #define HELLO_KEY_LEN 16u
 #define HELLO_NONCE_LEN 16u
 
-/* HWDR: the initiator waits no longer for the answer; what follows is its program's. HSWI: up to here it was, FPDUs follow. */
+/*
+ * HWDR: the initiator waits no longer for the answer; what follows is its program's. HSWI: up to here it was, FPDUs
+ * follow.
+ */
 enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR, HELLO_HSWI };
 
 /* HELO: an HWDR may follow. */
@@ -34,27 +37,28 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR, HELLO_HSWI };
 #define HELLO_TRANSPORT_VERBS 2u
 #define HELLO_TRANSPORT_SHM 4u
 /*
- * HELO: one end may be a device and the other one software that speaks iWARP with it (mixed): who says VERBS besides has an iWARP
- * device, who does not has none. HACK: that it is, or may be, so.
+ * HELO: one end may be a device and the other one software that speaks iWARP with it (mixed): who says VERBS besides
+ * has an iWARP device, who does not has none. HACK: that it is, or may be, so.
  */
 #define HELLO_TRANSPORT_MIXED 8u
 
-/* Types from here on are critical: who does not know one declines the Hello. (Others are skipped.) None is known yet. */
+/*
+ * Types from here on are critical: who does not know one declines the Hello. (Others are skipped.) None is known yet.
+ */
 #define HELLO_TLV_CRITICAL 0x8000u
 
 #define HELLO_TLV_VERBS 1u
 /*
- * HELO: the MPA Request Frame, HACK: the Reply Frame that accepts it, each the last octets of its Hello. Who does not know them
- * skips them, and the two frames follow by themselves.
+ * HELO: the MPA Request Frame, HACK: the Reply Frame that accepts it, each the last octets of its Hello. Who does not
+ * know them skips them, and the two frames follow by themselves.
  */
 #define HELLO_TLV_MPA 2u
 
 struct hello {
     enum hello_kind kind;
-    uint8_t
-        version; /* decode: HELLO_VERSION, or another one's HELO, HNAK or HWDR; encode: not looked at */
-    uint8_t flags; /* HELLO_FLAG_*; sent as given */
-    uint32_t arg;  /* HELO: transports offered; HACK: chosen; HNAK: enum reason */
+    uint8_t version; /* decode: HELLO_VERSION, or another one's HELO, HNAK or HWDR; encode: not looked at */
+    uint8_t flags;   /* HELLO_FLAG_*; sent as given */
+    uint32_t arg;    /* HELO: transports offered; HACK: chosen; HNAK: enum reason */
     uint8_t nonce[HELLO_NONCE_LEN];
     uint64_t streamed; /* octets its sender sent in streaming mode before it; HELO: 0 */
     uint64_t host;
@@ -72,8 +76,8 @@ ssize_t hello_encode(const struct hello *h, uint8_t *buf, size_t cap) SW_MUST;
  * that a plain client's octets are not held back. Flags and the reserved field are not checked (but
  * in the CRC); TLVs are not looked at.
  *
- * What asks and declines (HELO, HWDR, HNAK) is the same in all versions but for arg and TLVs: so a Hello of any version can
- * be declined and taken away. Of the others only our own version is known.
+ * What asks and declines (HELO, HWDR, HNAK) is the same in all versions but for arg and TLVs: so a Hello of any version
+ * can be declined and taken away. Of the others only our own version is known.
  */
 ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out) SW_MUST;
 
@@ -84,14 +88,12 @@ ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out) SW_MUST;
  * the start that cannot belong to such a frame any more; they are the program's and may be dropped
  * from buf if base is advanced by as many.
  */
-ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base,
-                   const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
-                   size_t *safe) SW_MUST;
+ssize_t hello_find(const uint8_t *buf, size_t len, uint64_t base, const uint8_t nonce[HELLO_NONCE_LEN],
+                   struct hello *out, size_t *frame_len, size_t *safe) SW_MUST;
 
 /* The same for the initiator's HSWI, which says how many octets of its program's were before it. */
-ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base,
-                          const uint8_t nonce[HELLO_NONCE_LEN], struct hello *out, size_t *frame_len,
-                          size_t *safe) SW_MUST;
+ssize_t hello_find_switch(const uint8_t *buf, size_t len, uint64_t base, const uint8_t nonce[HELLO_NONCE_LEN],
+                          struct hello *out, size_t *frame_len, size_t *safe) SW_MUST;
 
 /* Can it be gone into? Of our version, and without a critical TLV that is not known. */
 bool hello_is_understood(const struct hello *h);

@@ -72,8 +72,7 @@ static size_t frame_encode(struct negotiate *n, uint8_t buf[4 + FRAME_MAX])
 }
 
 /* It ends in the startup frame that is ready, if any. */
-static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce,
-                      uint64_t streamed)
+static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce, uint64_t streamed)
 {
     struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
     if (kind == HELLO_HELO && n->cfg.shim_known)
@@ -103,8 +102,8 @@ static void put_withdrawal_behind(struct negotiate *n)
 int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_t now_ns)
 {
     memset(n, 0, sizeof(*n));
-    if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0 ||
-        (cfg->shim_known && cfg->immediate) || (cfg->may_switch && (cfg->responder || !cfg->shim_known || !cfg->early)) ||
+    if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0 || (cfg->shim_known && cfg->immediate) ||
+        (cfg->may_switch && (cfg->responder || !cfg->shim_known || !cfg->early)) ||
         (cfg->at_once && !cfg->may_switch) ||
         (cfg->early && !cfg->responder &&
          (cfg->immediate || (cfg->transports & BY_DEVICE) || cfg->mpa.dialect != MPA_DIALECT_RFC)))
@@ -189,8 +188,8 @@ bool negotiate_is_late(const uint8_t *buf, size_t len)
 {
     struct hello helo, hwdr;
     ssize_t r = hello_decode(buf, len, &helo);
-    return r > 0 && helo.kind == HELLO_HELO && hello_decode(buf + r, len - (size_t)r, &hwdr) > 0 && hwdr.kind == HELLO_HWDR &&
-           switches(&hwdr) && memcmp(helo.nonce, hwdr.nonce, HELLO_NONCE_LEN) == 0;
+    return r > 0 && helo.kind == HELLO_HELO && hello_decode(buf + r, len - (size_t)r, &hwdr) > 0 &&
+           hwdr.kind == HELLO_HWDR && switches(&hwdr) && memcmp(helo.nonce, hwdr.nonce, HELLO_NONCE_LEN) == 0;
 }
 
 void negotiate_peer_ended(struct negotiate *n)
@@ -223,7 +222,7 @@ static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now
 /* common: the kinds of devices that both ends have. */
 static void accept_now(struct negotiate *n, const struct hello *h, uint32_t common, uint64_t now_ns)
 {
-    uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED    ? HELLO_TRANSPORT_IWARP
+    uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED   ? HELLO_TRANSPORT_IWARP
                   : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
                                                           : HELLO_TRANSPORT_MIXED;
     negotiate_mpa_begin(n, now_ns);
@@ -275,7 +274,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
     n->asked = (uint8_t)h.arg;
     if (n->reason == REASON_NONE && device && !n->offer_made) {
         n->device = NEGOTIATE_DEVICE_WANTED; /* left where it is until the owner has answered */
-        n->deadline_ns = 0; /* (it is whole, though it may have come in pieces) */
+        n->deadline_ns = 0;                  /* (it is whole, though it may have come in pieces) */
         return 0;
     }
     unsigned reason = why_declined(n, &h, late);
@@ -333,7 +332,8 @@ void negotiate_withdraw(struct negotiate *n)
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p)
 {
     *p = n->out + n->out_off;
-    return n->state == NEGOTIATE_DONE && n->switched && (!n->cfg.responder || n->deferred) ? n->out_len - n->out_off : 0;
+    return n->state == NEGOTIATE_DONE && n->switched && (!n->cfg.responder || n->deferred) ? n->out_len - n->out_off
+                                                                                           : 0;
 }
 
 /* The answer is the first that the server sends, or there is none. */
@@ -359,7 +359,8 @@ static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
         return frame_len;
     }
     /* (From here on the server sends FPDUs.) */
-    if (mpa_startup_input(&n->mpa, reply, reply_len) != (ssize_t)reply_len || n->mpa.state != MPA_ST_DONE || !negotiate_params_ok(n)) {
+    if (mpa_startup_input(&n->mpa, reply, reply_len) != (ssize_t)reply_len || n->mpa.state != MPA_ST_DONE ||
+        !negotiate_params_ok(n)) {
         negotiate_move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
         return frame_len;
     }
@@ -619,8 +620,7 @@ size_t negotiate_out(const struct negotiate *n, const uint8_t **p)
 void negotiate_sent(struct negotiate *n, size_t len)
 {
     if (n->out_off < n->out_len) {
-        SW_CHECK(len <= n->out_len - n->out_off, "%zu of %zu octets sent", len,
-                 n->out_len - n->out_off);
+        SW_CHECK(len <= n->out_len - n->out_off, "%zu of %zu octets sent", len, n->out_len - n->out_off);
         n->out_off += len;
         return;
     }

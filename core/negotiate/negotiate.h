@@ -14,17 +14,18 @@
  *                     \--timeout, may switch (HWDR out)--> LATE --HACK (HSWI is next)--> DONE
  *                                                               \--HNAK, other octets, the end--> PLAIN
  *
- * With cfg.early the Request is the end of the HELO, and the Reply that accepts it that of the HACK: one round trip. A responder that
- * does not know of that, or would not accept, answers with the HACK alone, and all is as above. Having accepted it waits in MPA for
- * the first octets, which are FPDUs, or an HWDR that has crossed its answer.
+ * With cfg.early the Request is the end of the HELO, and the Reply that accepts it that of the HACK: one round trip. A
+ * responder that does not know of that, or would not accept, answers with the HACK alone, and all is as above. Having
+ * accepted it waits in MPA for the first octets, which are FPDUs, or an HWDR that has crossed its answer.
  *
- * The late switch (cfg.may_switch), each direction for itself: the initiator's program goes on in streaming mode behind the HWDR,
- * which says so, and the Request stands. The responder, once it finds the two (or, in MPA, the HWDR that has crossed its HACK),
- * answers by a HACK with the Reply and is DONE: it sends FPDUs behind that, while what it receives is the program's up to the HSWI,
- * or to the end. Where it cannot be known whether the initiator's program is still there (negotiate_defer), that HACK goes before the
- * responder's program's first octets, and no sooner. The initiator that finds the HACK sends the HSWI (negotiate_lead), then FPDUs. A responder that has sent octets in
- * streaming mode, or whose peer's direction has ended, says nothing, and the connection stays plain: so the answer is the first
- * that comes, or there is none.
+ * The late switch (cfg.may_switch), each direction for itself: the initiator's program goes on in streaming mode behind
+ * the HWDR, which says so, and the Request stands. The responder, once it finds the two (or, in MPA, the HWDR that has
+ * crossed its HACK), answers by a HACK with the Reply and is DONE: it sends FPDUs behind that, while what it receives
+ * is the program's up to the HSWI, or to the end. Where it cannot be known whether the initiator's program is still
+ * there (negotiate_defer), that HACK goes before the responder's program's first octets, and no sooner. The initiator
+ * that finds the HACK sends the HSWI (negotiate_lead), then FPDUs. A responder that has sent octets in streaming mode,
+ * or whose peer's direction has ended, says nothing, and the connection stays plain: so the answer is the first that
+ * comes, or there is none.
  *
  * The immediate startup (RFC 5044 section 7.1.4, Figure 10) has no Hello: the initiator begins in MPA.
  *
@@ -34,7 +35,8 @@
  *                In MPA, a Request that says DEVICE: asks its owner whether it is up (negotiate_wants_device).
  *   initiator    HELLO --HACK with an endpoint--> DEVICE, until its owner says: up, or not --> MPA; the Request says which.
  *
- * If both frames say STREAM_FLAG_DEVICE the stream goes there, and no FPDU follows here; else it is as without a device.
+ * If both frames say STREAM_FLAG_DEVICE the stream goes there, and no FPDU follows here; else it is as without a
+ * device.
  *
  * A responder in MPA that finds an HWDR where the Request would be goes to PLAIN. WITHDRAWN: the owner may
  * send plain octets once the HWDR is out; of what comes in, the answer is still to be taken out.
@@ -118,16 +120,16 @@ struct negotiate_cfg {
      */
     bool immediate;
     /*
-     * The Request goes with the Hello, and the Reply to one that does with its answer. Initiator: not with a device, of which the
-     * Request says whether it is up, nor MPA_DIALECT_RTR_FRAME.
+     * The Request goes with the Hello, and the Reply to one that does with its answer. Initiator: not with a device, of
+     * which the Request says whether it is up, nor MPA_DIALECT_RTR_FRAME.
      */
     bool early;
-    uint8_t transports;      /* HELLO_TRANSPORT_* */
+    uint8_t transports;             /* HELLO_TRANSPORT_* */
     uint8_t nonce[HELLO_NONCE_LEN]; /* initiator: random; responder: the Hello's, once it came */
     uint64_t host;
     struct mpa_startup_cfg mpa; /* priv is filled in here */
     struct stream_params params;
-    uint64_t timeout_ns;     /* for the answer to the Hello, and again for the MPA startup */
+    uint64_t timeout_ns; /* for the answer to the Hello, and again for the MPA startup */
 };
 
 enum negotiate_device_state {
@@ -140,34 +142,34 @@ enum negotiate_device_state {
 };
 
 struct negotiate {
-    uint8_t state;           /* enum negotiate_state */
-    uint8_t reason;          /* enum reason, once PLAIN, FALLBACK or FAILED */
+    uint8_t state;  /* enum negotiate_state */
+    uint8_t reason; /* enum reason, once PLAIN, FALLBACK or FAILED */
     struct negotiate_cfg cfg;
-    uint64_t deadline_ns;    /* 0: none */
-    uint64_t streamed;       /* octets the owner sent in streaming mode so far; the initiator: behind the HWDR */
-    size_t hello_len;        /* initiator: the HELO's, for as long as it stands in out */
-    bool answered;           /* initiator: octets came that are no answer */
-    uint8_t declined;        /* responder: enum reason, why the Request will be rejected */
-    bool mute;               /* its direction has ended, no Hello can be answered */
-    bool peer_ended;         /* responder: so has the initiator's: a late Hello is not answered */
-    bool withdrawn;          /* responder: an HWDR came, the initiator's program has gone on */
-    bool defers;             /* responder: negotiate_defer */
-    bool deferred;           /* responder, DONE: the HACK waits for the program's first octets: negotiate_lead */
-    bool switched;           /* DONE: by a late switch; the initiator's direction goes on in streaming mode up to its HSWI */
+    uint64_t deadline_ns; /* 0: none */
+    uint64_t streamed;    /* octets the owner sent in streaming mode so far; the initiator: behind the HWDR */
+    size_t hello_len;     /* initiator: the HELO's, for as long as it stands in out */
+    bool answered;        /* initiator: octets came that are no answer */
+    uint8_t declined;     /* responder: enum reason, why the Request will be rejected */
+    bool mute;            /* its direction has ended, no Hello can be answered */
+    bool peer_ended;      /* responder: so has the initiator's: a late Hello is not answered */
+    bool withdrawn;       /* responder: an HWDR came, the initiator's program has gone on */
+    bool defers;          /* responder: negotiate_defer */
+    bool deferred;        /* responder, DONE: the HACK waits for the program's first octets: negotiate_lead */
+    bool switched; /* DONE: by a late switch; the initiator's direction goes on in streaming mode up to its HSWI */
     /*
      * Initiator: the HelloAck came, the Reply not in time. The peer runs sockwarp, so nothing is
      * lost by waiting on; but connect() need not.
      */
     bool late;
-    size_t prefix_len;       /* initiator: streamed octets found before the answer */
+    size_t prefix_len; /* initiator: streamed octets found before the answer */
     uint8_t out[HELLO_LEN_MAX];
     size_t out_len, out_off;
-    uint8_t device;          /* enum negotiate_device_state */
-    bool offer_made;         /* responder: or there is none to make */
-    uint8_t asked;           /* responder: HELLO_TRANSPORT_* that the HELO offered */
+    uint8_t device;               /* enum negotiate_device_state */
+    bool offer_made;              /* responder: or there is none to make */
+    uint8_t asked;                /* responder: HELLO_TRANSPORT_* that the HELO offered */
     struct negotiate_offer offer; /* DEVICE: where to connect; responder: what was offered */
-    struct mpa_startup mpa;  /* from MPA on */
-    struct stream_params peer; /* DONE */
+    struct mpa_startup mpa;       /* from MPA on */
+    struct stream_params peer;    /* DONE */
 };
 
 /* 0 or -EINVAL. An initiator has its HELO to send at once and starts its clock. */
@@ -194,7 +196,6 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 /* Initiator with shim_known that waits for the answer: its program waits no longer, as if the time were up. */
 void negotiate_withdraw(struct negotiate *n);
 
-
 /*
  * Responder in PEEK: this connection shall stay plain; a Hello that comes is answered by HNAK with
  * this reason.
@@ -208,29 +209,34 @@ static inline bool negotiate_peer_known(const struct negotiate *n)
 }
 
 /*
- * Responder in PEEK: its program has ended its direction of the stream. A Hello that comes is taken away, and the connection
- * is plain; its initiator sees the end before any answer. Initiator in LATE: likewise; the other direction may still be switched.
+ * Responder in PEEK: its program has ended its direction of the stream. A Hello that comes is taken away, and the
+ * connection is plain; its initiator sees the end before any answer. Initiator in LATE: likewise; the other direction
+ * may still be switched.
  */
 void negotiate_mute(struct negotiate *n);
-/* Responder in PEEK: do these octets begin with a Hello whose initiator has gone on in streaming mode, to switch late? */
+/*
+ * Responder in PEEK: do these octets begin with a Hello whose initiator has gone on in streaming mode, to switch late?
+ */
 bool negotiate_is_late(const uint8_t *buf, size_t len);
 /* Then: the initiator's direction has ended already. */
 void negotiate_peer_ended(struct negotiate *n);
 /*
- * Or: nobody can say whether its program is still there. What is sent to one that has gone is answered by a reset, which destroys what it
- * has under way. So nothing is said before the program says something, which would meet the same.
+ * Or: nobody can say whether its program is still there. What is sent to one that has gone is answered by a reset,
+ * which destroys what it has under way. So nothing is said before the program says something, which would meet the
+ * same.
  */
 void negotiate_defer(struct negotiate *n);
 
 /*
- * DONE by a late switch: what goes before the first FPDU, the initiator's HSWI or a deferred HACK, and stays where it is; 0: nothing. The
- * kernel is to get it as a whole: the other side may take a part of an HSWI, with nothing behind, for the program's.
+ * DONE by a late switch: what goes before the first FPDU, the initiator's HSWI or a deferred HACK, and stays where it
+ * is; 0: nothing. The kernel is to get it as a whole: the other side may take a part of an HSWI, with nothing behind,
+ * for the program's.
  */
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p);
 
 /*
- * Responder: the two sides' transports, with asked, make a device possible at one end at least; the owner calls negotiate_offer, then
- * negotiate_in again. He may take his time: there is no deadline.
+ * Responder: the two sides' transports, with asked, make a device possible at one end at least; the owner calls
+ * negotiate_offer, then negotiate_in again. He may take his time: there is no deadline.
  */
 static inline bool negotiate_wants_offer(const struct negotiate *n)
 {

@@ -10,15 +10,13 @@
 #include "core/negotiate/negotiate_parts.h"
 
 static const struct sm_state states[] = {
-    [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) |
-                                     SM_TO(NEGOTIATE_PLAIN) },
+    [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) | SM_TO(NEGOTIATE_PLAIN) },
     /* (An initiator with cfg.immediate starts in mpa.) */
-    [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) |
-                                       SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_WITHDRAWN) |
-                                       SM_TO(NEGOTIATE_DEVICE) | SM_TO(NEGOTIATE_LATE) },
+    [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FALLBACK) |
+                                       SM_TO(NEGOTIATE_WITHDRAWN) | SM_TO(NEGOTIATE_DEVICE) | SM_TO(NEGOTIATE_LATE) },
     [NEGOTIATE_DEVICE] = { "device", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_FALLBACK) },
-    [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) |
-                                   SM_TO(NEGOTIATE_FALLBACK) | SM_TO(NEGOTIATE_FAILED) },
+    [NEGOTIATE_MPA] = { "mpa", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FALLBACK) |
+                                   SM_TO(NEGOTIATE_FAILED) },
     [NEGOTIATE_NAKED] = { "naked", SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_WITHDRAWN] = { "withdrawn", SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_LATE] = { "late", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FAILED) },
@@ -155,9 +153,10 @@ void negotiate_mpa_settle(struct negotiate *n)
         break;
     case MPA_ST_REJECTED:
         /* RFC 5044 7.1.2 rule 2/4 and RFC 5044 7.1.2 rule 3/3: MPA exits, the connection stays in streaming mode. */
-        negotiate_move(n, NEGOTIATE_PLAIN, !n->cfg.responder              ? REASON_MPA_REJECTED
-                                 : n->declined != REASON_NONE ? n->declined
-                                                              : REASON_PEER_LIMIT);
+        negotiate_move(n, NEGOTIATE_PLAIN,
+                       !n->cfg.responder            ? REASON_MPA_REJECTED
+                       : n->declined != REASON_NONE ? n->declined
+                                                    : REASON_PEER_LIMIT);
         break;
     case MPA_ST_FAILED:
         negotiate_spoil(n, REASON_MPA_FAILED);
@@ -168,8 +167,8 @@ void negotiate_mpa_settle(struct negotiate *n)
 }
 
 /*
- * The Reply was part of the HACK, and nothing has come since. (Where it goes by itself, the MPA startup is over when it is sent, and
- * with it this state.)
+ * The Reply was part of the HACK, and nothing has come since. (Where it goes by itself, the MPA startup is over when it
+ * is sent, and with it this state.)
  */
 bool negotiate_replied_early(const struct negotiate *n)
 {
@@ -196,7 +195,8 @@ size_t negotiate_mpa_in(struct negotiate *n, const uint8_t *buf, size_t len)
             negotiate_move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
         return r > 0 ? (size_t)r : 0;
     }
-    if (negotiate_replied_early(n)) { /* FPDUs: not even their first two octets can be a Hello's, as no RTR is so long */
+    if (negotiate_replied_early(
+            n)) { /* FPDUs: not even their first two octets can be a Hello's, as no RTR is so long */
         negotiate_mpa_settle(n);
         return 0;
     }

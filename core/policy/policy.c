@@ -238,8 +238,8 @@ static int parse_address(struct parser *ps, struct word w, struct policy_rule *r
 
 /* ---- options ---- */
 
-static int parse_switch(struct parser *ps, struct word v, bool *out, const char *yes,
-                        const char *no, const char *complaint)
+static int parse_switch(struct parser *ps, struct word v, bool *out, const char *yes, const char *no,
+                        const char *complaint)
 {
     if (!is(v, yes) && !is(v, no))
         return fail_word(ps, complaint, v);
@@ -289,8 +289,7 @@ static int opt_markers(struct parser *ps, struct word v, struct policy_opts *o)
 
 static int opt_notify(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return parse_switch(ps, v, &o->notify_immediate, "immediate", "send",
-                        "notify is send or immediate, not '%s'");
+    return parse_switch(ps, v, &o->notify_immediate, "immediate", "send", "notify is send or immediate, not '%s'");
 }
 
 static int opt_self(struct parser *ps, struct word v, struct policy_opts *o)
@@ -313,19 +312,18 @@ static int opt_startup(struct parser *ps, struct word v, struct policy_opts *o)
     o->immediate = is(v, "immediate");
     o->separate = is(v, "separate");
     return o->immediate || o->separate || is(v, "delayed")
-               ? 0 : fail_word(ps, "startup is delayed, separate or immediate, not '%s'", v);
+               ? 0
+               : fail_word(ps, "startup is delayed, separate or immediate, not '%s'", v);
 }
 
 static int opt_dialect(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return parse_switch(ps, v, &o->rtr_frame, "rtr-frame", "rfc",
-                        "dialect is rfc or rtr-frame, not '%s'");
+    return parse_switch(ps, v, &o->rtr_frame, "rtr-frame", "rfc", "dialect is rfc or rtr-frame, not '%s'");
 }
 
 static int opt_hello(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return parse_switch(ps, v, &o->hello_always, "always", "auto",
-                        "hello is auto or always, not '%s'");
+    return parse_switch(ps, v, &o->hello_always, "always", "auto", "hello is auto or always, not '%s'");
 }
 
 static int opt_rtr(struct parser *ps, struct word v, struct policy_opts *o)
@@ -337,10 +335,7 @@ static int opt_rtr(struct parser *ps, struct word v, struct policy_opts *o)
     memset(o->rtr_pref, 0, sizeof(o->rtr_pref));
     while (more) {
         struct word w = cut(&v, '+', &more);
-        uint8_t bit = is(w, "send")    ? MPA_RTR_SEND
-                      : is(w, "write") ? MPA_RTR_WRITE
-                      : is(w, "read")  ? MPA_RTR_READ
-                                       : 0;
+        uint8_t bit = is(w, "send") ? MPA_RTR_SEND : is(w, "write") ? MPA_RTR_WRITE : is(w, "read") ? MPA_RTR_READ : 0;
         if (bit == 0)
             return fail(ps, w.p, "unknown rtr '%s' (send, write, read, joined with +)", w);
         if (o->rtr & bit)
@@ -532,8 +527,7 @@ struct policy_opts policy_default_opts(uint8_t transports)
     };
 }
 
-int policy_parse(const char *text, const struct policy_opts *defaults, struct policy *out,
-                 struct policy_error *err)
+int policy_parse(const char *text, const struct policy_opts *defaults, struct policy *out, struct policy_error *err)
 {
     struct parser ps = { text, err };
     const char *p = text;
@@ -583,8 +577,7 @@ static bool target_init(struct target *t, const struct sockaddr *sa, socklen_t l
     memset(t, 0, sizeof(*t));
     if (!sa || len < sizeof(family))
         return false;
-    memcpy(&family, sa,
-           sizeof(family)); /* first member of all; a program's sockaddr need not be aligned */
+    memcpy(&family, sa, sizeof(family)); /* first member of all; a program's sockaddr need not be aligned */
     if (family == AF_INET && len >= sizeof(in)) {
         memcpy(&in, sa, sizeof(in));
         t->family = AF_INET;
@@ -623,8 +616,8 @@ static bool addr_matches(const struct policy_rule *r, const struct target *t)
     return rest == 0 || ((r->addr[whole] ^ t->addr[whole]) & (0xff00u >> rest) & 0xff) == 0;
 }
 
-const struct policy_rule *policy_match(const struct policy *p, enum policy_role role,
-                                       const struct sockaddr *addr, socklen_t addr_len)
+const struct policy_rule *policy_match(const struct policy *p, enum policy_role role, const struct sockaddr *addr,
+                                       socklen_t addr_len)
 {
     struct target t;
 
@@ -638,8 +631,7 @@ const struct policy_rule *policy_match(const struct policy *p, enum policy_role 
     return NULL;
 }
 
-const struct policy_rule *policy_match_listener(const struct policy *p, const struct sockaddr *addr,
-                                                socklen_t addr_len)
+const struct policy_rule *policy_match_listener(const struct policy *p, const struct sockaddr *addr, socklen_t addr_len)
 {
     enum { V4 = 1, V6 = 2 };
     static const uint8_t zero[16];

@@ -32,35 +32,35 @@ enum policy_role { POLICY_CONNECT = 1, POLICY_ACCEPT = 2, POLICY_ANY = 3 };
 enum policy_action { POLICY_OFF, POLICY_AUTO, POLICY_REQUIRE };
 
 struct policy_opts {
-    uint8_t transports;  /* HELLO_TRANSPORT_* allowed; default all built in but verbs. iwarp|verbs|shm, joined
+    uint8_t transports;    /* HELLO_TRANSPORT_* allowed; default all built in but verbs. iwarp|verbs|shm, joined
                             with +; those not built in fall out, none left is an error */
-    bool crc;            /* default true. crc=on|off */
-    bool markers;        /* default false. markers=on|off */
-    uint8_t rtr;         /* MPA_RTR_* allowed; default all. rtr=send|write|read, joined with + */
-    uint8_t rtr_pref[3]; /* in the order given; default send, write, read */
-    uint16_t ird, ord;   /* default 8, 8; 0..16383 (16383: MPA_IRD_ORD_NONE) */
-    uint32_t fpdu_len;   /* largest ULPDU: 128..64768 (default); 0 = emss, as large as one segment.
+    bool crc;              /* default true. crc=on|off */
+    bool markers;          /* default false. markers=on|off */
+    uint8_t rtr;           /* MPA_RTR_* allowed; default all. rtr=send|write|read, joined with + */
+    uint8_t rtr_pref[3];   /* in the order given; default send, write, read */
+    uint16_t ird, ord;     /* default 8, 8; 0..16383 (16383: MPA_IRD_ORD_NONE) */
+    uint32_t fpdu_len;     /* largest ULPDU: 128..64768 (default); 0 = emss, as large as one segment.
                             fpdu=N|emss */
-    uint32_t ring_len;   /* 64K..1G, suffix K M G; default 1M. ring=N */
+    uint32_t ring_len;     /* 64K..1G, suffix K M G; default 1M. ring=N */
     bool notify_immediate; /* notify=send|immediate; default send */
-    bool immediate;      /* startup=delayed|separate|immediate; default delayed */
-    bool separate;       /* with Hellos, and the frames not part of them */
-    bool rtr_frame;      /* dialect=rfc|rtr-frame; default rfc */
-    bool self;           /* self=on|off; default off */
-    bool hello_always;   /* hello=auto|always; default auto */
-    bool ask_always;     /* ask=marked|always; default marked */
-    bool mark;           /* mark=on|off; default on */
+    bool immediate;        /* startup=delayed|separate|immediate; default delayed */
+    bool separate;         /* with Hellos, and the frames not part of them */
+    bool rtr_frame;        /* dialect=rfc|rtr-frame; default rfc */
+    bool self;             /* self=on|off; default off */
+    bool hello_always;     /* hello=auto|always; default auto */
+    bool ask_always;       /* ask=marked|always; default marked */
+    bool mark;             /* mark=on|off; default on */
 };
 
 struct policy_rule {
     enum policy_role role;
-    int family;          /* AF_UNSPEC: any */
+    int family; /* AF_UNSPEC: any */
     uint8_t addr[16];
-    uint8_t prefix;      /* bits */
+    uint8_t prefix; /* bits */
     uint16_t port_lo, port_hi;
     enum policy_action action;
     struct policy_opts opts;
-    uint32_t column;     /* where it stands in the text, from 1 */
+    uint32_t column; /* where it stands in the text, from 1 */
 };
 
 struct policy {
@@ -69,8 +69,8 @@ struct policy {
 };
 
 struct policy_error {
-    size_t column;       /* from 1, into the whole text */
-    char text[160];      /* names the bad word */
+    size_t column;  /* from 1, into the whole text */
+    char text[160]; /* names the bad word */
 };
 
 /* The options when a rule says nothing. transports: what is built in. */
@@ -88,8 +88,8 @@ void policy_free(struct policy *p);
  * The rule for a connection, or NULL (nothing matches: leave it alone). role: POLICY_CONNECT or
  * POLICY_ACCEPT. AF_INET and AF_INET6 addresses only; others match nothing. Async-signal-safe.
  */
-const struct policy_rule *policy_match(const struct policy *p, enum policy_role role,
-                                       const struct sockaddr *addr, socklen_t addr_len);
+const struct policy_rule *policy_match(const struct policy *p, enum policy_role role, const struct sockaddr *addr,
+                                       socklen_t addr_len);
 
 /*
  * Could any connection of a listener bound to addr match? For listeners bound to a wildcard address

@@ -15,8 +15,7 @@
 #define TEXT_MAX_SHOWN 60 /* octets of a bad value that an error repeats */
 
 /* getenv's contract, with an empty variable counting as absent. */
-static const char *value_of(const char *(*get)(void *arg, const char *name), void *arg,
-                            const char *name)
+static const char *value_of(const char *(*get)(void *arg, const char *name), void *arg, const char *name)
 {
     const char *v = get(arg, name);
     return v && v[0] != '\0' ? v : NULL;
@@ -41,8 +40,7 @@ static int bad(char *err, size_t cap, const char *name, const char *v, const cha
     return -EINVAL;
 }
 
-static int read_number(const char *name, const char *v, uint32_t lo, uint32_t hi, uint32_t *out,
-                       char *err, size_t cap)
+static int read_number(const char *name, const char *v, uint32_t lo, uint32_t hi, uint32_t *out, char *err, size_t cap)
 {
     char want[64];
     uint64_t n = 0;
@@ -58,14 +56,12 @@ static int read_number(const char *name, const char *v, uint32_t lo, uint32_t hi
     return 0;
 }
 
-static int read_path(const char *name, const char *v, char *out, size_t out_cap, char *err,
-                     size_t cap)
+static int read_path(const char *name, const char *v, char *out, size_t out_cap, char *err, size_t cap)
 {
     char buf[TEXT_MAX_SHOWN + 4];
 
     if (strlen(v) >= out_cap) {
-        snprintf(err, cap, "%s: file name '%s' is longer than %zu octets", name, shown(v, buf),
-                 out_cap - 1);
+        snprintf(err, cap, "%s: file name '%s' is longer than %zu octets", name, shown(v, buf), out_cap - 1);
         return -EINVAL;
     }
     strcpy(out, v);
@@ -81,8 +77,7 @@ static int read_log(struct settings *s, const char *v, char *err, size_t cap)
     if (level < 0 || (*comma == ',' && comma[1] == '\0'))
         return bad(err, cap, name, v, "a level (off, error, info, debug or 0 to 3), or level,file");
     s->log_level = level;
-    return *comma == ',' ? read_path(name, comma + 1, s->log_file, sizeof(s->log_file), err, cap)
-                         : 0;
+    return *comma == ',' ? read_path(name, comma + 1, s->log_file, sizeof(s->log_file), err, cap) : 0;
 }
 
 static int read_io(struct settings *s, const char *v, char *err, size_t cap)
@@ -156,7 +151,8 @@ static const struct number {
 } numbers[] = { SETTINGS_NUMBERS(X) };
 #undef X
 
-static int read_numbers(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *err, size_t cap)
+static int read_numbers(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *err,
+                        size_t cap)
 {
     for (const struct number *n = numbers; n < numbers + sizeof(numbers) / sizeof(numbers[0]); n++) {
         const char *v = value_of(get, arg, n->name);
@@ -173,8 +169,8 @@ static int read_switch(const char *name, const char *v, bool *on, char *err, siz
     return *on || strcmp(v, "0") == 0 ? 0 : bad(err, cap, name, v, "0 or 1");
 }
 
-int settings_read(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg,
-                  uint8_t transports, char *err, size_t cap)
+int settings_read(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg, uint8_t transports,
+                  char *err, size_t cap)
 {
     const char *v;
     int rc;

@@ -33,7 +33,7 @@ enum { RDMAP_QN_SEND = 0, RDMAP_QN_READ_REQUEST = 1, RDMAP_QN_TERMINATE = 2, RDM
 struct rdmap_opcode_rule {
     const char *name; /* NULL: unknown opcode */
     bool tagged;
-    uint8_t qn;       /* untagged: the queue it must use */
+    uint8_t qn; /* untagged: the queue it must use */
 };
 
 /* Indexed by the low four bits of the control octet. */

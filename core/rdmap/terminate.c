@@ -34,8 +34,7 @@ static const struct {
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x02, "RDMAP protection: access rights violation" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x03, "RDMAP protection: STag not of this stream" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x04, "RDMAP protection: TO wrap" },
-    { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x09,
-      "RDMAP protection: STag cannot be invalidated" },
+    { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0x09, "RDMAP protection: STag cannot be invalidated" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, 0xff, "RDMAP protection: unspecified" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, 0x05, "RDMAP operation: invalid RDMAP version" },
     { TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, 0x06, "RDMAP operation: unexpected opcode" },
@@ -70,8 +69,7 @@ static const char *find_text(struct term_code c)
     if (c.layer == TERM_LAYER_LLP && c.etype == 3)
         c.etype = 0;
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-        if (codes[i].layer == c.layer && codes[i].etype == c.etype &&
-            (codes[i].code < 0 || codes[i].code == c.code))
+        if (codes[i].layer == c.layer && codes[i].etype == c.etype && (codes[i].code < 0 || codes[i].code == c.code))
             return codes[i].text;
     return NULL;
 }
@@ -94,8 +92,7 @@ size_t terminate_encode(const struct terminate *t, uint8_t *buf)
 
     bytes_wr_u8(&w, (uint8_t)(t->code.layer << 4 | (t->code.etype & 0x0f)));
     bytes_wr_u8(&w, t->code.code);
-    bytes_wr_u8(&w, (uint8_t)((has_len ? FLAG_M : 0) | (t->has_ddp_hdr ? FLAG_D : 0) |
-                              (t->has_read_hdr ? FLAG_R : 0)));
+    bytes_wr_u8(&w, (uint8_t)((has_len ? FLAG_M : 0) | (t->has_ddp_hdr ? FLAG_D : 0) | (t->has_read_hdr ? FLAG_R : 0)));
     bytes_wr_u8(&w, 0); /* RFC 5040 4.8/7: Reserved: "MUST be set to zero on transmit" */
     if (has_len)
         bytes_wr_be16(&w, t->ddp_segment_len);
@@ -141,8 +138,7 @@ int terminate_decode(const uint8_t *buf, size_t len, struct terminate *out)
     if (looks_like_siw(first, code, flags)) {
         out->code.layer = first & 0x0f;
         out->code.etype = first >> 4;
-        flags = (uint8_t)((flags & 1 ? FLAG_M : 0) | (flags & 2 ? FLAG_D : 0) |
-                          (flags & 4 ? FLAG_R : 0));
+        flags = (uint8_t)((flags & 1 ? FLAG_M : 0) | (flags & 2 ? FLAG_D : 0) | (flags & 4 ? FLAG_R : 0));
     }
     if (flags & (FLAG_M | FLAG_D)) {
         out->ddp_segment_len = bytes_rd_be16(&r);

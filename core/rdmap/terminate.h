@@ -36,8 +36,13 @@ enum {
     TERM_DDP_U_VERSION = 6,
 };
 enum {
-    TERM_MPA_CLOSED = 1, TERM_MPA_CRC = 2, TERM_MPA_MARKER = 3, TERM_MPA_STARTUP = 4,
-    TERM_MPA_LOCAL = 5, TERM_MPA_IRD = 6, TERM_MPA_RTR = 7,
+    TERM_MPA_CLOSED = 1,
+    TERM_MPA_CRC = 2,
+    TERM_MPA_MARKER = 3,
+    TERM_MPA_STARTUP = 4,
+    TERM_MPA_LOCAL = 5,
+    TERM_MPA_IRD = 6,
+    TERM_MPA_RTR = 7,
 };
 
 /* layer/type/code, carried by every protocol failure in this program. */
@@ -49,12 +54,12 @@ struct term_code {
 
 struct terminate {
     struct term_code code;
-    bool has_len;            /* M: the DDP segment length is there */
-    bool has_ddp_hdr;        /* D */
-    bool has_read_hdr;       /* R */
+    bool has_len;      /* M: the DDP segment length is there */
+    bool has_ddp_hdr;  /* D */
+    bool has_read_hdr; /* R */
     uint16_t ddp_segment_len;
     uint8_t ddp_hdr[18];
-    uint8_t ddp_hdr_len;     /* 14 or 18 */
+    uint8_t ddp_hdr_len; /* 14 or 18 */
     uint8_t read_hdr[28];
 };
 

@@ -30,12 +30,12 @@ enum stream_type { STREAM_DATA = 1, STREAM_CREDIT = 2, STREAM_FIN = 3, STREAM_RE
 #define STREAM_HDR_URGENT 2u
 
 struct stream_hdr {
-    uint8_t type;    /* enum stream_type */
-    uint8_t flags;   /* STREAM_HDR_* */
-    uint16_t bufs;   /* receive buffers of all but CREDITs returned so far, mod 2^16 */
-    uint32_t off;    /* stream offset after this message's octets and all Writes before, mod 2^32 */
-    uint32_t ring;   /* ring octets consumed so far, mod 2^32 */
-    uint32_t aux;    /* RESET: the reason; else CREDITs received so far, no answers, mod 2^32 */
+    uint8_t type;  /* enum stream_type */
+    uint8_t flags; /* STREAM_HDR_* */
+    uint16_t bufs; /* receive buffers of all but CREDITs returned so far, mod 2^16 */
+    uint32_t off;  /* stream offset after this message's octets and all Writes before, mod 2^32 */
+    uint32_t ring; /* ring octets consumed so far, mod 2^32 */
+    uint32_t aux;  /* RESET: the reason; else CREDITs received so far, no answers, mod 2^32 */
 };
 
 void stream_hdr_encode(const struct stream_hdr *h, uint8_t buf[STREAM_HDR_LEN]);
@@ -44,17 +44,19 @@ int stream_hdr_decode(const uint8_t *buf, size_t len, struct stream_hdr *out) SW
 
 /* MPA private data of ours: what each side offers. 16 octets. */
 #define STREAM_PARAMS_LEN 16u
-#define STREAM_FLAG_LLP 1u /* flow control by the LLP */
+#define STREAM_FLAG_LLP 1u       /* flow control by the LLP */
 #define STREAM_FLAG_IMMEDIATE 2u /* the notify may be Immediate Data (RFC 7306) */
-#define STREAM_FLAG_URGENT 4u /* takes STREAM_HDR_URGENT */
-/* The stream goes over a device's connection that was made beside this one, with what was agreed there, if both say so. */
+#define STREAM_FLAG_URGENT 4u    /* takes STREAM_HDR_URGENT */
+/*
+ * The stream goes over a device's connection that was made beside this one, with what was agreed there, if both say so.
+ */
 #define STREAM_FLAG_DEVICE 8u
 #define STREAM_RING_MIN 4096u
 #define STREAM_RING_MAX 0x40000000u
 
 struct stream_params {
-    uint8_t version;   /* 1 */
-    uint8_t flags;     /* STREAM_FLAG_* */
+    uint8_t version; /* 1 */
+    uint8_t flags;   /* STREAM_FLAG_* */
     uint32_t ring_stag;
     uint32_t ring_len;
     uint16_t eager_max; /* largest payload of a Send, stream header not counted */
@@ -65,9 +67,9 @@ void stream_params_encode(const struct stream_params *p, uint8_t buf[STREAM_PARA
 /* -EMSGSIZE, -EPROTO (no 'SW', unknown version, senseless sizes). */
 int stream_params_decode(const uint8_t *buf, size_t len, struct stream_params *out) SW_MUST;
 
-#define STREAM_SLICES 256u /* validated runs of octets waiting to be read; then polling pauses */
+#define STREAM_SLICES 256u                       /* validated runs of octets waiting to be read; then polling pauses */
 #define STREAM_SLICE_FIRST (STREAM_SLICES - 16u) /* the first one of a row */
-#define STREAM_BATCH 64u   /* messages posted between two flushes of the endpoint */
+#define STREAM_BATCH 64u                         /* messages posted between two flushes of the endpoint */
 /*
  * Credits: receive buffers of the peer kept back for control messages: one for a CREDIT, of which
  * only one at a time may be unanswered, one for an answer. So there is always room for both,
@@ -80,14 +82,14 @@ struct stream_slice {
     const uint8_t *p;
     const uint8_t *upto; /* to release when the slice is used up; NULL: nothing (ring memory) */
     uint32_t len;
-    uint32_t bufs;       /* credits: receive buffers that come back with it */
-    bool in_place;       /* as endpoint_event's */
+    uint32_t bufs; /* credits: receive buffers that come back with it */
+    bool in_place; /* as endpoint_event's */
 };
 
 struct stream_cfg {
     struct endpoint *ep;
     struct stream_params local, peer;
-    uint8_t *ring; /* credits: memory behind local.ring_stag; NULL when deferred (LLP mode) */
+    uint8_t *ring;        /* credits: memory behind local.ring_stag; NULL when deferred (LLP mode) */
     uint32_t write_limit; /* longest RDMA Write, one segment's payload; 0: the endpoint's */
     uint32_t eager_limit; /* writes above this go as RDMA Writes; clamped to peer.eager_max */
 };
@@ -100,8 +102,8 @@ enum stream_rx_end { STREAM_OPEN, STREAM_EOF, STREAM_RESET_BY_PEER, STREAM_BROKE
 struct stream {
     struct { /* receive side */
         /*
-         * First, not set up, and begun near its end: of a connection that is idle these pages are not touched. What is in use
-         * otherwise lies together, with what a structure around this one has before it.
+         * First, not set up, and begun near its end: of a connection that is idle these pages are not touched. What is
+         * in use otherwise lies together, with what a structure around this one has before it.
          */
         struct stream_slice slice[STREAM_SLICES];
         uint32_t first, n;      /* slices in use, from first */
@@ -117,8 +119,8 @@ struct stream {
         _Atomic uint8_t urgent; /* enum stream_urgent; read by any as a hint */
         uint8_t urgent_octet;
         _Atomic bool urgent_inline; /* the owner's: it is read in its place like any other */
-        uint64_t urgent_at;     /* its place among the octets read (total) */
-        uint64_t urgent_taken;  /* the owner's: the place behind an urgent octet it has read before it was polled, 0 */
+        uint64_t urgent_at;         /* its place among the octets read (total) */
+        uint64_t urgent_taken; /* the owner's: the place behind an urgent octet it has read before it was polled, 0 */
     } rx;
 
     struct stream_cfg cfg;
@@ -129,18 +131,18 @@ struct stream {
      */
     bool immediate;
 
-    struct { /* send side */
-        uint64_t off;           /* stream octets posted */
-        uint64_t ring_to;       /* ring octets posted */
-        uint64_t total;         /* octets accepted from the program */
-        uint32_t sends;         /* credits: receive buffers used, but by CREDITs */
-        bool fin;               /* FIN was posted */
-        bool notify_owed;       /* Writes were posted and no Send after them yet */
-        bool owed_before;       /* so it was when the batch was empty */
+    struct {              /* send side */
+        uint64_t off;     /* stream octets posted */
+        uint64_t ring_to; /* ring octets posted */
+        uint64_t total;   /* octets accepted from the program */
+        uint32_t sends;   /* credits: receive buffers used, but by CREDITs */
+        bool fin;         /* FIN was posted */
+        bool notify_owed; /* Writes were posted and no Send after them yet */
+        bool owed_before; /* so it was when the batch was empty */
         /* messages posted since the endpoint was last flushed, for stream_unpost */
         struct {
-            uint32_t len;       /* octets of the program in it */
-            uint8_t type;       /* enum stream_type; 0: an RDMA Write */
+            uint32_t len; /* octets of the program in it */
+            uint8_t type; /* enum stream_type; 0: an RDMA Write */
             uint8_t flags;
             uint16_t told_bufs; /* what the peer had been told before this message */
             uint32_t told_ring, told_credits;
@@ -229,8 +231,9 @@ bool stream_wants_credit(const struct stream *st);
  */
 ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len) SW_MUST;
 /*
- * Posts the next len octets of src as one Send, whatever eager_limit says: len up to stream_send_max. For octets of many writes
- * that were gathered. 0; -EAGAIN: no credit or queue full; -EPIPE; -EMSGSIZE; -EINVAL: src holds less than len.
+ * Posts the next len octets of src as one Send, whatever eager_limit says: len up to stream_send_max. For octets of
+ * many writes that were gathered. 0; -EAGAIN: no credit or queue full; -EPIPE; -EMSGSIZE; -EINVAL: src holds less than
+ * len.
  */
 int stream_write_send(struct stream *st, struct iov_iter *src, size_t len) SW_MUST;
 /* The most octets that one Send may carry: what the peer takes. */

@@ -12,8 +12,7 @@ static inline bool stream_credit_due(const struct stream *st)
 {
     uint32_t ring = atomic_load(&st->back_ring) - atomic_load(&st->told_ring);
     uint16_t bufs = (uint16_t)(atomic_load(&st->back_bufs) - atomic_load(&st->told_bufs));
-    return ring >= st->cfg.local.ring_len / 2 ||
-           bufs >= (st->cfg.local.bufs - STREAM_BUFS_KEPT + 1) / 2;
+    return ring >= st->cfg.local.ring_len / 2 || bufs >= (st->cfg.local.bufs - STREAM_BUFS_KEPT + 1) / 2;
 }
 
 /* The peer's CREDIT was not answered yet (any message does). */

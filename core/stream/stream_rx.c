@@ -28,8 +28,8 @@ static struct stream_slice *slice_last(struct stream *st)
     return &st->rx.slice[(st->rx.first + st->rx.n - 1) % STREAM_SLICES];
 }
 
-static void slice_add(struct stream *st, const uint8_t *p, size_t len, const uint8_t *upto,
-                      uint32_t bufs, bool in_place)
+static void slice_add(struct stream *st, const uint8_t *p, size_t len, const uint8_t *upto, uint32_t bufs,
+                      bool in_place)
 {
     st->rx.n++;
     struct stream_slice *s = slice_last(st);
@@ -158,8 +158,8 @@ static void take_credit(struct stream *st, const struct stream_hdr *h, size_t pa
 }
 
 /*
- * The last octet that came is urgent: as Linux, which knows one at a time. An older one is an octet like others from now
- * on, unless all before it was read: then it is gone.
+ * The last octet that came is urgent: as Linux, which knows one at a time. An older one is an octet like others from
+ * now on, unless all before it was read: then it is gone.
  */
 static void take_urgent(struct stream *st, uint8_t octet)
 {
@@ -182,15 +182,18 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
 
     uint32_t more = h.off - (uint32_t)st->rx.off; /* octets since the last message */
     /* Nothing may follow the end, but what the other direction needs, or a reset. */
-    if (st->rx.end != STREAM_OPEN &&
-        (more > 0 || !(h.type == STREAM_RESET || (h.type == STREAM_CREDIT && !st->llp))))
+    if (st->rx.end != STREAM_OPEN && (more > 0 || !(h.type == STREAM_RESET || (h.type == STREAM_CREDIT && !st->llp))))
         return broken(st);
-    /* Where buffers are the device's, one that is told to be free has to be there: a CREDIT's even while nobody reads. */
+    /*
+     * Where buffers are the device's, one that is told to be free has to be there: a CREDIT's even while nobody reads.
+     */
     if (payload == 0 && endpoint_ops(st->cfg.ep)->each_alone)
         endpoint_ops(st->cfg.ep)->release(st->cfg.ep, upto);
-    /* The peer knows how many buffers there are: RFC 5042 section 6.4.1. RFC 5041 7.1/1,2: who sends without is at fault. */
-    if (!st->llp && h.type != STREAM_CREDIT &&
-        ++st->rx.bufs_used - st->rx.bufs_back > st->cfg.local.bufs)
+    /*
+     * The peer knows how many buffers there are: RFC 5042 section 6.4.1. RFC 5041 7.1/1,2: who sends without is at
+     * fault.
+     */
+    if (!st->llp && h.type != STREAM_CREDIT && ++st->rx.bufs_used - st->rx.bufs_back > st->cfg.local.bufs)
         return broken(st);
     if (!st->llp)
         take_credit(st, &h, payload);
@@ -215,8 +218,7 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
 /* The notify in 8 octets: the Writes before it reach so far, no more and no less. */
 static int take_immediate(struct stream *st, const struct endpoint_event *ev)
 {
-    if (!st->immediate || st->rx.end != STREAM_OPEN || ev->len != sizeof(uint64_t) ||
-        get_be64(ev->data) != st->rx.off)
+    if (!st->immediate || st->rx.end != STREAM_OPEN || ev->len != sizeof(uint64_t) || get_be64(ev->data) != st->rx.off)
         return broken(st);
     release_behind(st, ev->data + ev->len);
     return 0;

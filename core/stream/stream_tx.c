@@ -58,8 +58,7 @@ static void count_send(struct stream *st, uint8_t type, uint8_t flags, int by)
 }
 
 /* One Send of type with the next len octets of src. */
-static int post(struct stream *st, enum stream_type type, uint8_t flags, struct iov_iter *src,
-                size_t len)
+static int post(struct stream *st, enum stream_type type, uint8_t flags, struct iov_iter *src, size_t len)
 {
     if (st->tx.batch_n == STREAM_BATCH)
         return -EAGAIN;
@@ -237,8 +236,7 @@ size_t stream_unpost(struct stream *st, unsigned frames)
     }
     st->tx.total -= back;
     /* What stays, or went before, may end in Writes that nobody announced. */
-    st->tx.notify_owed =
-        st->tx.batch_n > 0 ? st->tx.batch[st->tx.batch_n - 1].type == 0 : st->tx.owed_before;
+    st->tx.notify_owed = st->tx.batch_n > 0 ? st->tx.batch[st->tx.batch_n - 1].type == 0 : st->tx.owed_before;
     post_notify(st);
     return back;
 }

@@ -15,15 +15,15 @@
 #include "core/base/must.h"
 
 struct mem_pipe {
-    uint8_t *buf;      /* ring; borrowed */
+    uint8_t *buf; /* ring; borrowed */
     size_t cap;
-    size_t first;      /* oldest octet */
-    size_t used;       /* octets in the ring */
-    size_t arrived;    /* of those, how many the reader may see */
-    bool delayed;      /* octets written become readable only by mem_pipe_deliver */
-    bool ended;        /* the writer has closed, or the limit was reached */
-    uint64_t limit;    /* octets still let in; what is written after them is lost */
-    size_t cut_max;    /* 0: transfers are whole; else each moves 1..cut_max octets */
+    size_t first;                    /* oldest octet */
+    size_t used;                     /* octets in the ring */
+    size_t arrived;                  /* of those, how many the reader may see */
+    bool delayed;                    /* octets written become readable only by mem_pipe_deliver */
+    bool ended;                      /* the writer has closed, or the limit was reached */
+    uint64_t limit;                  /* octets still let in; what is written after them is lost */
+    size_t cut_max;                  /* 0: transfers are whole; else each moves 1..cut_max octets */
     uint32_t (*random32)(void *arg); /* for the cuts; may be NULL if cut_max is 0 */
     void *arg;
 };

@@ -49,8 +49,7 @@ const struct transport_ops transport_syscall_ops = {
     .after_fork = after_fork,
 };
 
-const struct transport_ops *transport_choose(int want_uring, const struct transport_env *env,
-                                             const char **why)
+const struct transport_ops *transport_choose(int want_uring, const struct transport_env *env, const char **why)
 {
     if (want_uring == 0) {
         *why = "SOCKWARP_IO=syscall";
@@ -59,11 +58,11 @@ const struct transport_ops *transport_choose(int want_uring, const struct transp
     int r = transport_uring_setup(env);
     if (r < 0) {
         /* Containers often forbid it: seccomp answers EPERM or ENOSYS, the sysctl EPERM. */
-        *why = r == -ENOSYS ? "the kernel has no io_uring"
-               : r == -EOPNOTSUPP ? "the kernel's io_uring cannot cancel in step (Linux 6.0 can)"
+        *why = r == -ENOSYS                  ? "the kernel has no io_uring"
+               : r == -EOPNOTSUPP            ? "the kernel's io_uring cannot cancel in step (Linux 6.0 can)"
                : r == -EPERM || r == -EACCES ? "io_uring is not allowed here"
-               : r == -ENOMEM ? "no memory may be locked for io_uring"
-                              : "io_uring_setup failed";
+               : r == -ENOMEM                ? "no memory may be locked for io_uring"
+                                             : "io_uring_setup failed";
         return &transport_syscall_ops;
     }
     *why = "io_uring works";

@@ -46,17 +46,17 @@ enum transport_then {
 struct transport_job {
     int fd;
     enum transport_then then;
-    struct iovec *iov;        /* borrowed, unchanged by the transport */
+    struct iovec *iov; /* borrowed, unchanged by the transport */
     uint32_t iov_n;
-    _Atomic bool over;        /* fd is not used any more, and free to be closed */
+    _Atomic bool over; /* fd is not used any more, and free to be closed */
     /* Octets sent, or -errno if none; valid when over. -ECONNABORTED: how many is not known. */
     ssize_t result;
 
     /* the transport's */
     struct msghdr msg;
     void *ring;
-    pid_t pid;                /* whose ring it is */
-    uint8_t left;             /* completions still to come */
+    pid_t pid;    /* whose ring it is */
+    uint8_t left; /* completions still to come */
     ssize_t sent;
     struct transport_job *next, **pprev;
 };
@@ -95,7 +95,6 @@ extern const struct transport_ops transport_uring_ops;
  * why: text for the log. Automatic and forced io_uring fall back to system calls when
  * io_uring_setup fails.
  */
-const struct transport_ops *transport_choose(int want_uring, const struct transport_env *env,
-                                             const char **why);
+const struct transport_ops *transport_choose(int want_uring, const struct transport_env *env, const char **why);
 
 #endif

@@ -28,14 +28,14 @@
 #include "core/base/rawsys.h"
 
 #define RING_ENTRIES 16u
-#define NOBODY 1u                /* user data of what was taken back */
-#define BEHIND_BIT 2u            /* beside the job's address: the shutdown or close behind its send */
-#define NAP_NS 1000000l          /* a ring without descriptor can only be looked at */
+#define NOBODY 1u       /* user data of what was taken back */
+#define BEHIND_BIT 2u   /* beside the job's address: the shutdown or close behind its send */
+#define NAP_NS 1000000l /* a ring without descriptor can only be looked at */
 #define LOST_CANCEL_NS 1000000000ll
 /*
- * When the kernel has handed a request to a worker of its own, which it does with one that found room too little too often,
- * the worker lets go of it only after the completion is visible, and that interrupts the thread as well. How much later nobody
- * tells: as long as it has the processor to wait for.
+ * When the kernel has handed a request to a worker of its own, which it does with one that found room too little too
+ * often, the worker lets go of it only after the completion is visible, and that interrupts the thread as well. How
+ * much later nobody tells: as long as it has the processor to wait for.
  */
 #define LET_GO_NS 1000000000ull
 
@@ -44,10 +44,10 @@ struct ring {
     pthread_mutex_t lock; /* protects all but used, running, next; never held across a wait */
     pthread_cond_t reaped;
     struct transport_job *jobs;
-    bool open;     /* io is set up */
-    bool waiting;  /* somebody waits in the kernel: he takes the completions */
-    bool lost;     /* its descriptor was closed by the program */
-    bool orphan;   /* lost, and its thread has another one: goes with its last job */
+    bool open;    /* io is set up */
+    bool waiting; /* somebody waits in the kernel: he takes the completions */
+    bool lost;    /* its descriptor was closed by the program */
+    bool orphan;  /* lost, and its thread has another one: goes with its last job */
     _Atomic bool used;
     _Atomic int running;
     _Atomic uint64_t over_ns; /* when the last one was over, 0: long ago */
@@ -194,8 +194,7 @@ static void reap_wait(struct ring *r, uint64_t end_ns)
         return;
     }
     uint64_t now = end_ns ? now_ns() : 0, left = end_ns > now ? end_ns - now : 0;
-    struct __kernel_timespec ts = { (int64_t)(left / 1000000000u),
-                                    (long long)(left % 1000000000u) };
+    struct __kernel_timespec ts = { (int64_t)(left / 1000000000u), (long long)(left % 1000000000u) };
     r->waiting = true;
     if (r->lost) {
         struct timespec nap = { 0, NAP_NS };

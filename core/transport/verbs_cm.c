@@ -87,7 +87,9 @@ static int setup(const struct verbs_env *env, const char **why)
     host.lib = verbs_lib_load(why);
     if (host.lib == NULL)
         return -ENOSYS;
-    /* Where the kernel does not keep registered pages for the parent, what the libraries have is kept out of children. */
+    /*
+     * Where the kernel does not keep registered pages for the parent, what the libraries have is kept out of children.
+     */
     host.lib->ibv_fork_init();
     struct rdma_event_channel *channel = host.lib->rdma_create_event_channel();
     if (channel == NULL) {
@@ -208,8 +210,12 @@ static bool take_private(struct verbs_ep *ep, const struct rdma_conn_param *para
 static struct rdma_conn_param conn_param(const uint8_t *priv)
 {
     return (struct rdma_conn_param){
-        .private_data = priv, .private_data_len = VERBS_PRIVATE_LEN,
-        .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7,
+        .private_data = priv,
+        .private_data_len = VERBS_PRIVATE_LEN,
+        .responder_resources = 1,
+        .initiator_depth = 1,
+        .retry_count = 7,
+        .rnr_retry_count = 7,
     };
 }
 
@@ -370,8 +376,8 @@ static void address_known(struct verbs_ep *ep)
 }
 
 /*
- * The connection manager chose a port that siw, whose ports are TCP's, finds taken there: again, with an id that has another
- * one. The former id is the caller's, who is to destroy it.
+ * The connection manager chose a port that siw, whose ports are TCP's, finds taken there: again, with an id that has
+ * another one. The former id is the caller's, who is to destroy it.
  */
 static void other_port(struct verbs_ep *ep)
 {
@@ -585,8 +591,8 @@ struct endpoint *verbs_endpoint(struct verbs_ep *ep)
 /* ---- fork ---- */
 
 /*
- * The kernel's objects live as long as a process has the descriptors: the child gives them up. What the libraries have in
- * memory refers to them, so the libraries are not used here again.
+ * The kernel's objects live as long as a process has the descriptors: the child gives them up. What the libraries have
+ * in memory refers to them, so the libraries are not used here again.
  */
 void verbs_after_fork(void)
 {

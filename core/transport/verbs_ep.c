@@ -37,8 +37,8 @@ static size_t page_up(size_t n)
 }
 
 /*
- * Shared, though with nobody: fork then leaves the pages where the device knows them, where private ones would be copied
- * when the parent writes to them.
+ * Shared, though with nobody: fork then leaves the pages where the device knows them, where private ones would be
+ * copied when the parent writes to them.
  */
 static int map(struct verbs_ep *ep)
 {
@@ -57,7 +57,9 @@ static int map(struct verbs_ep *ep)
 static int post_recv(struct verbs_ep *ep, uint32_t i)
 {
     struct ibv_sge sge = {
-        .addr = (uintptr_t)(ep->bufs + (size_t)i * stride(ep)), .length = ep->cfg.msg_max, .lkey = ep->msg_mr->lkey,
+        .addr = (uintptr_t)(ep->bufs + (size_t)i * stride(ep)),
+        .length = ep->cfg.msg_max,
+        .lkey = ep->msg_mr->lkey,
     };
     struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
     return ibv_post_recv(ep->qp, &wr, &bad);
@@ -73,7 +75,10 @@ static int make_qp(struct verbs_ep *ep, const struct verbs_lib *lib)
             .qp_type = IBV_QPT_RC,
             .send_cq = ep->scq,
             .recv_cq = ep->rcq,
-            .cap = { .max_send_wr = VERBS_SQ, .max_recv_wr = ep->cfg.bufs, .max_send_sge = 1, .max_recv_sge = 1,
+            .cap = { .max_send_wr = VERBS_SQ,
+                     .max_recv_wr = ep->cfg.bufs,
+                     .max_send_sge = 1,
+                     .max_recv_sge = 1,
                      .max_inline_data = inline_sizes[i] },
         };
         if (lib->rdma_create_qp(ep->id, NULL, &attr) == 0) {
@@ -114,7 +119,8 @@ int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct
     /* Its protection domain is the one that librdmacm has for the device. */
     ep->ring_mr = lib->ibv_reg_mr(ep->id->pd, ep->ring, ep->cfg.ring_len + VERBS_SCRATCH,
                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-    ep->msg_mr = lib->ibv_reg_mr(ep->id->pd, ep->bufs, ep->mem_len - (size_t)(ep->bufs - ep->mem), IBV_ACCESS_LOCAL_WRITE);
+    ep->msg_mr =
+        lib->ibv_reg_mr(ep->id->pd, ep->bufs, ep->mem_len - (size_t)(ep->bufs - ep->mem), IBV_ACCESS_LOCAL_WRITE);
     ep->no_memory = ep->ring_mr == NULL || ep->msg_mr == NULL;
     if (ep->no_memory)
         return fail(why, "registered memory (RLIMIT_MEMLOCK)");
@@ -124,7 +130,10 @@ int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct
         return r;
     }
     ep->local = (struct verbs_side){
-        .ring_stag = ep->ring_mr->rkey, .ring_len = ep->cfg.ring_len, .msg_max = ep->cfg.msg_max, .bufs = ep->cfg.bufs,
+        .ring_stag = ep->ring_mr->rkey,
+        .ring_len = ep->cfg.ring_len,
+        .msg_max = ep->cfg.msg_max,
+        .bufs = ep->cfg.bufs,
     };
     for (uint32_t i = 0; i < ep->cfg.bufs; i++) {
         r = post_recv(ep, i);
@@ -171,8 +180,7 @@ int verbs_fd(const struct verbs_ep *ep)
 
 void verbs_arm(struct verbs_ep *ep, bool rx)
 {
-    if (!atomic_exchange(rx ? &ep->rx_armed : &ep->tx_armed, true) &&
-        ibv_req_notify_cq(rx ? ep->rcq : ep->scq, 0) != 0)
+    if (!atomic_exchange(rx ? &ep->rx_armed : &ep->tx_armed, true) && ibv_req_notify_cq(rx ? ep->rcq : ep->scq, 0) != 0)
         atomic_store(rx ? &ep->rx_armed : &ep->tx_armed, false);
 }
 
@@ -228,7 +236,9 @@ static int ep_poll(struct endpoint *e, struct endpoint_event *ev)
         }
         ep->stats.rx_sends++;
         *ev = (struct endpoint_event){
-            .type = ENDPOINT_SEND, .data = ep->bufs + wc->wr_id * stride(ep), .len = wc->byte_len,
+            .type = ENDPOINT_SEND,
+            .data = ep->bufs + wc->wr_id * stride(ep),
+            .len = wc->byte_len,
         };
         return 1;
     }
@@ -416,7 +426,9 @@ int verbs_fence(struct verbs_ep *ep)
             return -EAGAIN;
     }
     struct ibv_sge sge = {
-        .addr = (uintptr_t)(ep->ring + ep->cfg.ring_len), .length = 8, .lkey = ep->ring_mr->lkey,
+        .addr = (uintptr_t)(ep->ring + ep->cfg.ring_len),
+        .length = 8,
+        .lkey = ep->ring_mr->lkey,
     };
     struct ibv_send_wr wr = {
         .wr_id = ep->tx.posted,

@@ -30,8 +30,8 @@ static void load(void)
     if (rdma == NULL && missing == NULL)
         missing = "librdmacm.so.1";
     void *p;
-#define X(name)              \
-    p = symbol(ibv, #name);  \
+#define X(name)             \
+    p = symbol(ibv, #name); \
     memcpy(&lib.name, &p, sizeof(p));
     VERBS_LIB_IBV(X)
 #undef X

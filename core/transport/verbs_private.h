@@ -1,6 +1,6 @@
 /*
- * What the two sides of a device's connection tell each other in the private data of the connection manager, or of the MPA
- * startup: where a side's ring is and how many receive buffers it has.
+ * What the two sides of a device's connection tell each other in the private data of the connection manager, or of the
+ * MPA startup: where a side's ring is and how many receive buffers it has.
  *
  * Network byte order, in the request and in the acceptance (librdmacm gives 56 octets on InfiniBand):
  *

@@ -1,5 +1,6 @@
 /*
- * Bridges between upgraded connections and the program's rings: how one is built, and what becomes of it. bridge_carry.c carries.
+ * Bridges between upgraded connections and the program's rings: how one is built, and what becomes of it.
+ * bridge_carry.c carries.
  */
 #include "preload/calls/bridge.h"
 
@@ -35,8 +36,8 @@
 #define PAIR_LEN (1 << 20) /* buffers of the pair: as much as the kernel allows */
 
 /*
- * Protects: the list, and what a program's end stands for. Outermost; recursive, for handlers. A bridge itself is the thread's own, and
- * that of the process' exit when the thread has stopped.
+ * Protects: the list, and what a program's end stands for. Outermost; recursive, for handlers. A bridge itself is the
+ * thread's own, and that of the process' exit when the thread has stopped.
  */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct bridge *bridges;
@@ -89,8 +90,7 @@ static unsigned carry_all(const struct pollfd *fds, bool *again)
     pthread_mutex_unlock(&lock);
     for (struct bridge *next; b != NULL; b = next) {
         next = b->next;
-        if (b->far >= 0 &&
-            (fds == NULL || b->slot == 0 || fds[b->slot].revents != 0 || fds[b->slot + 1].revents != 0))
+        if (b->far >= 0 && (fds == NULL || b->slot == 0 || fds[b->slot].revents != 0 || fds[b->slot + 1].revents != 0))
             bridge_carry(b);
         *again = *again || b->again;
         if (b->far >= 0 && bridge_is_over(b))
@@ -213,14 +213,12 @@ static void take_settings(int fd, int near)
     }
     int v = 1;
     socklen_t len = sizeof(v);
-    if (atomic_load(&proc.lowat_used) && getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &v, &len) == 0 &&
-        v > 1) {
+    if (atomic_load(&proc.lowat_used) && getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &v, &len) == 0 && v > 1) {
         REAL(setsockopt)(near, SOL_SOCKET, SO_RCVLOWAT, &v, len);
         setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
     }
     len = sizeof(v);
-    if (atomic_load(&proc.peek_off_used) &&
-        getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &v, &len) == 0 && v >= 0) {
+    if (atomic_load(&proc.peek_off_used) && getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &v, &len) == 0 && v >= 0) {
         REAL(setsockopt)(near, SOL_SOCKET, SO_PEEK_OFF, &v, len);
         setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off));
     }
@@ -310,8 +308,7 @@ static int build(struct sock *s, int fd)
 
 int bridge_build(struct sock *s, int fd)
 {
-    if (sandbox_on() ||
-        proc_is_borrowed()) /* the thread would be under the program's filter, or its parent's */
+    if (sandbox_on() || proc_is_borrowed()) /* the thread would be under the program's filter, or its parent's */
         return -EOPNOTSUPP;
     struct cancel hold = cancel_never();
     pthread_mutex_lock(&lock);

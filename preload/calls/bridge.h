@@ -1,12 +1,14 @@
 /*
  * Bridges: connections that a ring of the program's own is to work on, though their octets go through this library.
  *
- * The kernel does what is submitted to a ring by itself, at any time, and it cannot call us. So the program's descriptors of such a
- * connection become one end of a local pair of stream sockets (AF_UNIX), and a thread carries octets, ends and resets between the
- * other end and the connection. From then on requests of every kind (linked, multishot, with provided buffers, cancelled …) and all
- * calls that move octets or wait are the kernel's; only the socket's options and names are the connection's still.
+ * The kernel does what is submitted to a ring by itself, at any time, and it cannot call us. So the program's
+ * descriptors of such a connection become one end of a local pair of stream sockets (AF_UNIX), and a thread carries
+ * octets, ends and resets between the other end and the connection. From then on requests of every kind (linked,
+ * multishot, with provided buffers, cancelled …) and all calls that move octets or wait are the kernel's; only the
+ * socket's options and names are the connection's still.
  *
- * Only what was upgraded, or may be, before the program used its ring for sockets comes to this: later connections stay plain.
+ * Only what was upgraded, or may be, before the program used its ring for sockets comes to this: later connections stay
+ * plain.
  */
 #ifndef SW_PRELOAD_BRIDGE_H
 #define SW_PRELOAD_BRIDGE_H
@@ -22,8 +24,8 @@ int bridge_build(struct sock *s, int fd) SW_MUST;
 /* As bridge_build, for fd is passed to another process (SCM_RIGHTS). */
 int bridge_pass(struct sock *s, int fd) SW_MUST;
 /*
- * fd is a program's end of a bridge: the connection's own descriptor, which stays what it is until bridge_release. -1: fd is none, and
- * there is nothing to release.
+ * fd is a program's end of a bridge: the connection's own descriptor, which stays what it is until bridge_release. -1:
+ * fd is none, and there is nothing to release.
  */
 int bridge_hold(int fd);
 void bridge_release(void);
@@ -40,12 +42,11 @@ void bridge_go_on(void);
 void bridge_before_fork(void);
 void bridge_after_fork(bool child);
 
-
 /* ---- epoll_move.c ---- */
 
 /*
- * fd's registrations of s are taken out of their sets, and made again for what fd is then; epoll_give takes what epoll_take gave. No
- * lock is held.
+ * fd's registrations of s are taken out of their sets, and made again for what fd is then; epoll_give takes what
+ * epoll_take gave. No lock is held.
  */
 struct epoll_moved;
 struct epoll_moved *epoll_take(struct sock *s, int fd);

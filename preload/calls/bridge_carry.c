@@ -1,6 +1,6 @@
 /*
- * What is carried over a bridge. The connection's side is used by the calls that programs make (recv, send, shutdown, poll): there
- * this is a program like any other.
+ * What is carried over a bridge. The connection's side is used by the calls that programs make (recv, send, shutdown,
+ * poll): there this is a program like any other.
  */
 #include "preload/calls/bridge_carry.h"
 
@@ -26,8 +26,7 @@
 struct bridge *bridge_new(void)
 {
     struct bridge *b = calloc(1, sizeof(*b));
-    void *p = b != NULL ? mmap(NULL, (size_t)2 * BUF_LEN, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    void *p = b != NULL ? mmap(NULL, (size_t)2 * BUF_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                         : MAP_FAILED;
     if (p == MAP_FAILED) {
         free(b);
@@ -150,7 +149,10 @@ void bridge_carry(struct bridge *b)
     b->again = false;
     carry_in(b);
     carry_out(b);
-    /* (With the program's end at its end, its hang-up says that it is closed; before, it would be told again and again.) */
+    /*
+     * (With the program's end at its end, its hang-up says that it is closed; before, it would be told again and
+     * again.)
+     */
     b->asks_far = b->far_wants != 0 || (b->out.over && b->out.n == 0);
 }
 
@@ -164,8 +166,8 @@ bool bridge_is_over(const struct bridge *b)
 }
 
 /*
- * The program is to see a reset: a local socket tells that when its peer is closed with something unread. The number that the program
- * has may be another file's by now.
+ * The program is to see a reset: a local socket tells that when its peer is closed with something unread. The number
+ * that the program has may be another file's by now.
  */
 static void tell_reset(const struct bridge *b)
 {
@@ -182,8 +184,7 @@ static void never_linger(int fd)
 {
     struct linger lin = { 0 };
     socklen_t len = sizeof(lin);
-    if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, &len) < 0 || !lin.l_onoff ||
-        lin.l_linger == 0)
+    if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, &len) < 0 || !lin.l_onoff || lin.l_linger == 0)
         return;
     lin.l_onoff = 0;
     REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));

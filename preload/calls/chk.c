@@ -43,8 +43,7 @@ int __poll_chk(struct pollfd *fds, nfds_t n, int timeout_ms, size_t fds_len)
     return poll(fds, n, timeout_ms);
 }
 
-int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask,
-                size_t fds_len)
+int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, size_t fds_len)
 {
     if (fds_len / sizeof(*fds) < n)
         __chk_fail();

@@ -1,6 +1,7 @@
 /*
- * Processes that are made without fork(2): clone(2), and clone, clone3, fork and vfork by syscall(2). A child with a memory of its
- * own has our state as one of fork's has; only libc does not know of it, so its record of the thread is put right here.
+ * Processes that are made without fork(2): clone(2), and clone, clone3, fork and vfork by syscall(2). A child with a
+ * memory of its own has our state as one of fork's has; only libc does not know of it, so its record of the thread is
+ * put right here.
  *
  * Threads, and children that run on the parent's memory on a stack of their own, are left to the kernel.
  */
@@ -26,7 +27,9 @@
 
 /* ---- libc's record of the thread ---- */
 
-/* Where glibc has a thread's number, which the words of mutexes are made of: it tells debuggers. NULL: not to be found. */
+/*
+ * Where glibc has a thread's number, which the words of mutexes are made of: it tells debuggers. NULL: not to be found.
+ */
 static pid_t *libc_tid(void)
 {
     const uint32_t *desc = dlvsym(RTLD_DEFAULT, "_thread_db_pthread_tid", "GLIBC_PRIVATE"); /* bits, elements, offset */
@@ -83,8 +86,8 @@ static void in_parent(const struct making *m, long r)
 #define LIBCS_OWN ((uint64_t)(CLONE_THREAD | CLONE_SETTLS))
 
 /*
- * The child returns from here on a copy of the stack: what would run on the parent's memory has a copy as well. Nor does the parent
- * wait for its exec, as of vfork, since it has locks for it that both use.
+ * The child returns from here on a copy of the stack: what would run on the parent's memory has a copy as well. Nor
+ * does the parent wait for its exec, as of vfork, since it has locks for it that both use.
  */
 static uint64_t as_fork(uint64_t flags)
 {
@@ -166,8 +169,8 @@ int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
     pid_t *child_tid = va_arg(ap, pid_t *);
     va_end(ap);
     struct making m;
-    if (fn == NULL || stack == NULL || (flags & (CLONE_VM | CLONE_THREAD | CLONE_SETTLS)) || !proc_on() || proc_is_borrowed() ||
-        !making_begin(&m))
+    if (fn == NULL || stack == NULL || (flags & (CLONE_VM | CLONE_THREAD | CLONE_SETTLS)) || !proc_on() ||
+        proc_is_borrowed() || !making_begin(&m))
         return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
     struct start s = { .making = &m, .fn = fn, .arg = arg };
     int r = REAL(clone)(start, stack, flags & ~CLONE_VFORK, &s, parent_tid, tls, child_tid), err = errno;

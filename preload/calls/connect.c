@@ -38,14 +38,14 @@
 #include "preload/startup/startup.h"
 
 /*
- * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited so long
- * it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
+ * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited
+ * so long it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
  */
 #define BACKLOG_NS 40000000u
 
 /* A connection that is left alone: remembered only where somebody wants to read about it. */
-static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len,
-                       const struct policy_rule *rule, unsigned reason)
+static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len, const struct policy_rule *rule,
+                       unsigned reason)
 {
     if (proc.set.stats_file[0] == '\0' && !proc.set.explain && !board_wanted())
         return;
@@ -108,7 +108,8 @@ static int finish_blocking(struct sock *s, struct conn *c, int fd)
     startup_step(s);
     /* (One that switches late looks for as long as its negotiation does.) */
     uint64_t patience = c->startup.known_shim && !c->neg.cfg.may_switch ? proc_now_ns() + BACKLOG_NS : 0;
-    while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late && !conn_is_late(c)) || conn_state(c) == CONN_CONNECTING) {
+    while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late && !conn_is_late(c)) ||
+           conn_state(c) == CONN_CONNECTING) {
         bool in_backlog = patience != 0 && conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO;
         if (in_backlog && proc_now_ns() >= patience) {
             c->startup.in_backlog = true;
@@ -235,8 +236,8 @@ static int connect_again(struct sock *s, int fd, const struct sockaddr *peer, so
 }
 
 /* It stays plain, for this reason; where the rule says require it is refused. */
-static int connect_plain(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len, const struct policy_rule *rule,
-                         unsigned reason)
+static int connect_plain(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
+                         const struct policy_rule *rule, unsigned reason)
 {
     if (rule->action == POLICY_REQUIRE) {
         struct sockaddr_storage ss = { 0 };

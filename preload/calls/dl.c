@@ -1,12 +1,12 @@
 /*
  * dlsym, dlvsym, dlopen, dlmopen: who asks for libc's function of a name that we intercept gets ours.
  *
- * Foreign function interfaces ask libc's handle, and plug-ins that are loaded with RTLD_DEEPBIND find libc before us: they
- * would see the frames of an upgraded connection. Whoever intercepts the same calls behind us in the chain asks for the next
- * one, which must not be ours: where there is such a one, the dynamic linker's answer stands.
+ * Foreign function interfaces ask libc's handle, and plug-ins that are loaded with RTLD_DEEPBIND find libc before us:
+ * they would see the frames of an upgraded connection. Whoever intercepts the same calls behind us in the chain asks
+ * for the next one, which must not be ours: where there is such a one, the dynamic linker's answer stands.
  *
- * The dynamic linker looks at the address these calls return to, to know who asks. So the entries are written in assembly, and
- * jump there.
+ * The dynamic linker looks at the address these calls return to, to know who asks. So the entries are written in
+ * assembly, and jump there.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -37,39 +37,39 @@ HIDDEN int dl_mode(int mode);
 
 #if defined(__x86_64__)
 /* The arguments are kept; what is said of the frame is for unwinders. */
-#define ENTRY(name, body)                                                                              \
+#define ENTRY(name, body)                                                                                \
     __asm__(".pushsection .text\n.globl " #name "\n.type " #name ", %function\n.balign 16\n" #name ":\n" \
             ".cfi_startproc\nendbr64\n" body ".cfi_endproc\n.size " #name ", . - " #name "\n.popsection\n");
-#define ASK(version, caller, next)                                        \
-    "push %rdi\n.cfi_adjust_cfa_offset 8\n"                               \
-    "push %rsi\n.cfi_adjust_cfa_offset 8\n"                               \
+#define ASK(version, caller, next)                                            \
+    "push %rdi\n.cfi_adjust_cfa_offset 8\n"                                   \
+    "push %rsi\n.cfi_adjust_cfa_offset 8\n"                                   \
     "push %rdx\n.cfi_adjust_cfa_offset 8\n" version caller "call dl_answer\n" \
-    "pop %rdx\n.cfi_adjust_cfa_offset -8\n"                               \
-    "pop %rsi\n.cfi_adjust_cfa_offset -8\n"                               \
-    "pop %rdi\n.cfi_adjust_cfa_offset -8\n"                               \
+    "pop %rdx\n.cfi_adjust_cfa_offset -8\n"                                   \
+    "pop %rsi\n.cfi_adjust_cfa_offset -8\n"                                   \
+    "pop %rdi\n.cfi_adjust_cfa_offset -8\n"                                   \
     "test %rax, %rax\njz 1f\nret\n1: jmp *" next "(%rip)\n"
 ENTRY(dlsym, ASK("xor %edx, %edx\n", "mov 24(%rsp), %rcx\n", "dl_next_dlsym"))
 ENTRY(dlvsym, ASK("", "mov 24(%rsp), %rcx\n", "dl_next_dlvsym"))
-#define MODE(reg, next)                                                                \
-    "push %rdi\n.cfi_adjust_cfa_offset 8\npush %rsi\n.cfi_adjust_cfa_offset 8\n"       \
-    "push %rdx\n.cfi_adjust_cfa_offset 8\nmov %" reg ", %edi\ncall dl_mode\n"          \
-    "pop %rdx\n.cfi_adjust_cfa_offset -8\npop %rsi\n.cfi_adjust_cfa_offset -8\n"       \
+#define MODE(reg, next)                                                          \
+    "push %rdi\n.cfi_adjust_cfa_offset 8\npush %rsi\n.cfi_adjust_cfa_offset 8\n" \
+    "push %rdx\n.cfi_adjust_cfa_offset 8\nmov %" reg ", %edi\ncall dl_mode\n"    \
+    "pop %rdx\n.cfi_adjust_cfa_offset -8\npop %rsi\n.cfi_adjust_cfa_offset -8\n" \
     "pop %rdi\n.cfi_adjust_cfa_offset -8\nmov %eax, %" reg "\njmp *" next "(%rip)\n"
 ENTRY(dlopen, MODE("esi", "dl_next_dlopen"))
 ENTRY(dlmopen, MODE("edx", "dl_next_dlmopen"))
 #elif defined(__aarch64__)
-#define ENTRY(name, body)                                                                              \
+#define ENTRY(name, body)                                                                                \
     __asm__(".pushsection .text\n.globl " #name "\n.type " #name ", %function\n.balign 16\n" #name ":\n" \
             ".cfi_startproc\nbti c\n" body ".cfi_endproc\n.size " #name ", . - " #name "\n.popsection\n");
-#define KEEP                                                                                 \
+#define KEEP                                                                                        \
     "stp x29, x30, [sp, #-48]!\n.cfi_def_cfa_offset 48\n.cfi_offset 29, -48\n.cfi_offset 30, -40\n" \
     "stp x0, x1, [sp, #16]\nstr x2, [sp, #32]\n"
-#define GIVE "ldr x2, [sp, #32]\nldp x0, x1, [sp, #16]\nldp x29, x30, [sp], #48\n"  \
+#define GIVE                                                              \
+    "ldr x2, [sp, #32]\nldp x0, x1, [sp, #16]\nldp x29, x30, [sp], #48\n" \
     ".cfi_restore 29\n.cfi_restore 30\n.cfi_def_cfa_offset 0\n"
 #define JUMP(next) "adrp x17, " next "\nldr x17, [x17, #:lo12:" next "]\nbr x17\n"
-#define ASK(version, next)                                                        \
-    KEEP version "mov x3, x30\nbl dl_answer\nmov x16, x0\n" GIVE                  \
-    "cbz x16, 1f\nmov x0, x16\nret\n1:\n" JUMP(next)
+#define ASK(version, next) \
+    KEEP version "mov x3, x30\nbl dl_answer\nmov x16, x0\n" GIVE "cbz x16, 1f\nmov x0, x16\nret\n1:\n" JUMP(next)
 ENTRY(dlsym, ASK("mov x2, xzr\n", "dl_next_dlsym"))
 ENTRY(dlvsym, ASK("", "dl_next_dlvsym"))
 #define MODE(reg, next) KEEP "mov w0, " reg "\nbl dl_mode\nmov w16, w0\n" GIVE "mov " reg ", w16\n" JUMP(next)
@@ -122,8 +122,8 @@ static const struct link_map *map_of(const void *p)
 }
 
 /*
- * Does it stand behind us in the order of look-up, so that the next one from there is libc's? (Those before us were there at the
- * program's start, and stay. Another namespace has a libc of its own.)
+ * Does it stand behind us in the order of look-up, so that the next one from there is libc's? (Those before us were
+ * there at the program's start, and stay. Another namespace has a libc of its own.)
  */
 static bool is_behind_us(const void *caller)
 {

@@ -13,8 +13,7 @@
 #include "preload/ready/epoll_set.h"
 
 /* What may be asked for together with EPOLLEXCLUSIVE. */
-#define EXCLUSIVE_OK \
-    (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
+#define EXCLUSIVE_OK (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
 
 int epoll_create(int size)
 {
@@ -96,7 +95,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     if (!(ev->events & EPOLL_MODE_BITS) && watch_may_differ(w))
         return ctl_mod_simple(w, ev);
     struct sock *s = w->sock;
-    struct epoll_event kev = *ev; /* (the real call takes no const) */
+    struct epoll_event kev = *ev;                  /* (the real call takes no const) */
     if ((w->events | ev->events) & EPOLLEXCLUSIVE) /* an error */
         return REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_MOD, w->fd, &kev);
     if (s != NULL)
@@ -132,7 +131,10 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     return r;
 }
 
-/* set->lock is held. w, of s, is parked: for the program there is none. True: it is registered again, and the call is done. */
+/*
+ * set->lock is held. w, of s, is parked: for the program there is none. True: it is registered again, and the call is
+ * done.
+ */
 static bool ctl_parked(struct watch *w, int op, const struct epoll_event *ev)
 {
     if (op == EPOLL_CTL_ADD && watch_unpark(w, ev))
@@ -187,8 +189,8 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
 }
 
 /*
- * (A vforked child is not asked for, which would be a system call each time: what it registers by its parent's descriptors is
- * registered by its parent's memory.)
+ * (A vforked child is not asked for, which would be a system call each time: what it registers by its parent's
+ * descriptors is registered by its parent's memory.)
  */
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {

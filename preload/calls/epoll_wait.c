@@ -31,8 +31,7 @@
 
 struct wait {
     struct epset *set;
-    struct epoll_event
-        *evs; /* NULL: nobody waits, it is only asked whether somebody would be told something */
+    struct epoll_event *evs; /* NULL: nobody waits, it is only asked whether somebody would be told something */
     int max, n;
     bool fault; /* no memory for the next one, which waits on */
     bool later; /* the kernel is about to tell something again, which was not told for that */
@@ -87,8 +86,8 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
 }
 
 /*
- * Locks set, and returns the registration. If processes share it, and telling it changes it, nobody else tells it meanwhile. One
- * that the program has deleted, while the kernel goes on reporting it, is so no more.
+ * Locks set, and returns the registration. If processes share it, and telling it changes it, nobody else tells it
+ * meanwhile. One that the program has deleted, while the kernel goes on reporting it, is so no more.
  */
 static struct watch *lock_for(struct epset *set, uint64_t token)
 {
@@ -142,8 +141,8 @@ static uint32_t with_room(struct sock *s, int fd, uint32_t want, uint32_t kernel
 }
 
 /*
- * The kernel has told token's event, and there is no such registration: it was deleted meanwhile, or it was made beside us. Then it
- * is the program's as it is. The set is locked by lock_for, and is unlocked.
+ * The kernel has told token's event, and there is no such registration: it was deleted meanwhile, or it was made beside
+ * us. Then it is the program's as it is. The set is locked by lock_for, and is unlocked.
  */
 static void look_unseen(struct wait *wt, uint64_t token, uint32_t kernel)
 {
@@ -200,7 +199,10 @@ static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
     epset_unlock(set);
 }
 
-/* Locks as lock_for. An event of the kernel may be of a registration that has another token by now, which *token is then. */
+/*
+ * Locks as lock_for. An event of the kernel may be of a registration that has another token by now, which *token is
+ * then.
+ */
 static inline struct watch *lock_told(struct epset *set, uint64_t *token, bool by_kernel)
 {
     struct watch *w = lock_for(set, *token);
@@ -231,8 +233,8 @@ static void quiet(struct watch *w)
 }
 
 /*
- * Is there nothing to be told? By the kernel's event it was looked at as a whole in this call (a device's channel and its socket are
- * two); or the kernel's event is of how it was registered before.
+ * Is there nothing to be told? By the kernel's event it was looked at as a whole in this call (a device's channel and
+ * its socket are two); or the kernel's event is of how it was registered before.
  */
 static inline bool is_told(const struct wait *wt, struct watch *w, uint64_t token, bool by_kernel)
 {
@@ -464,15 +466,14 @@ bool epoll_settle(int epfd, bool take)
 
 static struct timespec to_timespec(uint64_t ns)
 {
-    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
-                              .tv_nsec = (long)(ns % 1000000000u) };
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
 }
 
 static __thread struct spin spin; /* whether this thread looks before it sleeps */
 
 /*
- * The kernel's part, while something else is waited for as well. poll(2) restarts when a finished io_uring request, and not a signal
- * handler, interrupted it; epoll_wait would return EINTR.
+ * The kernel's part, while something else is waited for as well. poll(2) restarts when a finished io_uring request, and
+ * not a signal handler, interrupted it; epoll_wait would return EINTR.
  */
 static int poll_wait(int epfd, struct epoll_event *kev, int max, const struct timespec *ts, const sigset_t *mask)
 {
@@ -497,7 +498,9 @@ static int pwait_cancellable(int epfd, struct epoll_event *kev, int max, int ms,
     return r;
 }
 
-/* The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed meanwhile gives nothing. */
+/*
+ * The kernel's part: waits until until_ns (0: for ever). A set that another thread has closed meanwhile gives nothing.
+ */
 static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint64_t until_ns, const sigset_t *mask)
 {
     int epfd = atomic_load(&set->epfd);
@@ -681,8 +684,7 @@ int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
     return waited(set, evs, max, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000000, NULL);
 }
 
-int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timespec *timeout,
-                 const sigset_t *mask)
+int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timespec *timeout, const sigset_t *mask)
 {
     int64_t ns;
     bool good = timeout == NULL || usermem_readable(timeout, sizeof(*timeout));

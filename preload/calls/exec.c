@@ -89,9 +89,9 @@ void exec_save_env(void)
 }
 
 /*
- * Supervisors clean the environment of the servers they start: inetd's kind, which gives an accepted connection as standard
- * input, and socket activation, which gives listeners. Without us such a program would find a Hello, or frames, where its
- * client's octets should be.
+ * Supervisors clean the environment of the servers they start: inetd's kind, which gives an accepted connection as
+ * standard input, and socket activation, which gives listeners. Without us such a program would find a Hello, or
+ * frames, where its client's octets should be.
  */
 static bool needs_ours(char *const envp[])
 {
@@ -116,8 +116,8 @@ struct leaving {
 };
 
 /*
- * A vfork child's memory is its parent's: what it takes is still there when it has become another program, and given back by
- * the parent's thread when it does this again.
+ * A vfork child's memory is its parent's: what it takes is still there when it has become another program, and given
+ * back by the parent's thread when it does this again.
  */
 static __thread struct leaving borrowed;
 
@@ -247,7 +247,8 @@ static int do_exec(const char *path, char *const argv[], char *const envp[], boo
     char found[4096];
     if (!search && !strings_readable(envp))
         return REAL(execve)(path, argv, envp);
-    char *const *env = leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, false);
+    char *const *env =
+        leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, false);
     int r = search ? REAL(execvpe)(path, argv, env) : REAL(execve)(path, argv, env);
     leave_failed(&l);
     return r;
@@ -274,17 +275,17 @@ int execvpe(const char *file, char *const argv[], char *const envp[])
 }
 
 /* The list forms: their arguments as an array on the stack, as long as it is. */
-#define LIST_TO_ARGV(first, ap)                             \
-    size_t n_args = 1;                                      \
-    va_list count_args;                                     \
-    va_copy(count_args, ap);                                \
-    while (va_arg(count_args, char *) != NULL)              \
-        n_args++;                                           \
-    va_end(count_args);                                     \
-    char **argv = alloca((n_args + 1) * sizeof(*argv));     \
-    argv[0] = (char *)(uintptr_t)(first);                   \
-    for (size_t i = 1; i <= n_args; i++)                    \
-        argv[i] = va_arg(ap, char *)
+#define LIST_TO_ARGV(first, ap)                         \
+    size_t n_args = 1;                                  \
+    va_list count_args;                                 \
+    va_copy(count_args, ap);                            \
+    while (va_arg(count_args, char *) != NULL)          \
+        n_args++;                                       \
+    va_end(count_args);                                 \
+    char **argv = alloca((n_args + 1) * sizeof(*argv)); \
+    argv[0] = (char *)(uintptr_t)(first);               \
+    for (size_t i = 1; i <= n_args; i++)                \
+    argv[i] = va_arg(ap, char *)
 
 int execl(const char *path, const char *arg, ...)
 {
@@ -346,7 +347,8 @@ static int do_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions
     struct leaving l;
     char found[4096];
     pid_t child = 0;
-    char *const *env = leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, true);
+    char *const *env =
+        leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, true);
     int r = search ? REAL(posix_spawnp)(&child, path, fa, attr, argv, env)
                    : REAL(posix_spawn)(&child, path, fa, attr, argv, env);
     int err = errno;

@@ -51,9 +51,9 @@ void names_leave(struct names *n, bool can, bool spawn);
 /* It failed, or was a spawn. */
 void names_stayed(struct names *n);
 /*
- * fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens a listener's names anew. Whoever passes a
- * connection passes more of them, and an accelerated one cannot go: from then on this process has plain ones only. Clients of this
- * host find no names here, others' Hellos are declined.
+ * fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens a listener's names anew. Whoever
+ * passes a connection passes more of them, and an accelerated one cannot go: from then on this process has plain ones
+ * only. Clients of this host find no names here, others' Hellos are declined.
  */
 void names_passed(int fd);
 /* May a listener of this process have names? */
@@ -72,16 +72,16 @@ bool spawn_is_dup2ed(int fd);
 
 /* What is handed on by one exec or posix_spawn. */
 struct inherit {
-    int32_t maker;     /* of that child, among the connections' holders */
-    bool spawn;        /* for a child that is made by posix_spawn, or by vfork and exec */
-    char *text;        /* "SOCKWARP_INHERIT=..."; NULL: nothing */
-    int fd[8];         /* arenas' descriptors that stay open across exec */
+    int32_t maker; /* of that child, among the connections' holders */
+    bool spawn;    /* for a child that is made by posix_spawn, or by vfork and exec */
+    char *text;    /* "SOCKWARP_INHERIT=..."; NULL: nothing */
+    int fd[8];     /* arenas' descriptors that stay open across exec */
     unsigned fd_n;
-    unsigned n;        /* connections in text: those of handed[] */
+    unsigned n; /* connections in text: those of handed[] */
     struct conn **handed;
     struct {
         int fd, was;
-    } kept[16];        /* from the next program: what was this descriptor; -1: only closed for it */
+    } kept[16]; /* from the next program: what was this descriptor; -1: only closed for it */
     unsigned kept_n;
 };
 
@@ -90,7 +90,10 @@ struct inherit {
  * ended rather than misread, when nobody else has them. Memory: malloc, given back by inherit_failed.
  */
 void inherit_begin(struct inherit *in, bool can);
-/* Does this process know fd as a listener or as a connection that may be or is accelerated? By the inode in a vfork child. */
+/*
+ * Does this process know fd as a listener or as a connection that may be or is accelerated? By the inode in a vfork
+ * child.
+ */
 bool inherit_is_ours(int fd);
 /* posix_spawn is done: `child` is the one who has them now, or 0: there is none. */
 void inherit_spawned(struct inherit *in, pid_t child);
@@ -105,14 +108,14 @@ void inherit_decide(struct sock *s, struct conn *c, int fd);
 /* ---- inherit_take.c ---- */
 
 /*
- * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets, those that are
- * not connected, and accepted connections from which nobody has read yet (inetd, socket activation).
+ * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets,
+ * those that are not connected, and accepted connections from which nobody has read yet (inetd, socket activation).
  */
 void inherit_start(void);
 
 /*
- * A descriptor that came over an AF_UNIX socket: a listener, a socket that may become one, an accepted connection from which nobody
- * has read, are ours from now on.
+ * A descriptor that came over an AF_UNIX socket: a listener, a socket that may become one, an accepted connection from
+ * which nobody has read, are ours from now on.
  */
 void inherit_passed(int fd);
 

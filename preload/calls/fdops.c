@@ -99,8 +99,7 @@ int close_range(unsigned first, unsigned last, int flags)
         return REAL(close_range)(first, last, flags);
     if ((flags & (int)CLOSE_RANGE_CLOEXEC) || proc_is_borrowed())
         return close_but_ours(first, last, flags);
-    unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit(),
-             rings = (unsigned)ring_fd_limit();
+    unsigned socks = (unsigned)sock_fd_limit(), sets = (unsigned)epoll_fd_limit(), rings = (unsigned)ring_fd_limit();
     unsigned limit = socks > sets ? socks : sets, fd = first;
     limit = rings > limit ? rings : limit;
     int r;

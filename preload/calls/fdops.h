@@ -9,8 +9,8 @@
 struct sock;
 
 /*
- * fd is about to be closed or replaced: as close() does before the real call, and after it. What the first gives is for the
- * second (sock_close_end).
+ * fd is about to be closed or replaced: as close() does before the real call, and after it. What the first gives is for
+ * the second (sock_close_end).
  */
 struct sock *fdops_close_begin(int fd, bool replaced);
 void fdops_close_end(int fd, struct sock *s);

@@ -1,8 +1,8 @@
 /*
  * Octets between an active connection and files and pipes: sendfile, splice.
  *
- * What has nothing to do with the connection the kernel decides: which files can be sent from, what a pipe takes, and all
- * that it refuses.
+ * What has nothing to do with the connection the kernel decides: which files can be sent from, what a pipe takes, and
+ * all that it refuses.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,8 +50,8 @@ static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, i
 /* ---- sendfile ---- */
 
 /*
- * The process' room for large pieces, which fewer calls send, for one thread at a time; the others have their own. (A call that
- * is left by siglongjmp leaves it taken, as does one that another thread is in at a fork, in the child.)
+ * The process' room for large pieces, which fewer calls send, for one thread at a time; the others have their own. (A
+ * call that is left by siglongjmp leaves it taken, as does one that another thread is in at a fork, in the child.)
  */
 static uint8_t big[CONN_BATCH_LEN];
 static _Atomic bool big_taken;
@@ -59,18 +59,18 @@ static _Atomic bool big_taken;
 /* What sendfile reads from. */
 struct source {
     int fd;
-    int copy;      /* a file of our own that the kernel sends it to, -1: pread does as well */
-    bool own;      /* it is read at its own position, not at an offset of the program's */
-    bool big;      /* has the room for large pieces, */
-    uint8_t *mem;  /* or this; the call's */
-    bool guessed;  /* the number was a file's that reads as it is sent; it may be another's now */
+    int copy;        /* a file of our own that the kernel sends it to, -1: pread does as well */
+    bool own;        /* it is read at its own position, not at an offset of the program's */
+    bool big;        /* has the room for large pieces, */
+    uint8_t *mem;    /* or this; the call's */
+    bool guessed;    /* the number was a file's that reads as it is sent; it may be another's now */
     off64_t at, end; /* end: as far as is known */
-    size_t len;    /* asked for in all */
+    size_t len;      /* asked for in all */
 };
 
 /*
- * A file with blocks is one that can be sent from. Devices, files that are made up as they are read, and all the rest only
- * the kernel knows, and so it does where the offsets end.
+ * A file with blocks is one that can be sent from. Devices, files that are made up as they are read, and all the rest
+ * only the kernel knows, and so it does where the offsets end.
  */
 static bool reads_as_sent(struct source *src)
 {
@@ -82,8 +82,9 @@ static bool reads_as_sent(struct source *src)
 }
 
 /*
- * The same, by the last call on this connection, for what one pread reads: servers send file after file by the same number. If it is
- * something else by now, pread mostly fails, and it is looked at again; a device that can be read so gives what sendfile would.
+ * The same, by the last call on this connection, for what one pread reads: servers send file after file by the same
+ * number. If it is something else by now, pread mostly fails, and it is looked at again; a device that can be read so
+ * gives what sendfile would.
  */
 static bool read_as_sent_before(struct source *src, const struct sock *s)
 {
@@ -154,7 +155,10 @@ static int source_choose(struct source *src, struct sock *s)
     return source_copied(src);
 }
 
-/* Is the end, or the error of what was taken for a file, all there is to say? True: it is copied from now on, and read again. */
+/*
+ * Is the end, or the error of what was taken for a file, all there is to say? True: it is copied from now on, and read
+ * again.
+ */
 static bool source_again(struct source *src, ssize_t n)
 {
     if (src->copy >= 0 || n > 0 || (n < 0 && !src->guessed))
@@ -164,7 +168,9 @@ static bool source_again(struct source *src, ssize_t n)
     return source_copied(src) == 0;
 }
 
-/* Sends src piece by piece. *done: octets sent; returns what the last step said. position: as the kernel has left it. */
+/*
+ * Sends src piece by piece. *done: octets sent; returns what the last step said. position: as the kernel has left it.
+ */
 static ssize_t send_source(struct sock *s, int out, struct source *src, size_t *done, off64_t *position)
 {
     size_t most = src->len < PIECE_LEN ? src->len : PIECE_LEN;
@@ -349,8 +355,8 @@ static void pipe_copy_fini(void *copied)
 }
 
 /*
- * A pipe cannot be looked into; tee(2) copies without taking, and waits as splice would. What was sent is then moved, not
- * read: of octets that were written together a read drops the rest.
+ * A pipe cannot be looked into; tee(2) copies without taking, and waits as splice would. What was sent is then moved,
+ * not read: of octets that were written together a read drops the rest.
  */
 static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned flags, bool *all)
 {
@@ -458,7 +464,8 @@ static ssize_t plain_sendfile(int out, int in, off64_t *off, size_t len)
 
 static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
 {
-    bool wait = !(flags & SPLICE_F_NONBLOCK), asked = len == 0 || in_off != NULL || out_off != NULL || (flags & ~SPLICE_FLAGS);
+    bool wait = !(flags & SPLICE_F_NONBLOCK),
+         asked = len == 0 || in_off != NULL || out_off != NULL || (flags & ~SPLICE_FLAGS);
     if (!asked && wait && is_pipe(out, O_WRONLY, &wait) && wait && io_drive_before(in, 0) < 0)
         return -1;
     if (asked || SW_LIKELY(!io_ring_would_cut(out, 0)))
@@ -507,7 +514,7 @@ ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, u
     if ((from == NULL && sock_is_closing(in)) || (to == NULL && sock_is_closing(out)))
         r = -EBADF;
     else if ((from == NULL) != (to == NULL) && in_off == NULL && out_off == NULL && len > 0 && len <= SSIZE_MAX &&
-        !(flags & ~SPLICE_FLAGS)) {
+             !(flags & ~SPLICE_FLAGS)) {
         if (from != NULL && is_pipe(out, O_WRONLY, &wait))
             r = conn_to_pipe(from, in, out, len, wait);
         else if (to != NULL && is_pipe(in, O_RDONLY, &wait))

@@ -1,6 +1,6 @@
 /*
- * fork: a connection's state is shared memory, so the child only has to be counted in. Sends under way by the parent's ring
- * are stopped first: the ring is the parent's alone.
+ * fork: a connection's state is shared memory, so the child only has to be counted in. Sends under way by the parent's
+ * ring are stopped first: the ring is the parent's alone.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -90,8 +90,8 @@ static void made(int fd, struct sock *s, void *arg)
 }
 
 /*
- * A connection that another thread of the parent was just making, or taking apart, is not counted as ours. Nobody in this process
- * knows of it.
+ * A connection that another thread of the parent was just making, or taking apart, is not counted as ours. Nobody in
+ * this process knows of it.
  */
 static void am_child(int fd, struct sock *s, void *arg)
 {

@@ -1,10 +1,10 @@
 /*
  * Connections across exec.
  *
- * An accelerated connection's state is in the arena (preload/conn/shmem.h): the next program is told in SOCKWARP_INHERIT where,
- * and by which descriptor to map it, and finds its own descriptor for the connection by the inode, whatever number it has
- * by then. What was not decided yet needs no telling: octets that nobody has read are still in the kernel, and the next
- * program looks at them as if it had accepted the connection.
+ * An accelerated connection's state is in the arena (preload/conn/shmem.h): the next program is told in
+ * SOCKWARP_INHERIT where, and by which descriptor to map it, and finds its own descriptor for the connection by the
+ * inode, whatever number it has by then. What was not decided yet needs no telling: octets that nobody has read are
+ * still in the kernel, and the next program looks at them as if it had accepted the connection.
  *
  *   SOCKWARP_INHERIT=inode:arena's descriptor:block's address:slot:shared:maker[;...]
  */
@@ -32,7 +32,7 @@
 #include "preload/sock/wait.h"
 #include "preload/startup/startup.h"
 
-#define ENTRY_LEN 96u   /* the longest entry of the text */
+#define ENTRY_LEN 96u /* the longest entry of the text */
 
 /* ---- handing on ---- */
 
@@ -50,12 +50,14 @@ static bool has_state(const struct conn *c)
 }
 
 /*
- * One that accept() has left to the process that uses it. As a standard stream the next program would decline it, so it gets it in
- * software. One that does not load us would find the Hello, also one that has come since accept(), so it is declined.
+ * One that accept() has left to the process that uses it. As a standard stream the next program would decline it, so it
+ * gets it in software. One that does not load us would find the Hello, also one that has come since accept(), so it is
+ * declined.
  */
 static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
 {
-    if (!conn_undecided(c) || (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->startup.inherited || fd > 2)))
+    if (!conn_undecided(c) ||
+        (can && (!(c->opts.transports & HELLO_TRANSPORT_VERBS) || c->startup.inherited || fd > 2)))
         return;
     c->startup.no_device = true;
     if (!can)
@@ -81,13 +83,14 @@ void inherit_decide(struct sock *s, struct conn *c, int fd)
 #define STD_HELLO_NS 20000000u
 
 /*
- * One that accept() has returned before its Hello was there, and that is a standard stream: the next program would decline what it
- * finds there undecided. A client of this host that runs sockwarp is microseconds away from its Hello.
+ * One that accept() has returned before its Hello was there, and that is a standard stream: the next program would
+ * decline what it finds there undecided. A client of this host that runs sockwarp is microseconds away from its Hello.
  */
 static void decide_std(struct sock *s, struct conn *c, int fd)
 {
     int r = startup_go_on(s, false);
-    for (uint64_t end = proc_now_ns() + STD_HELLO_NS; r == 0 && c->startup.client_asked && conn_unheard(c) && proc_now_ns() < end;) {
+    for (uint64_t end = proc_now_ns() + STD_HELLO_NS;
+         r == 0 && c->startup.client_asked && conn_unheard(c) && proc_now_ns() < end;) {
         if (wait_for(fd, POLLIN, end, s) < 0)
             return;
         r = startup_go_on(s, false);
@@ -161,8 +164,8 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
         return false;
     const char *between = in->text[h->len - 1] != '=' ? ";" : "";
     unsigned shared = in->spawn || !holders_alone(&c->holders);
-    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino, fd, at.block,
-                               at.slot, shared, (int)in->maker);
+    h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino,
+                               fd, at.block, at.slot, shared, (int)in->maker);
     note_handed(in, c);
     if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
         fork_stop_job(c);
@@ -170,8 +173,8 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
 }
 
 /*
- * The next program looks at an undecided one afresh, and answers its Hello: whoever closes it here meanwhile is not alone with
- * it, and does not end it.
+ * The next program looks at an undecided one afresh, and answers its Hello: whoever closes it here meanwhile is not
+ * alone with it, and does not end it.
  */
 static void share(struct handing *h, struct conn *c)
 {
@@ -190,7 +193,10 @@ static int dead_end(void)
     return pair[0];
 }
 
-/* What the kernel has received already would be read even after shutdown(): the next program finds a closed socket in its place. */
+/*
+ * What the kernel has received already would be read even after shutdown(): the next program finds a closed socket in
+ * its place.
+ */
 static void bury(struct inherit *in, int fd)
 {
     int dead = in->kept_n < SW_ARRAY_LEN(in->kept) ? dead_end() : -1, was = dead >= 0 ? hidden_dup(fd) : -1;
@@ -205,8 +211,8 @@ static void bury(struct inherit *in, int fd)
 }
 
 /*
- * It would stay open in the next program, which would read frames instead of its octets. posix_spawn's child is spared it as far as
- * its file actions do not give it away.
+ * It would stay open in the next program, which would read frames instead of its octets. posix_spawn's child is spared
+ * it as far as its file actions do not give it away.
  */
 static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)
 {
@@ -266,7 +272,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
         atomic_store(&c->record.written, true); /* the next program's */
     if (conn_undecided(c))
         share(w->h, c);
-    if (has_state(c) && !(proc_is_borrowed() && ino != c->record.ino) && !hand_on(w->h, c, ino, w->seen) && !conn_is_late(c))
+    if (has_state(c) && !(proc_is_borrowed() && ino != c->record.ino) && !hand_on(w->h, c, ino, w->seen) &&
+        !conn_is_late(c))
         end_unread(in, s, c, fd);
 }
 
@@ -274,7 +281,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
 static void find_std(int fd, struct sock *s, void *arg)
 {
     struct walk *w = arg;
-    uint64_t ino = s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd ? s->conn->record.ino : 0;
+    uint64_t ino =
+        s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd ? s->conn->record.ino : 0;
     for (int std = 0; std <= 2 && ino != 0; std++)
         if (sock_ino(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
             end_unread(w->h->in, s, s->conn, std);
@@ -332,8 +340,8 @@ struct search {
 static void compare_ino(int fd, struct sock *s, void *arg)
 {
     struct search *search = arg;
-    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && s->conn->record.ino == search->ino &&
-                                      atomic_load(&s->fd) == fd);
+    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED &&
+                                      s->conn->record.ino == search->ino && atomic_load(&s->fd) == fd);
 }
 
 bool inherit_is_ours(int fd)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <spawn.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <linux/sockios.h>
 #include <unistd.h>
 
 #include "core/base/reason.h"
@@ -36,7 +36,7 @@ struct given {
     ino_t ino;
     struct conn_place at;
     unsigned shared; /* others had it as well */
-    int fd; /* where it was found, -1 */
+    int fd;          /* where it was found, -1 */
 };
 
 static unsigned parse(const char *text, struct given **out)
@@ -47,8 +47,8 @@ static unsigned parse(const char *text, struct given **out)
         uintmax_t ino;
         struct given g = { .fd = -1 };
         int used = 0;
-        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u:%d%n", &ino, &g.at.shmem_fd, &g.at.block, &g.at.slot, &g.shared, &g.at.maker,
-                   &used) != 6 ||
+        if (sscanf(p, "%ju:%d:%" SCNxPTR ":%u:%u:%d%n", &ino, &g.at.shmem_fd, &g.at.block, &g.at.slot, &g.shared,
+                   &g.at.maker, &used) != 6 ||
             used == 0)
             break;
         if (n == cap) {
@@ -121,7 +121,9 @@ static void take_up_new(int fd, int domain)
     sock_put(s);
 }
 
-/* Nobody has read from it: what was received is all still there. (The former program may have said something already.) */
+/*
+ * Nobody has read from it: what was received is all still there. (The former program may have said something already.)
+ */
 static bool untouched(int fd, uint64_t *said)
 {
     uint64_t rx;
@@ -134,8 +136,7 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
                           const struct sockaddr_storage *peer)
 {
     uint64_t said;
-    const struct policy_rule *rule =
-        policy_match(&proc.set.policy, POLICY_ACCEPT, (const struct sockaddr *)local, len);
+    const struct policy_rule *rule = policy_match(&proc.set.policy, POLICY_ACCEPT, (const struct sockaddr *)local, len);
     if (rule == NULL || !untouched(fd, &said))
         return;
     struct sock *s = sock_new(fd, local->ss_family);
@@ -171,7 +172,7 @@ struct seen {
 struct taking {
     struct given *given;
     unsigned given_n;
-    int name[NAMES_MAX];  /* listeners' names, for those that are taken up */
+    int name[NAMES_MAX]; /* listeners' names, for those that are taken up */
     unsigned name_n;
     struct seen seen[64]; /* other sockets taken up: inetd gives 0, 1 and 2 */
     unsigned seen_n;
@@ -214,7 +215,8 @@ static bool another_peer(const struct sock *s, const struct sockaddr_storage *pe
 {
     if (s->kind != SOCK_CONN || s->conn == NULL || peer->ss_family == AF_UNSPEC)
         return (s->kind == SOCK_CONN) != (peer->ss_family != AF_UNSPEC);
-    return memcmp(&((const struct sockaddr_in *)&s->conn->peer)->sin_port, &((const struct sockaddr_in *)peer)->sin_port,
+    return memcmp(&((const struct sockaddr_in *)&s->conn->peer)->sin_port,
+                  &((const struct sockaddr_in *)peer)->sin_port,
                   sizeof(in_port_t)) != 0; /* (IPv6's port stands there, too) */
 }
 

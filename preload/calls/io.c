@@ -92,8 +92,8 @@ bool io_is_active(int fd)
 }
 
 /*
- * The program has closed fd where we cannot see it, by a system call of its own, and the number is something else by now, or
- * nothing: what we know of it ends here.
+ * The program has closed fd where we cannot see it, by a system call of its own, and the number is something else by
+ * now, or nothing: what we know of it ends here.
  */
 static bool reused(struct sock *s, int fd)
 {
@@ -137,8 +137,7 @@ ssize_t io_out_iov(struct sock *s, int fd, const struct iovec *iov, size_t n, in
 int io_drive_before(int fd, int flags)
 {
     look_over(); /* (what is the kernel's to read is read now) */
-    if (SW_LIKELY(!pending_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB)) ||
-        foreign_call())
+    if (SW_LIKELY(!pending_others(NULL) && !conn_ring_busy()) || (flags & (MSG_DONTWAIT | MSG_OOB)) || foreign_call())
         return 0;
     struct sock *s = sock_get(fd);
     bool listener = s != NULL && s->kind == SOCK_LISTENER; /* readable means something else there */

@@ -1,5 +1,6 @@
 /*
- * The calls that move bytes: what they have in common. Descriptors that are not active go to the kernel after one table look-up.
+ * The calls that move bytes: what they have in common. Descriptors that are not active go to the kernel after one table
+ * look-up.
  *
  *     struct io io;
  *     enum io_who who = io_in_begin(&io, fd, flags);
@@ -25,8 +26,8 @@
 #include "preload/process/cancel.h"
 #include "preload/sock/sock.h"
 
-#define IO_LEN_MAX 0x7ffff000u         /* what the kernel moves in one call */
-#define IO_MSG_COMPAT ((int)0x80000000u)    /* MSG_CIO_MSG_COMPAT: the kernel's own, refused by the calls with a msghdr */
+#define IO_LEN_MAX 0x7ffff000u           /* what the kernel moves in one call */
+#define IO_MSG_COMPAT ((int)0x80000000u) /* MSG_CIO_MSG_COMPAT: the kernel's own, refused by the calls with a msghdr */
 #define io_beyond_memory(len) ((len) >> 47) /* no buffer is so long: EFAULT before anything is looked at */
 
 enum io_who {
@@ -37,13 +38,13 @@ enum io_who {
 
 /* One call, from its first look at the descriptor to its end. */
 struct io {
-    struct sock *s;  /* with a reference; NULL */
-    int fd;          /* another name of it, once another thread has closed the first */
-    int flags;       /* recv's and send's */
-    int err;         /* errno before: it stays what it was when a call succeeds, as the kernel leaves it */
-    bool keeps;      /* cancel_keep: */
+    struct sock *s; /* with a reference; NULL */
+    int fd;         /* another name of it, once another thread has closed the first */
+    int flags;      /* recv's and send's */
+    int err;        /* errno before: it stays what it was when a call succeeds, as the kernel leaves it */
+    bool keeps;     /* cancel_keep: */
     unsigned kept;
-    ssize_t r;       /* as the call returns it, with errno */
+    ssize_t r; /* as the call returns it, with errno */
 };
 
 /* n as recv(2) returns it, with errno. */
@@ -98,8 +99,8 @@ bool io_in_is_kernels(struct io *io) SW_MUST;
 bool io_out_is_kernels(struct io *io) SW_MUST;
 
 /*
- * The call on an active descriptor. True: it turned out plain, and io.r is for the kernel's call on io.fd to say; false: io.r is there.
- * io_in_went, io_out_went: r is what io_in_iov and the like have returned.
+ * The call on an active descriptor. True: it turned out plain, and io.r is for the kernel's call on io.fd to say;
+ * false: io.r is there. io_in_went, io_out_went: r is what io_in_iov and the like have returned.
  */
 SW_MUST static inline bool io_in_went(struct io *io, ssize_t r)
 {
@@ -140,12 +141,16 @@ static inline ssize_t io_end(struct io *io)
 
 /* The length of a vector as the kernel takes it: cut to what one call moves. -EINVAL, -EFAULT. */
 ssize_t io_vector_len(const struct iovec *iov, size_t n) SW_MUST;
-/* Does the kernel refuse to look at the message? Of one with more vector elements than it takes nothing is looked at. */
+/*
+ * Does the kernel refuse to look at the message? Of one with more vector elements than it takes nothing is looked at.
+ */
 int io_header_check(const struct msghdr *msg, int flags) SW_MUST;
 bool io_is_active(int fd);
 /* read(2) and write(2) do not cut such a length, they refuse it: true, with errno. */
 bool io_refused(int fd, size_t len) SW_MUST;
-/* The kernel does the call on s; a thread that is cancelled in it gives the reference back at its end. For cancel_kept. */
+/*
+ * The kernel does the call on s; a thread that is cancelled in it gives the reference back at its end. For cancel_kept.
+ */
 unsigned io_by_kernel(struct sock *s) SW_MUST;
 
 static inline size_t io_cut(size_t len)
@@ -159,15 +164,16 @@ static inline struct iovec io_one(const void *buf, size_t len)
 }
 
 /*
- * A blocking read of something else: while negotiations are under way, it drives them first. Of a descriptor that can be
- * read already, or is not blocking, poll returns at once. flags: recv's. -1 with errno if the call's time went by or a
- * handler interrupted it meanwhile; else 0, and the call itself says what there is to say.
+ * A blocking read of something else: while negotiations are under way, it drives them first. Of a descriptor that can
+ * be read already, or is not blocking, poll returns at once. flags: recv's. -1 with errno if the call's time went by or
+ * a handler interrupted it meanwhile; else 0, and the call itself says what there is to say.
  */
 int io_drive_before(int fd, int flags) SW_MUST;
 
 /*
- * A blocking send, with a time-out, on a connection of ours that is plain, while a request of this thread's ring is under way:
- * the kernel would end the call with EINTR (conn_ring_busy). It is done by waiting in poll and pieces that have room.
+ * A blocking send, with a time-out, on a connection of ours that is plain, while a request of this thread's ring is
+ * under way: the kernel would end the call with EINTR (conn_ring_busy). It is done by waiting in poll and pieces that
+ * have room.
  */
 bool io_ring_would_cut(int fd, int flags) SW_MUST;
 /* Such a send: as send(2). */

@@ -131,8 +131,9 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 }
 
 /*
- * One that is passed leaves our sight. What is undecided goes as it is: a Hello that is there is declined, one that may still come is
- * the receiver's. Of one that is upgraded, or will be, or has octets in our memory, a bridge's end goes: who gets it may be any program.
+ * One that is passed leaves our sight. What is undecided goes as it is: a Hello that is there is declined, one that may
+ * still come is the receiver's. Of one that is upgraded, or will be, or has octets in our memory, a bridge's end goes:
+ * who gets it may be any program.
  */
 static bool pass(struct sock *s, int fd)
 {
@@ -153,8 +154,7 @@ static bool pass(struct sock *s, int fd)
 /* Descriptors are passed over AF_UNIX. 0, or -EOPNOTSUPP: whoever got one of them would read frames. */
 static int passing(const struct msghdr *msg)
 {
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL;
-         h = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, h)) {
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL; h = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS || h->cmsg_len < CMSG_LEN(0) ||
             h->cmsg_len > (size_t)((const char *)msg->msg_control + msg->msg_controllen - (const char *)h))
             continue; /* the kernel refuses what is no message */
@@ -211,8 +211,8 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
 /* On what is not accelerated. */
 static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 {
-    if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && msg != NULL && io_header_check(msg, flags) == 0 && msg->msg_controllen == 0 &&
-        msg->msg_name == NULL)
+    if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && msg != NULL && io_header_check(msg, flags) == 0 &&
+        msg->msg_controllen == 0 && msg->msg_name == NULL)
         return io_out_in_pieces(fd, msg->msg_iov, msg->msg_iovlen, flags);
     return REAL(sendmsg)(fd, msg, flags);
 }

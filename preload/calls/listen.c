@@ -116,7 +116,8 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 /* (A program that has a ring may accept by it: then it must not be asked.) */
 static void listen_names(struct sock *s, int fd, const struct sockaddr_storage *ss, socklen_t len)
 {
-    if (s->stay_plain || !names_may_be() || policy_match_listener(&proc.set.policy, (const struct sockaddr *)ss, len) == NULL)
+    if (s->stay_plain || !names_may_be() ||
+        policy_match_listener(&proc.set.policy, (const struct sockaddr *)ss, len) == NULL)
         return;
     if (ring_any())
         atomic_store(&s->names_later, true);
@@ -169,8 +170,9 @@ int listen(int fd, int backlog)
 static bool has_hello_only(const struct conn *c, int fd)
 {
     int queued = 1;
-    bool hello = conn_state(c) == CONN_UPGRADED ? conn_ops(c)->on_socket && !c->neg.switched && c->ep.stats.rx_fpdus == 0
-                                                : conn_state(c) == CONN_PLAIN && c->startup.rx_total > 0 && !c->neg.withdrawn;
+    bool hello = conn_state(c) == CONN_UPGRADED
+                     ? conn_ops(c)->on_socket && !c->neg.switched && c->ep.stats.rx_fpdus == 0
+                     : conn_state(c) == CONN_PLAIN && c->startup.rx_total > 0 && !c->neg.withdrawn;
     return hello && conn_rx_avail(c) == 0 && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
 }
 
@@ -188,8 +190,8 @@ static bool abandoned(struct conn *c, int fd)
 }
 
 /*
- * May accept() on this listener go on with the next one? A program that saw the listener readable, and lets accept() wait, is not to be
- * kept waiting: the kernel shows it a connection that is gone, too.
+ * May accept() on this listener go on with the next one? A program that saw the listener readable, and lets accept()
+ * wait, is not to be kept waiting: the kernel shows it a connection that is gone, too.
  */
 static bool another_waits(struct sock *listener, int listener_fd)
 {
@@ -213,7 +215,9 @@ static unsigned plain_because(struct sock *listener, int fd, const struct policy
     return epoll_waits_unseen(listener) ? REASON_EPOLL_KIND : REASON_NONE;
 }
 
-/* What is known of it as soon as it is accepted; peer: its address. NULL: it is nothing of ours, and not in the table. */
+/*
+ * What is known of it as soon as it is accepted; peer: its address. NULL: it is nothing of ours, and not in the table.
+ */
 static struct sock *make_accepted(struct sock *listener, int fd, const struct sockaddr_storage *peer, bool nonblock)
 {
     struct sockaddr_storage local;

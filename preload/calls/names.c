@@ -1,7 +1,7 @@
 /*
- * Listeners' names (preload/startup/local.h) when a listener goes to another program: one that loads this library gets them as well, so
- * that it can end them in its turn; before one that does not, they end, for it would find a Hello where its client's octets
- * should be.
+ * Listeners' names (preload/startup/local.h) when a listener goes to another program: one that loads this library gets
+ * them as well, so that it can end them in its turn; before one that does not, they end, for it would find a Hello
+ * where its client's octets should be.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,9 +28,7 @@ struct going {
 static void give(struct names *n, struct sock *s)
 {
     for (int i = 0; i < SOCK_NAMES; i++) {
-        int fd = s->name_fd[i] >= 0 && n->n < NAMES_MAX
-                     ? REAL(fcntl)(s->name_fd[i], F_DUPFD, s->name_fd[i])
-                     : -1;
+        int fd = s->name_fd[i] >= 0 && n->n < NAMES_MAX ? REAL(fcntl)(s->name_fd[i], F_DUPFD, s->name_fd[i]) : -1;
         if (fd >= 0)
             n->fd[n->n++] = fd;
     }
@@ -64,8 +62,7 @@ void names_leave(struct names *n, bool can, bool spawn)
     for (int fd = 0; fd < limit; fd++) {
         struct going g = { .names = can ? n : NULL, .fd = fd };
         int flags = REAL(fcntl)(fd, F_GETFD);
-        if (flags >= 0 && (!(flags & FD_CLOEXEC) || (spawn && spawn_is_dup2ed(fd))) &&
-            listens(fd) && !hidden_is(fd))
+        if (flags >= 0 && (!(flags & FD_CLOEXEC) || (spawn && spawn_is_dup2ed(fd))) && listens(fd) && !hidden_is(fd))
             sock_each(go, &g);
     }
     errno = err;
@@ -99,7 +96,8 @@ void names_passed(int fd)
     if (s->kind == SOCK_LISTENER) {
         local_names_end(s); /* for those who share them */
         local_names_close(s);
-    } else if (s->kind == SOCK_CONN && s->conn != NULL && !atomic_exchange(&proc.passes_conns, true) && local_names() > 0) {
+    } else if (s->kind == SOCK_CONN && s->conn != NULL && !atomic_exchange(&proc.passes_conns, true) &&
+               local_names() > 0) {
         sock_each(end, NULL);
     }
     sock_put(s);

@@ -30,14 +30,14 @@
 #include "preload/startup/startup.h"
 
 /*
- * Options that stamp octets with times. The kernel stamps frames: when an octet of the program's arrived it does not tell, and it
- * numbers what was sent (SOF_TIMESTAMPING_OPT_ID) with the frames' octets counted.
+ * Options that stamp octets with times. The kernel stamps frames: when an octet of the program's arrived it does not
+ * tell, and it numbers what was sent (SOF_TIMESTAMPING_OPT_ID) with the frames' octets counted.
  */
 static bool is_stamps(int level, int name)
 {
     return level == SOL_SOCKET &&
-           (name == SO_TIMESTAMP_OLD || name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_OLD || name == SO_TIMESTAMPNS_NEW ||
-            name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW);
+           (name == SO_TIMESTAMP_OLD || name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_OLD ||
+            name == SO_TIMESTAMPNS_NEW || name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW);
 }
 
 /* Those that the kernel keeps by itself: when what was sent before this went out. */
@@ -165,7 +165,10 @@ static int set_of_tcp(struct sock *s, int fd, int name, const void *val, socklen
     return name == TCP_CORK ? conn_set_cork(s, fd, on != 0) : conn_set_nodelay(s, fd, on != 0);
 }
 
-/* An option that an upgraded connection cannot have (refused: what it says): what is undecided stays plain. As set_option. */
+/*
+ * An option that an upgraded connection cannot have (refused: what it says): what is undecided stays plain. As
+ * set_option.
+ */
 static int rule_out(struct conn *c, unsigned reason, int refused)
 {
     if (turn_take(&c->rx.turn, 0, false) < 0)
@@ -219,7 +222,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1, err = errno;
     if (!is_nagle(level, name)) /* (which see to it themselves) */
-        coalesce_send_fd(fd);     /* what it says is for later octets */
+        coalesce_send_fd(fd);   /* what it says is for later octets */
     if (s != NULL) {
         if (len < sizeof(int) || usermem_readable(val, sizeof(int))) /* (else the kernel says so) */
             r = set_option(s, fd, level, name, val, len);
@@ -247,7 +250,8 @@ static int pending_error(struct sock *s)
 {
     struct conn *c = s->conn;
     enum conn_state st = conn_state(c);
-    if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING) && !conn_is_late(c)) { /* (else the kernel tells) */
+    if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING) &&
+        !conn_is_late(c)) { /* (else the kernel tells) */
         int r = startup_go_on(s, true);
         (void)r; /* somebody else is at it */
     }
@@ -261,8 +265,8 @@ static int pending_error(struct sock *s)
 }
 
 /*
- * TCP_ZEROCOPY_RECEIVE: the kernel would map pages of frames. As it does with less than a page: nothing is mapped, and the
- * program is told how much it has to receive by other calls. 1: make the real call; 0; -errno.
+ * TCP_ZEROCOPY_RECEIVE: the kernel would map pages of frames. As it does with less than a page: nothing is mapped, and
+ * the program is told how much it has to receive by other calls. 1: make the real call; 0; -errno.
  */
 static int zerocopy_receive(struct sock *s, int fd, void *val, socklen_t *len)
 {
@@ -329,7 +333,8 @@ static int shown_value(struct sock *s, int fd, int level, int name, int v)
 /* Is the program to see another value than the kernel's? */
 static bool is_shown_otherwise(int level, int name)
 {
-    return (level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
+    return (level == SOL_SOCKET &&
+            (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
            (level == IPPROTO_TCP && name == TCP_MAXSEG) || is_nagle(level, name);
 }
 

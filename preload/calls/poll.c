@@ -31,9 +31,9 @@
 struct entry {
     struct sock *sock; /* with a reference; NULL: the kernel's answer stands */
     struct poller *poller;
-    nfds_t k;          /* its place among the kernel's */
-    bool chan;         /* behind it stands its device's channel */
-    bool moved;        /* the number is another file's by now: likewise */
+    nfds_t k;   /* its place among the kernel's */
+    bool chan;  /* behind it stands its device's channel */
+    bool moved; /* the number is another file's by now: likewise */
 };
 
 /*
@@ -80,7 +80,10 @@ static int look(struct polling *p, bool asked)
         if (fd->fd < 0) {
             fd->revents = 0;
         } else if (e->chan && e->sock != NULL && atomic_load(&e->sock->fd) < 0) {
-            /* Closed in the middle of the wait: poll(2) holds its file, and goes on. (Its channel has woken us.) See closed. */
+            /*
+             * Closed in the middle of the wait: poll(2) holds its file, and goes on. (Its channel has woken us.) See
+             * closed.
+             */
             k[0].fd = k[1].fd = -1;
             fd->revents = 0;
         } else if (e->sock == NULL || !is_still(e, fd->fd) || !atomic_load(&e->sock->active)) {
@@ -142,7 +145,8 @@ static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, u
 }
 
 /*
- * Asks the kernel for all of them, and sees to what is pending meanwhile. now: without waiting; until: 0, for ever. 0 or -errno.
+ * Asks the kernel for all of them, and sees to what is pending meanwhile. now: without waiting; until: 0, for ever. 0
+ * or -errno.
  */
 static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_t *mask)
 {
@@ -320,8 +324,7 @@ static const short set_takes[3] = { SELECT_IN, SELECT_OUT, SELECT_EX };
 
 static struct sets sets_of(int n, fd_set *r, fd_set *w, fd_set *e)
 {
-    return (struct sets){ n, { (unsigned long *)(void *)r, (unsigned long *)(void *)w,
-                               (unsigned long *)(void *)e } };
+    return (struct sets){ n, { (unsigned long *)(void *)r, (unsigned long *)(void *)w, (unsigned long *)(void *)e } };
 }
 
 static short sets_want(const struct sets *sets, int fd)

@@ -2,8 +2,8 @@
  * syscall(2) for the calls we intercept, and the ways out of the process that run no destructors.
  */
 #include <errno.h>
-#include <poll.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "preload/calls/exec.h"
-#include "preload/calls/ring.h"
 #include "preload/calls/rights.h"
+#include "preload/calls/ring.h"
 #include "preload/calls/seccomp.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"

@@ -38,7 +38,8 @@ void rights_part(void)
     if (!conn_mem_is_shared())
         return;
     if (has_threads()) {
-        trace_info("the program gives up rights beside other threads: what it shares with other processes it goes on sharing");
+        trace_info(
+            "the program gives up rights beside other threads: what it shares with other processes it goes on sharing");
         return;
     }
     uint64_t until_ns = awaited != proc.pid ? proc_now_ns() + AWAIT_NS : 0;

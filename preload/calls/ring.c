@@ -24,18 +24,24 @@
 #define ENTER_REGISTERED_RING (1u << 4)
 #define REGISTER_USE_REGISTERED_RING (1u << 31)
 #define REGISTER_RESIZE_RINGS 33
-/* Set up so, entries are where we find them, and the kernel has them by an enter. (Not: SQPOLL, NO_MMAP, REGISTERED_FD_ONLY.) */
-#define SETUP_KNOWN                                                                                                        \
-    (IORING_SETUP_IOPOLL | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_ATTACH_WQ | IORING_SETUP_R_DISABLED |   \
-     IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SQE128 |               \
-     IORING_SETUP_CQE32 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | SETUP_NO_SQARRAY | SETUP_HYBRID_IOPOLL | \
-     SETUP_CQE_MIXED)
+/*
+ * Set up so, entries are where we find them, and the kernel has them by an enter. (Not: SQPOLL, NO_MMAP,
+ * REGISTERED_FD_ONLY.)
+ */
+#define SETUP_KNOWN                                                                                              \
+    (IORING_SETUP_IOPOLL | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_ATTACH_WQ |                   \
+     IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | \
+     IORING_SETUP_SQE128 | IORING_SETUP_CQE32 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |        \
+     SETUP_NO_SQARRAY | SETUP_HYBRID_IOPOLL | SETUP_CQE_MIXED)
 
-/* One that was made by syscall() has our mapping of what the program submits; in one of liburing's it stands where that is. */
+/*
+ * One that was made by syscall() has our mapping of what the program submits; in one of liburing's it stands where that
+ * is.
+ */
 struct ring {
-    pthread_mutex_t lock;   /* an entry is looked at by one thread; recursive, for handlers */
+    pthread_mutex_t lock;                /* an entry is looked at by one thread; recursive, for handlers */
     const unsigned *head, *tail, *array; /* array NULL: entry by entry */
-    char *sqes; /* NULL: liburing's */
+    char *sqes;                          /* NULL: liburing's */
     size_t stride, sqes_len, sq_len;
     void *sq;
     unsigned mask;
@@ -44,11 +50,14 @@ struct ring {
     _Atomic bool taken;     /* changed under table_lock, but for the last reference's end */
 };
 
-#define NO_RING { .fd = -1, .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP }
+#define NO_RING                                                  \
+    {                                                            \
+        .fd = -1, .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP \
+    }
 static struct ring rings[RINGS] = { [0 ... RINGS - 1] = NO_RING };
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* what stands in the table; innermost */
-static _Atomic int top;      /* one above the last entry of rings ever in use */
-static _Atomic int fd_limit; /* one above the highest fd */
+static _Atomic int top;                                        /* one above the last entry of rings ever in use */
+static _Atomic int fd_limit;                                   /* one above the highest fd */
 
 /* ---- the table ---- */
 
@@ -343,7 +352,8 @@ int io_uring_register_files_update(struct io_uring *io, unsigned off, const int 
     return ring_look_register(fds, n) ? REAL(io_uring_register_files_update)(io, off, fds, n) : -EOPNOTSUPP;
 }
 
-int io_uring_register_files_update_tag(struct io_uring *io, unsigned off, const int *fds, const unsigned long long *tags, unsigned n)
+int io_uring_register_files_update_tag(struct io_uring *io, unsigned off, const int *fds,
+                                       const unsigned long long *tags, unsigned n)
 {
     return ring_look_register(fds, n) ? REAL(io_uring_register_files_update_tag)(io, off, fds, tags, n) : -EOPNOTSUPP;
 }
@@ -400,8 +410,8 @@ int io_uring_submit_and_wait(struct io_uring *io, unsigned n)
     return REAL(io_uring_submit_and_wait)(io, n);
 }
 
-int io_uring_submit_and_wait_timeout(struct io_uring *io, struct io_uring_cqe **cqe, unsigned n, struct __kernel_timespec *ts,
-                                     sigset_t *mask)
+int io_uring_submit_and_wait_timeout(struct io_uring *io, struct io_uring_cqe **cqe, unsigned n,
+                                     struct __kernel_timespec *ts, sigset_t *mask)
 {
     look_library(io);
     return REAL(io_uring_submit_and_wait_timeout)(io, cqe, n, ts, mask);

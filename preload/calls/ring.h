@@ -1,7 +1,7 @@
 /*
- * io_urings of the program's own. What it submits by libc's syscall() or by liburing's library is looked through before the
- * kernel has it (ring_look.c): requests for files pass; an epoll_ctl, a close and a shutdown are made by ours; one for a socket
- * makes later connections plain.
+ * io_urings of the program's own. What it submits by libc's syscall() or by liburing's library is looked through before
+ * the kernel has it (ring_look.c): requests for files pass; an epoll_ctl, a close and a shutdown are made by ours; one
+ * for a socket makes later connections plain.
  */
 #ifndef SW_PRELOAD_RING_H
 #define SW_PRELOAD_RING_H
@@ -19,7 +19,10 @@ extern _Atomic unsigned ring_live; /* rings of the program's that are known and 
 extern _Atomic bool ring_sockets;  /* one is used for sockets, or may be without our seeing it */
 extern _Atomic bool ring_files;    /* one is used for files, or for epoll_ctl */
 
-/* Has the program had a ring? Then a listener has its names only when a call of ours waits for it, or accepts (ring_awaits). */
+/*
+ * Has the program had a ring? Then a listener has its names only when a call of ours waits for it, or accepts
+ * (ring_awaits).
+ */
 static inline bool ring_any(void)
 {
     return SW_UNLIKELY(atomic_load_explicit(&ring_ever, memory_order_relaxed));

@@ -1,5 +1,6 @@
 /*
- * What the program submits to its rings, entry by entry. An entry is memory that the program may change meanwhile: it is read once.
+ * What the program submits to its rings, entry by entry. An entry is memory that the program may change meanwhile: it
+ * is read once.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -80,7 +81,10 @@ bool ring_look_register(const int *fds, size_t n)
     return good;
 }
 
-/* Sends without a copy, which a local socket does not know: with one, and there is no notification (nor is any announced). */
+/*
+ * Sends without a copy, which a local socket does not know: with one, and there is no notification (nor is any
+ * announced).
+ */
 static void copy_it(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
 {
     sqe->opcode = q->opcode == IORING_OP_SEND_ZC ? IORING_OP_SEND : IORING_OP_SENDMSG;
@@ -119,7 +123,10 @@ static void look_file(int fd)
         atomic_store(&ring_files, true);
 }
 
-/* A request that reads or writes fd, or does something else to it. chained: it waits for another one, or another one for it. */
+/*
+ * A request that reads or writes fd, or does something else to it. chained: it waits for another one, or another one
+ * for it.
+ */
 static void look_fd(struct io_uring_sqe *sqe, const struct io_uring_sqe *q, int fd, bool chained)
 {
     if (sock_peek(fd) == NULL) {
@@ -156,7 +163,10 @@ static void look_epoll_ctl(struct io_uring_sqe *sqe, const struct io_uring_sqe *
         make_nop(sqe, q);
 }
 
-/* Closing is for us to know. One that waits for something else is found out later, as one by a system call of the program's own. */
+/*
+ * Closing is for us to know. One that waits for something else is found out later, as one by a system call of the
+ * program's own.
+ */
 static void look_close(struct io_uring_sqe *sqe, const struct io_uring_sqe *q, bool chained)
 {
     if (q->file_index != 0)

@@ -46,7 +46,8 @@ void ring_awaits(int fd)
     struct sock *s = ring_drives_sockets() ? NULL : sock_get(fd);
     if (s == NULL)
         return;
-    if (s->kind == SOCK_LISTENER && atomic_load(&s->names_later) && atomic_exchange(&s->names_later, false) && names_may_be())
+    if (s->kind == SOCK_LISTENER && atomic_load(&s->names_later) && atomic_exchange(&s->names_later, false) &&
+        names_may_be())
         local_names_open(s, fd);
     sock_put(s);
 }

@@ -1,5 +1,6 @@
 /*
- * The program puts itself under a seccomp filter: what is under way is brought to where it goes on with read and write alone.
+ * The program puts itself under a seccomp filter: what is under way is brought to where it goes on with read and write
+ * alone.
  */
 #include "preload/calls/seccomp.h"
 
@@ -35,7 +36,8 @@ static void decide(struct sock *s, struct conn *c, int fd)
     }
     uint64_t end = conn_is_late(c) ? proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u : 0;
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))
-        if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->startup.kernel_wants, end, s) < 0 || (end != 0 && proc_now_ns() >= end))
+        if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->startup.kernel_wants, end, s) < 0 ||
+            (end != 0 && proc_now_ns() >= end))
             break;
     if (conn_state(c) != CONN_NEGOTIATING && conn_state(c) != CONN_CONNECTING)
         return;
@@ -115,7 +117,7 @@ int prctl(int option, ...)
     for (int i = 0; i < 4; i++)
         a[i] = va_arg(ap, unsigned long);
     va_end(ap);
-    bool entering = option == PR_SET_SECCOMP && enter(a[0] == SECCOMP_MODE_STRICT, a[0] == SECCOMP_MODE_FILTER,
-                                                       (const void *)a[1]);
+    bool entering =
+        option == PR_SET_SECCOMP && enter(a[0] == SECCOMP_MODE_STRICT, a[0] == SECCOMP_MODE_FILTER, (const void *)a[1]);
     return (int)entered(entering, REAL(prctl)(option, a[0], a[1], a[2], a[3]));
 }

@@ -44,14 +44,14 @@
 
 /* Beside a FILE of ours. Linked once and never freed, but used again: so it is walked through without a lock. */
 struct stdio_stream {
-    _Atomic(FILE *) file; /* NULL: not in use */
-    struct stdio_stream *next;  /* constant once linked */
-    FILE *old; /* the standard stream it has replaced, or NULL */
+    _Atomic(FILE *) file;      /* NULL: not in use */
+    struct stdio_stream *next; /* constant once linked */
+    FILE *old;                 /* the standard stream it has replaced, or NULL */
     int fd;
     pid_t child; /* popen's, else 0 */
-    bool used;         /* octets went through it */
-    char *buf;         /* the stream's buffer unless the program gave another one */
-    char *ahead;       /* octets the replaced stream had read, and of them the ones not given out yet */
+    bool used;   /* octets went through it */
+    char *buf;   /* the stream's buffer unless the program gave another one */
+    char *ahead; /* octets the replaced stream had read, and of them the ones not given out yet */
     size_t ahead_off, ahead_len;
 };
 

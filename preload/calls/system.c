@@ -1,7 +1,7 @@
 /*
  * system and popen: libc starts their child by its own posix_spawn, which tells the child nothing
- * of the accelerated connections that it inherits, nor has a listener's name end where that goes to a program without us. They are
- * made again of ours while there are any, and else are libc's.
+ * of the accelerated connections that it inherits, nor has a listener's name end where that goes to a program without
+ * us. They are made again of ours while there are any, and else are libc's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +87,7 @@ static void ignore_end(const struct running *r)
 static int spawn_shell(pid_t *pid, const char *command, const posix_spawn_file_actions_t *fa,
                        const posix_spawnattr_t *attr)
 {
-    char *argv[] = { (char *)(uintptr_t)"sh", (char *)(uintptr_t)"-c", (char *)(uintptr_t)command, NULL };
+    char *argv[] = { (char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)command, NULL };
     return posix_spawn(pid, "/bin/sh", fa, attr, argv, environ);
 }
 

@@ -23,14 +23,15 @@
 
 /* Small writes in a row that go at once, before the next one is gathered: */
 #define ROW_MIN 4u
-#define ROW_MAX 4096u       /* where gathering has brought nothing several times */
-#define ROW_NS 100000u      /* each so soon after the one before */
-#define WORTH_WRITES 8u     /* so many at a time are worth it */
-#define NODELAY_US 20u      /* with TCP_NODELAY nothing waits longer */
+#define ROW_MAX 4096u            /* where gathering has brought nothing several times */
+#define ROW_NS 100000u           /* each so soon after the one before */
+#define WORTH_WRITES 8u          /* so many at a time are worth it */
+#define NODELAY_US 20u           /* with TCP_NODELAY nothing waits longer */
 #define CORK_US UINT64_C(200000) /* and with TCP_CORK nothing longer than in the kernel */
-#define LOOK_EVERY 8u       /* writes between two looks at the clock */
-#define HEAD_LEN ((COALESCE_SLOTS * sizeof(struct coalesce) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
-#define ADDING_SPINS 200u   /* another thread is adding: that takes some 20 ns, unless it is not running */
+#define LOOK_EVERY 8u            /* writes between two looks at the clock */
+#define HEAD_LEN \
+    ((COALESCE_SLOTS * sizeof(struct coalesce) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
+#define ADDING_SPINS 200u /* another thread is adding: that takes some 20 ns, unless it is not running */
 
 struct coalesce *coalesce_slots;
 _Atomic unsigned coalesce_slots_n;
@@ -69,7 +70,8 @@ bool coalesce_is_piece(size_t len, int flags)
 static struct coalesce *coalesce_of(const struct conn *c)
 {
     /* (The child of a fork that we did not see finds the buffers empty.) */
-    return c->coalesce.slot != NULL && c->coalesce.pid == proc.pid && c->coalesce.slot->conn == c ? c->coalesce.slot : NULL;
+    return c->coalesce.slot != NULL && c->coalesce.pid == proc.pid && c->coalesce.slot->conn == c ? c->coalesce.slot
+                                                                                                  : NULL;
 }
 
 bool coalesce_holds(const struct conn *c)
@@ -159,8 +161,8 @@ static struct coalesce *slot_claim(void)
 bool coalesce_suits(const struct conn *c)
 {
     return proc.set.coalesce_us > 0 && atomic_load(&stopped) == 0 && !sandbox_on() && atomic_load(&c->holders.n) == 1 &&
-           conn_state(c) == CONN_UPGRADED && c->st.llp && conn_on_socket(c) && c->tx.segment == 0 && !c->ep.cfg.tx.markers &&
-           !c->tx.nodelay_lent && !c->tx.urgent;
+           conn_state(c) == CONN_UPGRADED && c->st.llp && conn_on_socket(c) && c->tx.segment == 0 &&
+           !c->ep.cfg.tx.markers && !c->tx.nodelay_lent && !c->tx.urgent;
 }
 
 /* SOCKWARP_COALESCE_US, or what TCP_NODELAY leaves of it. */
@@ -326,7 +328,8 @@ static bool begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t le
 
 bool coalesce_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
 {
-    bool in_row = c->coalesce.row_n > 0 && c->coalesce.row_waits == coalesce_waits && (c->coalesce.row_ns == 0 || now - c->coalesce.row_ns < ROW_NS);
+    bool in_row = c->coalesce.row_n > 0 && c->coalesce.row_waits == coalesce_waits &&
+                  (c->coalesce.row_ns == 0 || now - c->coalesce.row_ns < ROW_NS);
     uint32_t min = c->coalesce.row_min < ROW_MIN ? ROW_MIN : c->coalesce.row_min;
     c->coalesce.row_n = in_row ? c->coalesce.row_n + 1 : 1;
     c->coalesce.row_ns = now;
@@ -368,7 +371,10 @@ int coalesce_post(struct conn *c)
     int r = stream_write_send(&c->st, &it, len);
     if (r == -EAGAIN)
         return r;
-    /* (Any other error: the connection is over, and the next call says so. Nothing is gathered that does not fit a Send.) */
+    /*
+     * (Any other error: the connection is over, and the next call says so. Nothing is gathered that does not fit a
+     * Send.)
+     */
     SW_CHECK(r != -EMSGSIZE, "%u octets gathered, a Send carries %zu", len, stream_send_max(&c->st));
     if (r == 0)
         c->coalesce.writes += writes;
@@ -376,7 +382,9 @@ int coalesce_post(struct conn *c)
     if (writes >= WORTH_WRITES)
         c->coalesce.row_min = ROW_MIN;
     else if (writes <= 2)
-        c->coalesce.row_min = c->coalesce.row_min < ROW_MIN ? 2 * ROW_MIN : c->coalesce.row_min < ROW_MAX ? 2 * c->coalesce.row_min : ROW_MAX;
+        c->coalesce.row_min = c->coalesce.row_min < ROW_MIN   ? 2 * ROW_MIN
+                              : c->coalesce.row_min < ROW_MAX ? 2 * c->coalesce.row_min
+                                                              : ROW_MAX;
     g->writes_last = writes;
     set_writes(g, 0);
     atomic_store(&g->word, word_of(COALESCE_CLOSED, 0));

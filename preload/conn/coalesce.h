@@ -1,17 +1,21 @@
 /*
- * Small writes in quick succession are gathered: their octets are copied to a buffer, and go as one Send when that is full, when the
- * thread that wrote them is about to wait, or after SOCKWARP_COALESCE_US at the latest, for which flusher.c sees.
+ * Small writes in quick succession are gathered: their octets are copied to a buffer, and go as one Send when that is
+ * full, when the thread that wrote them is about to wait, or after SOCKWARP_COALESCE_US at the latest, for which
+ * flusher.c sees.
  *
- * A connection has a buffer only while its program shows the pattern: some small writes in a row, shortly after each other, with no
- * call that waits between them. Those go at once, as all others do. So programs that ask and answer never come here.
+ * A connection has a buffer only while its program shows the pattern: some small writes in a row, shortly after each
+ * other, with no call that waits between them. Those go at once, as all others do. So programs that ask and answer
+ * never come here.
  *
- * Buffers belong to the process, and a child of fork finds them empty: what is gathered is sent before a fork, an exec, a close and
- * the exit, and a connection that several processes have gets none. With the octets in the buffer nothing else of the connection is
- * queued; what the kernel does not take of them when they are sent becomes its tail, like that of any frame.
+ * Buffers belong to the process, and a child of fork finds them empty: what is gathered is sent before a fork, an exec,
+ * a close and the exit, and a connection that several processes have gets none. With the octets in the buffer nothing
+ * else of the connection is queued; what the kernel does not take of them when they are sent becomes its tail, like
+ * that of any frame.
  *
- * Locks: a connection's buffer belongs to its tx turn, but for one thing: coalesce_put adds octets without it. `word` tells how many
- * there are, and who is just adding some. Whoever has the turn closes the word, so nobody can add; if somebody is just at it
- * (interrupted by a signal handler, or another thread), his are void, he finds that out at his end and does it the long way.
+ * Locks: a connection's buffer belongs to its tx turn, but for one thing: coalesce_put adds octets without it. `word`
+ * tells how many there are, and who is just adding some. Whoever has the turn closes the word, so nobody can add; if
+ * somebody is just at it (interrupted by a signal handler, or another thread), his are void, he finds that out at his
+ * end and does it the long way.
  */
 #ifndef SW_PRELOAD_GATHER_H
 #define SW_PRELOAD_GATHER_H
@@ -30,48 +34,54 @@ struct sock;
 
 #define COALESCE_LEN 65536u  /* memory of a buffer, of which is used what one Send may carry */
 #define COALESCE_SMALL 4096u /* longer writes are not gathered, */
-#define COALESCE_PIECE 32768u /* with TCP_CORK longer ones than this: copying them costs less than a call of their own */
-#define COALESCE_SLOTS 256u  /* connections that may have a buffer at a time */
+#define COALESCE_PIECE \
+    32768u                  /* with TCP_CORK longer ones than this: copying them costs less than a call of their own */
+#define COALESCE_SLOTS 256u /* connections that may have a buffer at a time */
 
 #define COALESCE_CLOSED 0xffffffffu
 
 struct coalesce {
-    _Atomic uint64_t word;         /* low half: octets gathered; high: who is adding, 0 nobody, COALESCE_CLOSED nobody may */
-    _Atomic(struct sock *) sock;   /* whose it is, NULL: nobody's */
-    struct conn *conn;             /* the same; tx */
+    _Atomic uint64_t word; /* low half: octets gathered; high: who is adding, 0 nobody, COALESCE_CLOSED nobody may */
+    _Atomic(struct sock *) sock; /* whose it is, NULL: nobody's */
+    struct conn *conn;           /* the same; tx */
     uint8_t *buf;
     uint32_t cap;
-    _Atomic uint32_t writes;       /* whoever is adding, or tx: how many they are; about, where one took over from the other */
-    uint32_t writes_last;          /* tx: and those that were sent last */
-    _Atomic uint32_t tid;          /* who added last */
-    _Atomic uint64_t since_ns;     /* when the first octet came */
-    _Atomic uint64_t deadline_ns;  /* how long it may stay */
-    _Atomic uint32_t by_itself;    /* so many times in a row the program's own calls have sent it in time */
+    /* whoever is adding, or tx: how many they are; about, where one took over from the other */
+    _Atomic uint32_t writes;
+    uint32_t writes_last;         /* tx: and those that were sent last */
+    _Atomic uint32_t tid;         /* who added last */
+    _Atomic uint64_t since_ns;    /* when the first octet came */
+    _Atomic uint64_t deadline_ns; /* how long it may stay */
+    _Atomic uint32_t by_itself;   /* so many times in a row the program's own calls have sent it in time */
     _Atomic bool used;
-    _Atomic bool busy;             /* the flusher looks at it: sock and conn stay */
-    _Atomic bool rest;             /* the flusher found no room, and tries again */
-    bool taken_over;               /* tx: while somebody was adding: */
-    _Atomic bool noticed;          /* who has found that out */
+    _Atomic bool busy;    /* the flusher looks at it: sock and conn stay */
+    _Atomic bool rest;    /* the flusher found no room, and tries again */
+    bool taken_over;      /* tx: while somebody was adding: */
+    _Atomic bool noticed; /* who has found that out */
 };
 
 /*
- * Waking the flusher costs a few microseconds each time, a large part of what gathering brings when TCP_NODELAY has it look every
+ * Waking the flusher costs a few microseconds each time, a large part of what gathering brings when TCP_NODELAY has it
+ * look every
  * 20. A stream that has gone on for a while sends in time by itself: there the flusher looks only as often as without
  * TCP_NODELAY.
  */
 #define COALESCE_STEADY 16u
 
-extern struct coalesce *coalesce_slots; /* COALESCE_SLOTS, once there are any */
+extern struct coalesce *coalesce_slots;   /* COALESCE_SLOTS, once there are any */
 extern _Atomic unsigned coalesce_slots_n; /* none behind these was ever used */
 
-/* Calls of this thread that may have waited, and those of poll and its like; has it gathered anything since the last one? */
+/*
+ * Calls of this thread that may have waited, and those of poll and its like; has it gathered anything since the last
+ * one?
+ */
 extern __thread unsigned coalesce_waits;
 extern __thread unsigned coalesce_polls;
 extern __thread bool coalesce_mine;
 
 /*
- * write(2) and send(2) come here first: adds the octets to those that are gathered for fd. Returns len, or 0: the call has to go the
- * long way. errno stays. Async-signal-safe, and no point of cancellation, as it never waits.
+ * write(2) and send(2) come here first: adds the octets to those that are gathered for fd. Returns len, or 0: the call
+ * has to go the long way. errno stays. Async-signal-safe, and no point of cancellation, as it never waits.
  */
 size_t coalesce_put(int fd, const void *buf, size_t len, int flags);
 
@@ -110,8 +120,8 @@ static inline void coalesce_before_sleep(void)
 /* A call that asks about fd's octets, or changes how they are sent: what is gathered for it goes out first. */
 void coalesce_send_fd(int fd);
 /*
- * What is gathered for any connection goes out, and nothing more is gathered until coalesce_go_on: before a fork, an exec, a seccomp
- * filter.
+ * What is gathered for any connection goes out, and nothing more is gathered until coalesce_go_on: before a fork, an
+ * exec, a seccomp filter.
  */
 void coalesce_stop(void);
 void coalesce_go_on(void);
@@ -122,23 +132,31 @@ void coalesce_after_fork(void);
 /* Is anything gathered? */
 bool coalesce_holds(const struct conn *c);
 /*
- * A small write that goes the long way. The caller has looked that it can be read. True: it was added to what is there; false: if
- * anything is there, it has to be sent before.
+ * A small write that goes the long way. The caller has looked that it can be read. True: it was added to what is there;
+ * false: if anything is there, it has to be sent before.
  */
 bool coalesce_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* Likewise, when nothing is gathered or queued: true: the write is the first to be gathered. */
 bool coalesce_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
-/* Likewise where the program has said that more follows (TCP_CORK): it is no matter of rows, and the deadline is the kernel's. */
+/*
+ * Likewise where the program has said that more follows (TCP_CORK): it is no matter of rows, and the deadline is the
+ * kernel's.
+ */
 bool coalesce_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* May anything be gathered for c? */
 bool coalesce_suits(const struct conn *c);
 /* The cork is out: what is gathered, or will be, has the shortest deadline there is. Without the turn. */
 void coalesce_hasten(struct conn *c);
-/* Posts what is gathered as a Send, from the buffer: 1, and conn.coalesce.posted is set; 0: nothing was there; -EAGAIN. */
+/*
+ * Posts what is gathered as a Send, from the buffer: 1, and conn.coalesce.posted is set; 0: nothing was there; -EAGAIN.
+ */
 int coalesce_post(struct conn *c) SW_MUST;
 /* The same, for what is left of it in the queue: the buffer is free. */
 void coalesce_posted(struct conn *c, bool all);
-/* The connection has a buffer no more. Nothing may be gathered in it (or it is lost). Also without the turn, by its last owner. */
+/*
+ * The connection has a buffer no more. Nothing may be gathered in it (or it is lost). Also without the turn, by its
+ * last owner.
+ */
 void coalesce_leave(struct conn *c);
 /* For the flusher, whose `busy` keeps it: the same. */
 void coalesce_leave_busy(struct coalesce *g);

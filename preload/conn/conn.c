@@ -24,11 +24,11 @@
 
 static const struct sm_state states[] = {
     [CONN_FREE] = { "free", SM_TO(CONN_CONNECTING) | SM_TO(CONN_NEGOTIATING) },
-    [CONN_CONNECTING] = { "connecting",
-                          SM_TO(CONN_NEGOTIATING) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
-    [CONN_NEGOTIATING] = { "negotiating", SM_TO(CONN_CONNECTING) | SM_TO(CONN_UPGRADED) |
-                                              SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
-    [CONN_UPGRADED] = { "full", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) | SM_TO(CONN_PLAIN) }, /* (PLAIN: startup_unanswered) */
+    [CONN_CONNECTING] = { "connecting", SM_TO(CONN_NEGOTIATING) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
+    [CONN_NEGOTIATING] = { "negotiating",
+                           SM_TO(CONN_CONNECTING) | SM_TO(CONN_UPGRADED) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
+    [CONN_UPGRADED] = { "full",
+                        SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) | SM_TO(CONN_PLAIN) }, /* (PLAIN: startup_unanswered) */
     [CONN_PLAIN] = { "plain", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
     [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
 };
@@ -95,7 +95,8 @@ void conn_use(struct conn *c)
 
 bool conn_is_held(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) && atomic_load(&c->startup.user_pid) != proc.pid;
+    return conn_state(c) == CONN_NEGOTIATING && negotiate_wants_offer(&c->neg) &&
+           atomic_load(&c->startup.user_pid) != proc.pid;
 }
 
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
@@ -152,7 +153,8 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->memory = conn_memory(c);
     if (c->opts.transports & HELLO_TRANSPORT_VERBS)
         r->device = c->dev.name[0] != '\0' ? c->dev.name : reason_name(c->dev.reason);
-    bool unsaid = st == CONN_UPGRADED && c->neg.deferred && conn_only_leads(c); /* the program has said nothing, nor have we */
+    bool unsaid =
+        st == CONN_UPGRADED && c->neg.deferred && conn_only_leads(c); /* the program has said nothing, nor have we */
     if (unsaid)
         r->reason = REASON_WITHDRAWN;
     if (st != CONN_UPGRADED || unsaid) {
@@ -184,8 +186,8 @@ void conn_record(struct sock *s, struct conn *c)
 }
 
 /*
- * (Who sleeps with a turn is a call of the program's on this descriptor. A sender may just be about to wait in poll, by number: it is
- * told to look again.)
+ * (Who sleeps with a turn is a call of the program's on this descriptor. A sender may just be about to wait in poll, by
+ * number: it is told to look again.)
  */
 void conn_let_out(struct sock *s, int fd)
 {

@@ -7,8 +7,9 @@
  *         \--connect failed------>|---fallback: connected again----> PLAIN, or CONNECTING for MPA's Rev 1
  *                                  \--`require`, responder's failure--> DEAD
  *
- * Locks: the turn of the receive side (rx.turn, below "rx") and that of the send side (tx.turn, "tx"); rx before tx. State changes are made
- * with both. Each member says which of them it belongs to; what is any thread's is atomic, or constant after conn_new.
+ * Locks: the turn of the receive side (rx.turn, below "rx") and that of the send side (tx.turn, "tx"); rx before tx.
+ * State changes are made with both. Each member says which of them it belongs to; what is any thread's is atomic, or
+ * constant after conn_new.
  */
 #ifndef SW_PRELOAD_CONN_H
 #define SW_PRELOAD_CONN_H
@@ -38,47 +39,51 @@
 enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_UPGRADED, CONN_PLAIN, CONN_DEAD };
 
 /*
- * What an upgraded connection receives. STREAMED, a responder's by a late switch: the initiator's program's octets as they are, up
- * to the HSWI. It changes once, in conn_switch.c.
+ * What an upgraded connection receives. STREAMED, a responder's by a late switch: the initiator's program's octets as
+ * they are, up to the HSWI. It changes once, in conn_switch.c.
  */
 enum conn_rx_mode { CONN_RX_FPDUS, CONN_RX_STREAMED };
 
 /* TCP_CORK: the kernel's affair, or known not to be in there, and maybe ours: conn_nagle.c. */
 enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 
-#define CONN_IN_LEN (256u * 1024u)               /* staging for received octets */
-#define CONN_OUT_LEN (MPA_FPDU_MAX + 1024u)      /* the tail of a cut frame */
-#define CONN_PRE_LEN (256u * 1024u)              /* octets that come before the answer to the Hello, */
+#define CONN_IN_LEN (256u * 1024u)                         /* staging for received octets */
+#define CONN_OUT_LEN (MPA_FPDU_MAX + 1024u)                /* the tail of a cut frame */
+#define CONN_PRE_LEN (256u * 1024u)                        /* octets that come before the answer to the Hello, */
 #define CONN_PRE_BIG_LEN (NEGOTIATE_STREAMED_MAX + 65536u) /* and a talkative server's */
-#define CONN_EAGER_MAX 64512u                     /* largest payload of a Send we take */
-#define CONN_EAGER_LIMIT 16384u                   /* larger writes of the program go as RDMA Writes */
+#define CONN_EAGER_MAX 64512u                              /* largest payload of a Send we take */
+#define CONN_EAGER_LIMIT 16384u                            /* larger writes of the program go as RDMA Writes */
 
 /* ---- the record, by what protects it ---- */
 
 /* The startup: with both turns, but for what is said to be any thread's. */
 struct conn_startup {
-    size_t in_len;            /* octets collected for the negotiation: HELLO in mem.pre, else in mem.in */
-    uint32_t kernel_wants;    /* POLLIN, POLLOUT: what the negotiation waits for */
-    bool known_shim;          /* initiator: the listener on this host was seen to run sockwarp */
-    bool marked;              /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
-    bool hurried;             /* initiator: connect() does not look whether that one's program accepts just now */
-    bool rev_1;               /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
-    bool client_asked;        /* responder: a client of this host has asked for the listener's name, and may be this one; any */
-    bool inherited;           /* responder: accepted by a former program, which may have it still; this one has said nothing */
-    _Atomic pid_t user_pid;   /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
-    _Atomic bool finish_on_use; /* any: accept() left it unfinished while the client waits; the first call completes it */
-    bool no_device;           /* responder: one would be of no use, for it is being closed, or goes to another program in software */
-    _Atomic uint8_t shut_later; /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
-    bool in_backlog;          /* initiator: connect() has returned, though the listener's program has not accepted */
-    bool peer_closed;         /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
+    size_t in_len;         /* octets collected for the negotiation: HELLO in mem.pre, else in mem.in */
+    uint32_t kernel_wants; /* POLLIN, POLLOUT: what the negotiation waits for */
+    bool known_shim;       /* initiator: the listener on this host was seen to run sockwarp */
+    bool marked;  /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
+    bool hurried; /* initiator: connect() does not look whether that one's program accepts just now */
+    bool rev_1;   /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
+    /* responder: a client of this host has asked for the listener's name, and may be this one; any */
+    bool client_asked;
+    bool inherited; /* responder: accepted by a former program, which may have it still; this one has said nothing */
+    /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
+    _Atomic pid_t user_pid;
+    /* any: accept() left it unfinished while the client waits; the first call completes it */
+    _Atomic bool finish_on_use;
+    bool no_device; /* responder: one would be of no use: it is being closed, or goes to another program in software */
+    /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
+    _Atomic uint8_t shut_later;
+    bool in_backlog;             /* initiator: connect() has returned, though the listener's program has not accepted */
+    bool peer_closed;            /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */
-    bool peer_reset;          /* and by a reset of its own */
+    bool peer_reset;             /* and by a reset of its own */
     uint64_t rx_total, tx_total; /* octets of Hello and startup frames on a connection that stays plain */
 };
 
 /* Memory (preload/conn/shmem.h): constant from conn_buffers to conn_release, but for conn_grow_pre. */
 struct conn_mem {
-    uint8_t *_Atomic base;    /* any: once it is there the others are */
+    uint8_t *_Atomic base; /* any: once it is there the others are */
     uint8_t *in, *out, *pre;
     size_t pre_cap;
 };
@@ -86,112 +91,114 @@ struct conn_mem {
 /* The receive side: with its turn, but for what is said to be any thread's. */
 struct conn_rx {
     struct turn turn;
-    struct turn_event left;   /* any: the RTR came, or a reader left without it */
-    uint64_t kernel_total;    /* octets taken from the socket; see conn_orphan.c */
-    size_t pre_off, pre_len;  /* octets of the streaming mode not yet read, in mem.pre */
-    uint8_t mode;             /* enum conn_rx_mode */
-    size_t held_len;          /* STREAMED: octets behind those in mem.pre that may be the HSWI's beginning */
-    uint64_t streamed_total;  /* STREAMED: octets before them */
-    _Atomic bool reset_unseen; /* any: a reset that is only ours was taken for the end: of what the initiator never read */
-    uint32_t kernel_lowat;    /* SO_RCVLOWAT of the kernel socket */
+    struct turn_event left;  /* any: the RTR came, or a reader left without it */
+    uint64_t kernel_total;   /* octets taken from the socket; see conn_orphan.c */
+    size_t pre_off, pre_len; /* octets of the streaming mode not yet read, in mem.pre */
+    uint8_t mode;            /* enum conn_rx_mode */
+    size_t held_len;         /* STREAMED: octets behind those in mem.pre that may be the HSWI's beginning */
+    uint64_t streamed_total; /* STREAMED: octets before them */
+    /* any: a reset that is only ours was taken for the end: of what the initiator never read */
+    _Atomic bool reset_unseen;
+    uint32_t kernel_lowat;       /* SO_RCVLOWAT of the kernel socket */
     _Atomic uint32_t user_lowat; /* any: and as the program set it */
-    _Atomic bool rtr_came;    /* any: the responder may send from now on, and who waits for that was not told */
-    _Atomic bool arrived;     /* any: octets or the end came in since a waiter looked: an edge */
-    bool empty;               /* the last receive left nothing in the kernel */
-    bool owes;                /* FIONREAD told less than there may be: when that is read, the rest is an edge */
-    uint64_t look;            /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
-    struct spin spin;         /* whether a recv that waits looks before it sleeps */
-    bool shut;                /* shutdown(SHUT_RD) */
+    _Atomic bool rtr_came;       /* any: the responder may send from now on, and who waits for that was not told */
+    _Atomic bool arrived;        /* any: octets or the end came in since a waiter looked: an edge */
+    bool empty;                  /* the last receive left nothing in the kernel */
+    bool owes;                   /* FIONREAD told less than there may be: when that is read, the rest is an edge */
+    uint64_t look;    /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
+    struct spin spin; /* whether a recv that waits looks before it sleeps */
+    bool shut;        /* shutdown(SHUT_RD) */
     struct tcpinfo_input input_before_shut; /* STREAMED: before it */
-    bool urgent_told;         /* a handler has asked for the urgent octet while this side's holder waited */
-    bool reset_told;          /* ECONNRESET was reported once: then end of file, as TCP */
+    bool urgent_told;           /* a handler has asked for the urgent octet while this side's holder waited */
+    bool reset_told;            /* ECONNRESET was reported once: then end of file, as TCP */
     _Atomic bool tells_waiting; /* any: TCP_INQ: recvmsg tells how much is left */
-    _Atomic int32_t peek_off; /* any: SO_PEEK_OFF, where it is not the kernel's: preload/conn/conn_peek.c */
-    uint64_t plain_total;     /* octets of the streaming mode that were read */
+    _Atomic int32_t peek_off;   /* any: SO_PEEK_OFF, where it is not the kernel's: preload/conn/conn_peek.c */
+    uint64_t plain_total;       /* octets of the streaming mode that were read */
 };
 
 /* The send side: with its turn, but for what is said to be any thread's, or read by any as a hint. */
 struct conn_tx {
     struct turn turn;
-    uint64_t kernel_total;    /* octets given to the socket; see conn_orphan.c */
+    uint64_t kernel_total;      /* octets given to the socket; see conn_orphan.c */
     _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; a hint */
-    _Atomic uint8_t asked;    /* any: has the program read since it last wrote? conn_batch.c */
-    _Atomic uint32_t unproved; /* octets sent since the kernel had room for certain; a hint: conn_room_likely */
-    _Atomic uint32_t frame_left; /* octets that may be framed before the path is looked at again: conn_frame.c; any may clear it */
-    size_t segment;           /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
-    bool urgent;              /* what is queued ends in an urgent octet's frame */
-    bool zerocopy;            /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
-    bool nodelay_lent;        /* TCP_NODELAY is set, though not by the program: until its first octets are out */
-    _Atomic uint8_t nodelay;  /* any: what is known of the kernel's: conn_nagle.c */
+    _Atomic uint8_t asked;      /* any: has the program read since it last wrote? conn_batch.c */
+    _Atomic uint32_t unproved;  /* octets sent since the kernel had room for certain; a hint: conn_room_likely */
+    /* octets that may be framed before the path is looked at again: conn_frame.c; any may clear it */
+    _Atomic uint32_t frame_left;
+    size_t segment;               /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
+    bool urgent;                  /* what is queued ends in an urgent octet's frame */
+    bool zerocopy;                /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
+    bool nodelay_lent;            /* TCP_NODELAY is set, though not by the program: until its first octets are out */
+    _Atomic uint8_t nodelay;      /* any: what is known of the kernel's: conn_nagle.c */
     _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
-    _Atomic uint8_t cork;     /* enum conn_cork; a hint */
-    _Atomic bool more_told;   /* the last send said MSG_MORE; a hint */
-    bool first_lost;          /* a send was taken that met a reset of our own making: conn_switch.c */
-    _Atomic bool shut;        /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
-    _Atomic bool fin_owed;    /* FIN waits for the tail before it; a hint */
-    _Atomic bool rest;        /* something may be queued: flush before posting more; a hint */
+    _Atomic uint8_t cork;         /* enum conn_cork; a hint */
+    _Atomic bool more_told;       /* the last send said MSG_MORE; a hint */
+    bool first_lost;              /* a send was taken that met a reset of our own making: conn_switch.c */
+    _Atomic bool shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
+    _Atomic bool fin_owed; /* FIN waits for the tail before it; a hint */
+    _Atomic bool rest;     /* something may be queued: flush before posting more; a hint */
     struct transport_job job; /* sends a frame's tail while the program does other things */
     _Atomic bool job_runs;    /* a hint */
     bool job_stopped;         /* by us: it may have sent a part */
     size_t job_len;           /* octets it was given */
     /* Where several processes have the connection: */
-    int32_t tail_pid;         /* whose call left the tail: if it closes the connection before, it sees to it */
-    int32_t sender_pid;       /* one that did: its ring sends the tail, and nobody else sends, */
-    uint64_t sender_end;      /* until the kernel has so many octets */
+    int32_t tail_pid;             /* whose call left the tail: if it closes the connection before, it sees to it */
+    int32_t sender_pid;           /* one that did: its ring sends the tail, and nobody else sends, */
+    uint64_t sender_end;          /* until the kernel has so many octets */
     _Atomic uint64_t plain_total; /* octets sent in streaming mode */
 };
 
 /* Small writes that go together (preload/conn/coalesce.h): with the send turn. */
 struct conn_coalesce {
-    struct coalesce *slot;    /* where they are gathered, in process pid's own memory */
+    struct coalesce *slot; /* where they are gathered, in process pid's own memory */
     pid_t pid;
-    bool posted;              /* what is queued lies there */
-    uint32_t row_n, row_min;  /* small writes in a row; and how many there have to be */
-    unsigned row_waits;       /* coalesce_waits and the time of the last one; 0: it was not looked at */
+    bool posted;             /* what is queued lies there */
+    uint32_t row_n, row_min; /* small writes in a row; and how many there have to be */
+    unsigned row_waits;      /* coalesce_waits and the time of the last one; 0: it was not looked at */
     uint64_t row_ns;
-    uint64_t writes;          /* that did not go by themselves */
+    uint64_t writes; /* that did not go by themselves */
 };
 
 /* The stream over a device (preload/device/device_io.h). */
 struct conn_device {
-    struct verbs_ep *ep;      /* with both turns: of process pid alone, in its own memory */
-    struct mixed *mixed;      /* instead of ep: preload/device/mixed.h */
+    struct verbs_ep *ep; /* with both turns: of process pid alone, in its own memory */
+    struct mixed *mixed; /* instead of ep: preload/device/mixed.h */
     pid_t pid;
-    bool tx_takes_in;         /* tx: its holder takes in what comes, the RTR, and answers it itself */
-    _Atomic bool first;       /* any: the initiator has spoken */
-    _Atomic bool tx_wanted;   /* any: a sender found no room */
-    _Atomic bool tcp_end;     /* any: of the TCP connection beside it; set with the receive turn or at close */
-    uint8_t reason;           /* any: enum reason: why it is not on a device of ours, though the rule says so */
-    uint8_t kind;             /* any: initiator: enum verbs_kind, the device that has its address */
-    char name[16];            /* any: that of ours */
+    bool tx_takes_in;       /* tx: its holder takes in what comes, the RTR, and answers it itself */
+    _Atomic bool first;     /* any: the initiator has spoken */
+    _Atomic bool tx_wanted; /* any: a sender found no room */
+    _Atomic bool tcp_end;   /* any: of the TCP connection beside it; set with the receive turn or at close */
+    uint8_t reason;         /* any: enum reason: why it is not on a device of ours, though the rule says so */
+    uint8_t kind;           /* any: initiator: enum verbs_kind, the device that has its address */
+    char name[16];          /* any: that of ours */
 };
 
 /* What its line of statistics says; any thread. */
 struct conn_record {
     _Atomic bool written;
-    _Atomic uint8_t reason;   /* enum reason */
+    _Atomic uint8_t reason; /* enum reason */
     uint64_t born_ns;
-    uint64_t ino;             /* the socket's, once FULL */
+    uint64_t ino; /* the socket's, once FULL */
 };
 
 /*
- * The stream's arrays are at the beginning and the endpoint's at the end, what is in use all the time between them: an idle
- * connection has touched few pages.
+ * The stream's arrays are at the beginning and the endpoint's at the end, what is in use all the time between them: an
+ * idle connection has touched few pages.
  */
 struct conn {
-    struct stream st;         /* as ep */
-    struct holders holders;   /* any: processes that have it; none: the slot is free */
-    _Atomic uint8_t state;    /* enum conn_state; changed with both turns held, read by any */
-    _Atomic uint8_t carrier;  /* enum conn_carrier; changed with both turns held before it is upgraded, read by any */
-    bool responder;           /* any */
-    bool require;             /* any: the rule says require */
-    struct policy_opts opts;  /* any */
-    _Atomic bool broken;      /* any: a turn's holder died in the middle of its work; the connection was reset */
-    _Atomic bool reset;       /* any: it has ended by a reset that the socket does not show, or by what was sent to a peer that had closed */
-    _Atomic int so_error;     /* any: pending error, told once */
+    struct stream st;        /* as ep */
+    struct holders holders;  /* any: processes that have it; none: the slot is free */
+    _Atomic uint8_t state;   /* enum conn_state; changed with both turns held, read by any */
+    _Atomic uint8_t carrier; /* enum conn_carrier; changed with both turns held before it is upgraded, read by any */
+    bool responder;          /* any */
+    bool require;            /* any: the rule says require */
+    struct policy_opts opts; /* any */
+    _Atomic bool broken;     /* any: a turn's holder died in the middle of its work; the connection was reset */
+    _Atomic bool reset; /* any: ended by a reset that the socket does not show, or by what a peer got that had closed */
+    _Atomic int so_error; /* any: pending error, told once */
     struct conn_record record;
-    uint64_t board;           /* any: its slot, or 0; set while nobody else knows it: preload/conn/conn_board.h */
-    struct negotiate neg;     /* with both turns */
+    uint64_t board;       /* any: its slot, or 0; set while nobody else knows it: preload/conn/conn_board.h */
+    struct negotiate neg; /* with both turns */
     struct conn_startup startup;
     struct conn_mem mem;
     struct conn_rx rx;
@@ -200,7 +207,7 @@ struct conn {
     struct conn_device dev;
     struct sockaddr_storage local, peer; /* any, set at connect or accept */
     socklen_t peer_len;
-    struct iwarp_ep ep;       /* receive side with rx.turn, send side with tx.turn */
+    struct iwarp_ep ep; /* receive side with rx.turn, send side with tx.turn */
 };
 
 /* ---- conn.c ---- */
@@ -228,7 +235,10 @@ static inline enum conn_state conn_state(const struct conn *c)
     return (enum conn_state)atomic_load_explicit(&c->state, memory_order_acquire);
 }
 
-/* Nobody has said anything but perhaps the program, in streaming mode; or a Hello was declined, which may be withdrawn still. */
+/*
+ * Nobody has said anything but perhaps the program, in streaming mode; or a Hello was declined, which may be withdrawn
+ * still.
+ */
 static inline bool conn_undecided(const struct conn *c)
 {
     return conn_state(c) == CONN_NEGOTIATING && c->responder &&
@@ -275,7 +285,10 @@ static inline int conn_chan(const struct conn *c)
     return conn_has_chan(c) ? conn_ops(c)->chan(c) : -1;
 }
 
-/* The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is being used. */
+/*
+ * The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is
+ * being used.
+ */
 bool conn_decline(struct conn *c, unsigned reason);
 
 /* An initiator whose peer has not accepted yet: it goes on in streaming mode, and switches when the answer comes. */
@@ -287,21 +300,21 @@ static inline bool conn_is_late(const struct conn *c)
 /* What the program sends now goes out as it is, though not everything that comes in is the program's. */
 static inline bool conn_speaks_plain(const struct conn *c)
 {
-    return conn_undecided(c) ||
-           (conn_state(c) == CONN_NEGOTIATING && (c->neg.state == NEGOTIATE_WITHDRAWN || c->neg.state == NEGOTIATE_LATE) &&
-            c->neg.out_off == c->neg.out_len);
+    return conn_undecided(c) || (conn_state(c) == CONN_NEGOTIATING &&
+                                 (c->neg.state == NEGOTIATE_WITHDRAWN || c->neg.state == NEGOTIATE_LATE) &&
+                                 c->neg.out_off == c->neg.out_len);
 }
 
 /* Its startup goes on with what comes in, which it looks at and leaves in the kernel, and with nothing else. */
 static inline bool conn_waits_for_input(const struct conn *c)
 {
-    return (conn_is_late(c) ? c->neg.out_off == c->neg.out_len : conn_unheard(c)) && c->neg.deadline_ns == 0 && c->startup.kernel_wants == POLLIN &&
-           c->rx.kernel_lowat == 1 && atomic_load(&c->startup.shut_later) == 0;
+    return (conn_is_late(c) ? c->neg.out_off == c->neg.out_len : conn_unheard(c)) && c->neg.deadline_ns == 0 &&
+           c->startup.kernel_wants == POLLIN && c->rx.kernel_lowat == 1 && atomic_load(&c->startup.shut_later) == 0;
 }
 
 /*
- * A tail waits for room in the kernel and nothing sends it without us (or no longer: its thread has ended): whoever waits
- * next does. Any thread.
+ * A tail waits for room in the kernel and nothing sends it without us (or no longer: its thread has ended): whoever
+ * waits next does. Any thread.
  */
 static inline bool conn_tail_is_ours(const struct conn *c)
 {
@@ -311,14 +324,16 @@ static inline bool conn_tail_is_ours(const struct conn *c)
 /* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
 static inline bool conn_may_be_staged(const struct conn *c)
 {
-    return !conn_on_socket(c) || c->rx.pre_len > c->rx.pre_off || atomic_load(&c->so_error) != 0 || conn_state(c) == CONN_DEAD ||
+    return !conn_on_socket(c) || c->rx.pre_len > c->rx.pre_off || atomic_load(&c->so_error) != 0 ||
+           conn_state(c) == CONN_DEAD ||
            (conn_state(c) == CONN_UPGRADED &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));
 }
 
 /*
- * The program makes a call on c (startup_go_on says so, too): a device that its Hello asks for is this process' to offer. Else that is
- * held: the endpoint would be this process', and accept() may have been for a child. Without the turns a hint.
+ * The program makes a call on c (startup_go_on says so, too): a device that its Hello asks for is this process' to
+ * offer. Else that is held: the endpoint would be this process', and accept() may have been for a child. Without the
+ * turns a hint.
  */
 void conn_use(struct conn *c);
 bool conn_is_held(const struct conn *c);

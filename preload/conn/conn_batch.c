@@ -1,12 +1,13 @@
 /*
  * How much of the program's octets is framed at a time.
  *
- * What is framed leaves with one sendmsg: several of them each let acknowledgements in and wake the receiver anew, which costs
- * more than octets that the cache no longer holds. A call that waits sees all it frames sent. One that does not wait frames in
- * vain what the socket has no room for: so it begins with less, goes by what the socket took last, and asks before it goes on.
+ * What is framed leaves with one sendmsg: several of them each let acknowledgements in and wake the receiver anew,
+ * which costs more than octets that the cache no longer holds. A call that waits sees all it frames sent. One that does
+ * not wait frames in vain what the socket has no room for: so it begins with less, goes by what the socket took last,
+ * and asks before it goes on.
  *
- * A long answer begins with a short piece: whoever waits for it is a while in waking up, which goes on while the rest is framed
- * and copied.
+ * A long answer begins with a short piece: whoever waits for it is a while in waking up, which goes on while the rest
+ * is framed and copied.
  */
 #include <poll.h>
 
@@ -60,8 +61,9 @@ void conn_batch_asked(struct conn *c, bool wait)
 }
 
 /*
- * By Nagle's rule the rest would wait until the first piece is acknowledged. And a thread that writes to several connections
- * between two waits is busy, and so are those who wait for it: they would pay for a call more, and gain nothing.
+ * By Nagle's rule the rest would wait until the first piece is acknowledged. And a thread that writes to several
+ * connections between two waits is busy, and so are those who wait for it: they would pay for a call more, and gain
+ * nothing.
  */
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags)
 {

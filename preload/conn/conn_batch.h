@@ -6,8 +6,8 @@
 
 #include "preload/conn/conn.h"
 
-#define CONN_UNPROVED_LEN 16384u                 /* sent without asking the kernel whether there is still room */
-#define CONN_BATCH_LEN (1024u * 1024u)           /* program octets framed at a time, at most */
+#define CONN_UNPROVED_LEN 16384u       /* sent without asking the kernel whether there is still room */
+#define CONN_BATCH_LEN (1024u * 1024u) /* program octets framed at a time, at most */
 
 void conn_batch_init(struct conn *c);
 /* So many octets of the program's are framed at a time, at most, for a call that waits or does not. */
@@ -15,8 +15,8 @@ size_t conn_batch_len(const struct conn *c, bool waits);
 /* Of len octets that were framed for a call that does not wait so many went. tx held. */
 void conn_batch_went(struct conn *c, size_t len, size_t went);
 /*
- * A write of so many octets begins with a first piece of so many, which goes by itself; 0: it does not. Once for each answer: the
- * caller writes them. tx held.
+ * A write of so many octets begins with a first piece of so many, which goes by itself; 0: it does not. Once for each
+ * answer: the caller writes them. tx held.
  */
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags);
 /* The program has read octets; wait: by a call that would have waited for them. Any thread. */

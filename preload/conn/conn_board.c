@@ -75,8 +75,7 @@ void conn_board_moved(struct conn *c)
     put_addr(&slot->local, &c->local);
     put_addr(&slot->peer, &c->peer);
     snprintf(slot->transport, sizeof(slot->transport), "%s", upgraded ? conn_ops(c)->name(c) : "plain");
-    snprintf(slot->rtr, sizeof(slot->rtr), "%s",
-             upgraded ? mpa_rtr_name(c->neg.mpa.res.rtr) : "none");
+    snprintf(slot->rtr, sizeof(slot->rtr), "%s", upgraded ? mpa_rtr_name(c->neg.mpa.res.rtr) : "none");
     snprintf(slot->device, sizeof(slot->device), "%s", c->dev.name);
     slot->crc = upgraded && c->neg.mpa.res.crc;
     if (upgraded)

@@ -5,11 +5,17 @@
 #include "preload/conn/conn.h"
 #include "preload/process/stats.h"
 
-/* Its state has changed: with both turns held, or before anybody else knows c. Does nothing unless somebody wants to know. */
+/*
+ * Its state has changed: with both turns held, or before anybody else knows c. Does nothing unless somebody wants to
+ * know.
+ */
 void conn_board_moved(struct conn *c);
 /* Its local address, from the kernel, if c does not know it (an initiator's). */
 void conn_board_named(const struct conn *c, int fd);
-/* From a former program of this process, whose board is gone: it gets a slot here, unless other processes have it still. */
+/*
+ * From a former program of this process, whose board is gone: it gets a slot here, unless other processes have it
+ * still.
+ */
 void conn_board_taken_up(struct conn *c);
 /* It is over, and this is its record. */
 void conn_board_ended(struct conn *c, const struct stats_record *r);

@@ -1,6 +1,6 @@
 /*
- * The end of what a connection sends: shutdown(2), and the octets that were accepted from the program and are not in the
- * kernel's hands yet when it closes or exits.
+ * The end of what a connection sends: shutdown(2), and the octets that were accepted from the program and are not in
+ * the kernel's hands yet when it closes or exits.
  *
  * Where the transport can, it sends them when the program has gone on: it owns a duplicate of the descriptor then, and
  * closes it. Else the close waits for them as long as it may.
@@ -87,7 +87,8 @@ static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
     f->own = calloc(1, sizeof(*f->own));
     if (f->own == NULL)
         return false;
-    if (conn_tx_start_own(c, &f->own->job, &f->own->piece, fd, c->tx.fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE))
+    if (conn_tx_start_own(c, &f->own->job, &f->own->piece, fd,
+                          c->tx.fin_owed ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_CLOSE))
         return true;
     free(f->own);
     f->own = NULL;
@@ -140,8 +141,8 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     int own = sandbox_on() ? -1 : hidden_dup(fd);
     if (own >= 0) {
         /*
-         * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send: the
-         * program's time-out would end it, and the close would follow.
+         * A request that has found too little room too often is given to a worker, which sleeps in the socket's own
+         * send: the program's time-out would end it, and the close would follow.
          */
         const struct timeval never = { 0 };
         if (!shared)
@@ -274,9 +275,10 @@ void conn_lead_out(struct conn *c, int fd)
 }
 
 /*
- * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with EPIPE or a
- * smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told and leaves at once; the rest
- * is better looked after by this thread, which did not fail. busy: why the turn could not be had. As turn_take.
+ * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with EPIPE
+ * or a smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told and leaves at
+ * once; the rest is better looked after by this thread, which did not fail. busy: why the turn could not be had. As
+ * turn_take.
  */
 static int end_others_send(struct conn *c, int busy)
 {
@@ -322,8 +324,8 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
 }
 
 /*
- * SHUT_RD. First the kernel's: it wakes a reader that sleeps with the turn. ended: by this call; behind the peer's end ours was
- * the last of the connection, and the kernel, asked for both at once, says nothing of that.
+ * SHUT_RD. First the kernel's: it wakes a reader that sleeps with the turn. ended: by this call; behind the peer's end
+ * ours was the last of the connection, and the kernel, asked for both at once, says nothing of that.
  */
 static int shutdown_rx(struct conn *c, int fd, bool ended)
 {

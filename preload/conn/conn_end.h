@@ -12,7 +12,9 @@ bool conn_tail_is_mine(const struct conn *c);
 int conn_shutdown(struct sock *s, int fd, int how);
 /* SO_LINGER in seconds, -1: off. */
 int conn_linger_s(int fd);
-/* tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said. */
+/*
+ * tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said.
+ */
 int conn_shut_wr(struct conn *c, int fd) SW_MUST;
 /* Has the program shut down this direction (SHUT_RD, SHUT_WR), with the startup still going on? */
 static inline bool conn_shuts_later(const struct conn *c, int how)
@@ -20,17 +22,18 @@ static inline bool conn_shuts_later(const struct conn *c, int how)
     return SW_UNLIKELY(atomic_load(&c->startup.shut_later) != 0) && (atomic_load(&c->startup.shut_later) >> how & 1);
 }
 /*
- * All that is to be sent is the answer to a Read that was the RTR. The peer's library does not wait for it, and a peer that has
- * closed, or has shut down both ways, would answer it by a reset, which destroys what it has still under way to us: so it goes
- * with the program's first octets, if any.
+ * All that is to be sent is the answer to a Read that was the RTR. The peer's library does not wait for it, and a peer
+ * that has closed, or has shut down both ways, would answer it by a reset, which destroys what it has still under way
+ * to us: so it goes with the program's first octets, if any.
  */
 static inline bool conn_only_answers(const struct conn *c)
 {
     return iwarp_answers_rtr(&c->ep);
 }
 /*
- * All that is to be sent is the HSWI. It goes with the program's first octets, if any: a peer that has closed would answer it by a
- * reset, which destroys what is under way. (But before a reset of the program's, so that the peer takes that for one.)
+ * All that is to be sent is the HSWI. It goes with the program's first octets, if any: a peer that has closed would
+ * answer it by a reset, which destroys what is under way. (But before a reset of the program's, so that the peer takes
+ * that for one.)
  */
 static inline bool conn_only_leads(const struct conn *c)
 {
@@ -48,8 +51,8 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms);
 /* Lets go of connections that were finished that way; wait_ms > 0: waits for them, at most so long. */
 void conn_tx_finished(uint32_t wait_ms);
 /*
- * The same, and the program ends, or becomes another one: what is not sent by then never is. Its connections are reset when they are
- * closed, so that no peer takes what came for all.
+ * The same, and the program ends, or becomes another one: what is not sent by then never is. Its connections are reset
+ * when they are closed, so that no peer takes what came for all.
  */
 void conn_tx_give_up(uint32_t wait_ms);
 /* In the child of a fork, whose other threads' locks nobody gives back. */

@@ -1,10 +1,11 @@
 /*
  * How long a frame is.
  *
- * A frame reaches the peer's program as a whole, since its CRC stands at its end: one that takes seconds on a slow link shows
- * nothing for seconds, where TCP shows each segment. And what the kernel has no room for of a frame begun is kept for it, so a
- * program that bounds what is queued (SO_SNDBUF, TCP_NOTSENT_LOWAT) would have up to a frame more. So a frame is as long as what
- * the path carries in a few milliseconds, and a part of what the socket holds; on fast paths that is more than the longest.
+ * A frame reaches the peer's program as a whole, since its CRC stands at its end: one that takes seconds on a slow link
+ * shows nothing for seconds, where TCP shows each segment. And what the kernel has no room for of a frame begun is kept
+ * for it, so a program that bounds what is queued (SO_SNDBUF, TCP_NOTSENT_LOWAT) would have up to a frame more. So a
+ * frame is as long as what the path carries in a few milliseconds, and a part of what the socket holds; on fast paths
+ * that is more than the longest.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

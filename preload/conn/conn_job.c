@@ -1,5 +1,6 @@
 /*
- * The tail of a stream in software, given to the transport (core/transport/transport.h): it goes while the program does something else.
+ * The tail of a stream in software, given to the transport (core/transport/transport.h): it goes while the program does
+ * something else.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -21,12 +22,12 @@ void conn_tx_reap(struct conn *c)
         iwarp_out_sent(&c->ep, (size_t)c->tx.job.result);
         c->tx.kernel_total += (uint64_t)c->tx.job.result;
     }
-    if (c->tx.job.result < 0 && c->tx.job.result != -EAGAIN && c->tx.job.result != -EINTR && c->tx.job.result != -ECANCELED &&
-        c->tx.job.result != -EPIPE) /* (that the kernel tells each send) */
+    if (c->tx.job.result < 0 && c->tx.job.result != -EAGAIN && c->tx.job.result != -EINTR &&
+        c->tx.job.result != -ECANCELED && c->tx.job.result != -EPIPE) /* (that the kernel tells each send) */
         atomic_store(&c->so_error, (int)-c->tx.job.result);
     /*
-     * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and with it is
-     * told but once.
+     * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and
+     * with it is told but once.
      */
     if (natural && c->tx.job.result > 0 && (size_t)c->tx.job.result < c->tx.job_len &&
         tcpinfo_state(c->tx.job.fd) == TCP_CLOSE)
@@ -49,7 +50,8 @@ void conn_tx_stop(struct conn *c)
 /* The tail as one piece. 0: there is none, a request has it, or it is not for one. */
 static size_t joined(struct conn *c, const struct iovec **iov, size_t *len)
 {
-    bool other = c->tx.job_runs || c->tx.sender_pid != 0 || iwarp_out_lead(&c->ep) > 0; /* (the lead goes as one piece) */
+    bool other =
+        c->tx.job_runs || c->tx.sender_pid != 0 || iwarp_out_lead(&c->ep) > 0; /* (the lead goes as one piece) */
     size_t n = other ? 0 : iwarp_out(&c->ep, iov, len);
     if (n > 1) {
         iwarp_out_join(&c->ep);

@@ -1,6 +1,6 @@
 /*
- * The memory of connections: slots in blocks, and each one's buffers. All of it in the arena, so that children share it and
- * executed programs can map it again.
+ * The memory of connections: slots in blocks, and each one's buffers. All of it in the arena, so that children share it
+ * and executed programs can map it again.
  */
 #include <errno.h>
 #include <string.h>
@@ -31,9 +31,10 @@ static struct {
 static unsigned blocks_n;
 
 /*
- * Buffers of connections that have ended, for the next ones: mapping them, the first touch of each page and giving them back cost
- * more than the rest of a short connection's memory. Of one that has carried little only a few pages were touched. They are
- * this process' alone: its children forget them (a child that was made past fork() is told by its number).
+ * Buffers of connections that have ended, for the next ones: mapping them, the first touch of each page and giving them
+ * back cost more than the rest of a short connection's memory. Of one that has carried little only a few pages were
+ * touched. They are this process' alone: its children forget them (a child that was made past fork() is told by its
+ * number).
  */
 #define SPARES 16u
 #define SPARE_OCTETS 16384u
@@ -76,7 +77,9 @@ static bool reclaim(struct conn *c)
     return true;
 }
 
-/* Looks at so many blocks at most, from *at on; leaves it at the block where it has found a slot, or behind the last. */
+/*
+ * Looks at so many blocks at most, from *at on; leaves it at the block where it has found a slot, or behind the last.
+ */
 static struct conn *claim_in(unsigned *at, unsigned most, bool of_the_dead)
 {
     for (unsigned n = 0; n < most && n < blocks_n; n++, ++*at) {
@@ -91,8 +94,8 @@ static struct conn *claim_in(unsigned *at, unsigned most, bool of_the_dead)
 }
 
 /*
- * Where the last one was; else in a few blocks, others each time: with thousands of connections a look at all of them for each
- * new block would cost more than the connections.
+ * Where the last one was; else in a few blocks, others each time: with thousands of connections a look at all of them
+ * for each new block would cost more than the connections.
  */
 static struct conn *slot_claim(void)
 {
@@ -150,7 +153,8 @@ int conn_buffers(struct conn *c)
 
 size_t conn_memory(const struct conn *c)
 {
-    return sizeof(*c) + (c->mem.base != NULL ? CONN_MEM_LEN : 0) + (c->mem.pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
+    return sizeof(*c) + (c->mem.base != NULL ? CONN_MEM_LEN : 0) +
+           (c->mem.pre_cap == CONN_PRE_BIG_LEN ? CONN_PRE_BIG_LEN : 0) +
            (conn_ops(c)->memory != NULL ? conn_ops(c)->memory(c) : 0);
 }
 

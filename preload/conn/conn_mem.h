@@ -9,8 +9,8 @@
 /* A slot held by this process, all but ep and st zeroed. NULL: no memory. */
 struct conn *conn_alloc(void);
 /*
- * This process holds it no longer. s: if it was the last that did, its statistics are written now, if they were not. True: nobody
- * does, and from now on somebody else may have it.
+ * This process holds it no longer. s: if it was the last that did, its statistics are written now, if they were not.
+ * True: nobody does, and from now on somebody else may have it.
  */
 bool conn_leave(struct conn *c, struct sock *s);
 /* And its memory is not mapped here any more. */
@@ -22,8 +22,8 @@ int conn_grow_pre(struct conn *c) SW_MUST;
 /* Octets of address space kept for it: what it may use at most, whatever its peer does. */
 size_t conn_memory(const struct conn *c);
 /*
- * For a program that is executed: where c is, as the next program can say it to conn_take_up: the arena's descriptor, the
- * block's address and c's place in it. False: it cannot be mapped by another program.
+ * For a program that is executed: where c is, as the next program can say it to conn_take_up: the arena's descriptor,
+ * the block's address and c's place in it. False: it cannot be mapped by another program.
  */
 struct conn_place {
     int shmem_fd;
@@ -35,9 +35,10 @@ bool conn_place(const struct conn *c, struct conn_place *at) SW_MUST;
 /* There: the connection, held by this process from now on, or NULL: it cannot be mapped here, or is over. */
 struct conn *conn_take_up(const struct conn_place *at);
 /*
- * This process is about to give up rights: what it holds alone moves to memory of its own, at the same addresses, and nothing that
- * others hold stays mapped or open here. Until until_ns it waits for others that are about to let go of what it holds, too. It has
- * one thread, whose signals are blocked. 0; -EBUSY: others hold what it holds, and -ENOMEM: all is as before.
+ * This process is about to give up rights: what it holds alone moves to memory of its own, at the same addresses, and
+ * nothing that others hold stays mapped or open here. Until until_ns it waits for others that are about to let go of
+ * what it holds, too. It has one thread, whose signals are blocked. 0; -EBUSY: others hold what it holds, and -ENOMEM:
+ * all is as before.
  */
 int conn_mem_part(uint64_t until_ns) SW_MUST;
 /* Is there anything to part from? */

@@ -1,10 +1,10 @@
 /*
  * TCP_CORK and TCP_NODELAY of an accelerated connection.
  *
- * Web servers cork a connection, write an answer's head and its body, and pull the cork again, with TCP_NODELAY taken back for as
- * long: four calls that change nothing but when the octets leave. Here the cork is our own: small writes are gathered meanwhile
- * (coalesce.h), so head and body go as one message with one call, and what the kernel gets before says MSG_MORE. The kernel's limit
- * of 200 ms is kept.
+ * Web servers cork a connection, write an answer's head and its body, and pull the cork again, with TCP_NODELAY taken
+ * back for as long: four calls that change nothing but when the octets leave. Here the cork is our own: small writes
+ * are gathered meanwhile (coalesce.h), so head and body go as one message with one call, and what the kernel gets
+ * before says MSG_MORE. The kernel's limit of 200 ms is kept.
  *
  *   KERNELS --found to be out--> OUT <--put in, pulled out--> OURS
  *      ^------(put in where nothing is gathered)----'
@@ -96,7 +96,7 @@ int conn_set_cork(struct sock *s, int fd, bool on)
     if (!on && ours) {
         atomic_store(&c->tx.cork, CORK_OUT);
         coalesce_send_fd(fd);
-        coalesce_hasten(c); /* (another thread was sending) */
+        coalesce_hasten(c);                           /* (another thread was sending) */
         return atomic_load(&c->tx.more_told) ? 1 : 0; /* the kernel still waits for more: its call ends that, too */
     }
     if (on && ours)
@@ -119,7 +119,8 @@ int conn_send_flags(struct conn *c, int fd, int flags)
     bool more = (flags & MSG_MORE) || (corked && !c->tx.urgent);
     uint8_t owed = atomic_load_explicit(&c->tx.nodelay_owed, memory_order_relaxed);
     /* (Another thread may set it again meanwhile.) */
-    if (SW_UNLIKELY(owed > 0) && !more && atomic_compare_exchange_strong(&c->tx.nodelay_owed, &owed, owed - 1) && owed == 1)
+    if (SW_UNLIKELY(owed > 0) && !more && atomic_compare_exchange_strong(&c->tx.nodelay_owed, &owed, owed - 1) &&
+        owed == 1)
         conn_nodelay_back(c, fd);
     if (SW_UNLIKELY(more != atomic_load_explicit(&c->tx.more_told, memory_order_relaxed)))
         atomic_store_explicit(&c->tx.more_told, more, memory_order_relaxed);

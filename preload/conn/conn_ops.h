@@ -1,9 +1,11 @@
 /*
- * What carries an upgraded connection's stream: its own TCP connection, in software (conn_soft.c), or something beside it. The rest of the
- * library asks this table, and never which one it is. A table of a room above this one is declared here.
+ * What carries an upgraded connection's stream: its own TCP connection, in software (conn_soft.c), or something beside
+ * it. The rest of the library asks this table, and never which one it is. A table of a room above this one is declared
+ * here.
  *
- * An operation that may be NULL is said to be; conn.h has a function for each of these, which does what NULL stands for.
- * Unless it says otherwise the connection is upgraded, fd is its descriptor, no turn is held, errors are -errno, and nothing waits.
+ * An operation that may be NULL is said to be; conn.h has a function for each of these, which does what NULL stands
+ * for. Unless it says otherwise the connection is upgraded, fd is its descriptor, no turn is held, errors are -errno,
+ * and nothing waits.
  */
 #ifndef SW_PRELOAD_CONN_OPS_H
 #define SW_PRELOAD_CONN_OPS_H
@@ -25,8 +27,8 @@ enum conn_carrier { CONN_CARRIER_SOFT, CONN_CARRIER_DEVICE, CONN_CARRIERS };
 
 struct conn_ops {
     /*
-     * The stream's bytes go over the program's own socket: its options and events are the stream's, and it works in all processes that
-     * have it. Else the socket shows no more than the end.
+     * The stream's bytes go over the program's own socket: its options and events are the stream's, and it works in all
+     * processes that have it. Else the socket shows no more than the end.
      */
     bool on_socket;
 
@@ -38,7 +40,10 @@ struct conn_ops {
     void (*record)(const struct conn *c, struct stats_record *r);
     /* Bytes it has mapped for c beside the connection's own. NULL: 0. */
     size_t (*memory)(const struct conn *c);
-    /* The connection is over, or never came to be upgraded. Of any connection; both turns held, or nobody has it any more. NULL: nothing. */
+    /*
+     * The connection is over, or never came to be upgraded. Of any connection; both turns held, or nobody has it any
+     * more. NULL: nothing.
+     */
     void (*drop)(struct conn *c);
     /* May a call of this process go on? 0, or the call's error. NULL: yes. */
     int (*usable)(const struct conn *c, int fd);
@@ -48,22 +53,30 @@ struct conn_ops {
     /* Decodes what has arrived; the stream has it then. */
     void (*decode)(struct conn *c, int fd);
     /*
-     * One receive of at most `most` bytes, in which it may sleep if flags are 0, and not with MSG_DONTWAIT. > 0: something came; 0: the
-     * end; -EAGAIN; -ENOBUFS: no room; -ESHUTDOWN: after SHUT_RD. Sets rx.empty.
+     * One receive of at most `most` bytes, in which it may sleep if flags are 0, and not with MSG_DONTWAIT. > 0:
+     * something came; 0: the end; -EAGAIN; -ENOBUFS: no room; -ESHUTDOWN: after SHUT_RD. Sets rx.empty.
      */
     ssize_t (*fill)(struct conn *c, int fd, int flags, size_t most);
     /*
-     * The same straight to the program's memory, where there are len bytes: *placed went there. -EOPNOTSUPP: this is nothing for it. Then,
-     * and with -EAGAIN, *ahead says how much to stage. *may becomes false if it is not to be tried again. NULL: it never is.
+     * The same straight to the program's memory, where there are len bytes: *placed went there. -EOPNOTSUPP: this is
+     * nothing for it. Then, and with -EAGAIN, *ahead says how much to stage. *may becomes false if it is not to be
+     * tried again. NULL: it never is.
      */
-    ssize_t (*fill_directly)(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed, bool *may);
+    ssize_t (*fill_directly)(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed,
+                             bool *may);
     /* The last receive left nothing (rx.empty): is there really no more? NULL: yes. */
     bool (*drained)(const struct conn *c);
     /* Half a frame is to wake nobody who polls. NULL: it does not. */
     void (*lowat)(struct conn *c, int fd);
-    /* Waits for more as long as the program's recv would, and stages `most` of it; *waits as conn_begins_to_wait. 0: look again. */
+    /*
+     * Waits for more as long as the program's recv would, and stages `most` of it; *waits as conn_begins_to_wait. 0:
+     * look again.
+     */
     ssize_t (*wait_more)(struct sock *s, struct conn *c, int fd, size_t most, bool *waits);
-    /* Whoever slept with the turn is gone: what came to it is booked. False: that cannot be. NULL: there is nothing to book. */
+    /*
+     * Whoever slept with the turn is gone: what came to it is booked. False: that cannot be. NULL: there is nothing to
+     * book.
+     */
     bool (*rx_mend)(struct conn *c, int fd);
     /* A recv of the program's is over. NULL: nothing. */
     void (*after_recv)(struct sock *s, struct conn *c, int fd);
@@ -81,7 +94,10 @@ struct conn_ops {
 
     /* ---- no turn held ---- */
 
-    /* May the program's bytes be sent (RFC 6581 section 9.2)? Any thread, with any turns. NULL: as the connection's endpoint says. */
+    /*
+     * May the program's bytes be sent (RFC 6581 section 9.2)? Any thread, with any turns. NULL: as the connection's
+     * endpoint says.
+     */
     bool (*can_send)(const struct conn *c);
     /* Waits for something to arrive, until then (0: for ever). 0: look again. */
     int (*await)(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns);
@@ -91,12 +107,18 @@ struct conn_ops {
     bool (*end_owed)(struct sock *s, int fd);
     /* Both ends have ended, though the kernel may not say so: shutdown(2) says ENOTCONN. NULL: the kernel says it. */
     bool (*over)(struct conn *c, int fd);
-    /* The program closes its last descriptor, or exits: what it has sent gets to the peer. It may wait for SOCKWARP_LINGER_MS. */
+    /*
+     * The program closes its last descriptor, or exits: what it has sent gets to the peer. It may wait for
+     * SOCKWARP_LINGER_MS.
+     */
     void (*close)(struct sock *s, struct conn *c, int fd, bool exits);
 
     /* ---- readiness ---- */
 
-    /* What shows that something has arrived, beside the socket: a hidden descriptor, -1: none. NULL: the socket does, alone. */
+    /*
+     * What shows that something has arrived, beside the socket: a hidden descriptor, -1: none. NULL: the socket does,
+     * alone.
+     */
     int (*chan)(const struct conn *c);
     /* As ready_now. Takes turns briefly. */
     short (*ready)(struct sock *s, int fd, short want, short kernel, short *ask);

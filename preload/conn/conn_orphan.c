@@ -1,6 +1,6 @@
 /*
- * A turn whose holder is gone: a process that shared the connection was killed while it held it, a thread was cancelled,
- * or a signal handler jumped out of the call.
+ * A turn whose holder is gone: a process that shared the connection was killed while it held it, a thread was
+ * cancelled, or a signal handler jumped out of the call.
  *
  * A cancelled thread sees to it itself before it goes; else the next one who takes the turn does.
  *
@@ -9,8 +9,8 @@
  * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
  * continue, and nobody reads an octet that was not sent.
  */
-#include <netinet/in.h>
 #include <errno.h>
+#include <netinet/in.h>
 
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
@@ -44,7 +44,8 @@ void conn_tx_orphaned(struct conn *c, int fd)
     bool asleep = c->tx.turn.orphan == TURN_LEFT_ASLEEP, other_process = c->tx.turn.other_process;
     c->tx.turn.orphan = TURN_WHOLE;
     c->tx.turn.other_process = false;
-    if (conn_state(c) == CONN_UPGRADED && !(asleep && (conn_ops(c)->tx_mend == NULL || conn_ops(c)->tx_mend(c, fd, other_process))))
+    if (conn_state(c) == CONN_UPGRADED &&
+        !(asleep && (conn_ops(c)->tx_mend == NULL || conn_ops(c)->tx_mend(c, fd, other_process))))
         broken(c, fd, "sending");
 }
 

@@ -14,8 +14,8 @@ void conn_rx_orphaned(struct conn *c, int fd);
 void conn_tx_orphaned(struct conn *c, int fd);
 
 /*
- * The thread is cancelled in a call on arg, a sock, to which the call has a reference: gives it back, with the turns, and what
- * was begun goes on. (While the program's memory, from which a frame may be half sent, is still there.)
+ * The thread is cancelled in a call on arg, a sock, to which the call has a reference: gives it back, with the turns,
+ * and what was begun goes on. (While the program's memory, from which a frame may be half sent, is still there.)
  */
 void conn_left(void *arg);
 

@@ -1,9 +1,9 @@
 /*
  * SO_PEEK_OFF: where the program's next MSG_PEEK begins.
  *
- * The kernel moves the offset with each octet that is looked at or read, whoever does it. So it is off while a step of the startup
- * looks and reads, and what the program has set stands there again afterwards. Once the connection is upgraded, what is in the kernel
- * are frames: the offset is kept here, and the kernel's stays off.
+ * The kernel moves the offset with each octet that is looked at or read, whoever does it. So it is off while a step of
+ * the startup looks and reads, and what the program has set stands there again afterwards. Once the connection is
+ * upgraded, what is in the kernel are frames: the offset is kept here, and the kernel's stays off.
  */
 #include <errno.h>
 
@@ -42,7 +42,10 @@ int conn_peek_suspend(int fd)
     return at;
 }
 
-/* Is the offset kept here? Octets of a plain server that came with its answer to the Hello are not in the kernel either. */
+/*
+ * Is the offset kept here? Octets of a plain server that came with its answer to the Hello are not in the kernel
+ * either.
+ */
 static bool is_ours(const struct sock *s)
 {
     enum conn_state st = conn_state(s->conn);
@@ -69,12 +72,9 @@ void conn_peek_give_back(struct conn *c, int fd)
 int conn_peek_set(struct sock *s, int fd, int at)
 {
     struct conn *c = s->conn;
-    int turn =
-        is_ours(s) ? -EBUSY : turn_take_brief(&c->rx.turn); /* (a step of the startup has it off) */
+    int turn = is_ours(s) ? -EBUSY : turn_take_brief(&c->rx.turn); /* (a step of the startup has it off) */
     bool ours = is_ours(s);
-    int r = REAL(setsockopt)(fd, SOL_SOCKET, SO_PEEK_OFF, ours ? &off : &at, sizeof(at)) < 0
-                ? -errno
-                : 0;
+    int r = REAL(setsockopt)(fd, SOL_SOCKET, SO_PEEK_OFF, ours ? &off : &at, sizeof(at)) < 0 ? -errno : 0;
     if (r == 0 && ours)
         atomic_store(&c->rx.peek_off, at);
     if (turn == 0)

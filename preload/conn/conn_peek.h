@@ -11,7 +11,10 @@
 
 /* A connection of a former program: has that set the option? */
 void conn_peek_found(int fd);
-/* Around what the library looks at and reads before it is decided: the kernel's offset is off; what it was. Both turns held. */
+/*
+ * Around what the library looks at and reads before it is decided: the kernel's offset is off; what it was. Both turns
+ * held.
+ */
 int conn_peek_suspend(int fd);
 void conn_peek_resume(struct sock *s, int at);
 /* It is plain, and what is left to read is in the kernel. rx held. */
@@ -24,7 +27,9 @@ void conn_peek_moved(struct conn *c, size_t n, int flags);
 /* So many octets a look with these flags passes over. */
 static inline size_t conn_peek_at(const struct conn *c, int flags)
 {
-    int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST) ? atomic_load_explicit(&c->rx.peek_off, memory_order_relaxed) : 0;
+    int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST)
+                 ? atomic_load_explicit(&c->rx.peek_off, memory_order_relaxed)
+                 : 0;
     return at > 0 ? (size_t)at : 0;
 }
 

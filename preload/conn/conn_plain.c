@@ -47,7 +47,10 @@ static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int fl
     return got;
 }
 
-/* Until the kernel has so many octets, by its low-water mark (the program's own counts what was given already). As wait_for. */
+/*
+ * Until the kernel has so many octets, by its low-water mark (the program's own counts what was given already). As
+ * wait_for.
+ */
 static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns)
 {
     struct conn *c = s->conn;
@@ -62,7 +65,8 @@ static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns
     return r;
 }
 
-#define FOREVER_NS ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has octets */
+#define FOREVER_NS \
+    ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has octets */
 
 /* *got octets were there before; n is what a receive says now. False: there is no use in waiting for more. */
 static bool count_rest(struct conn *c, struct iov_iter *at, size_t *got, ssize_t n, int flags)

@@ -7,8 +7,9 @@
 #include "preload/conn/conn.h"
 
 /*
- * What follows octets that were kept from the startup: up to most that the kernel has by now, but need at least, for which it waits as
- * the program's recv would. rx held; cancellation is off. How many; an error is kept for the next call (conn.so_error).
+ * What follows octets that were kept from the startup: up to most that the kernel has by now, but need at least, for
+ * which it waits as the program's recv would. rx held; cancellation is off. How many; an error is kept for the next
+ * call (conn.so_error).
  */
 size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, size_t need, size_t most, int flags);
 /* Up to most of the next octets to the kernel as they are. Octets sent, -errno. */

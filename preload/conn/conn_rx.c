@@ -33,8 +33,8 @@ void conn_rtr_told(struct sock *s)
 }
 
 /*
- * A peer may send frames without end that bring the program nothing, faster than they are decoded (RFC 5042 section 6.4).
- * After so many octets of them a call that must not wait gives up, and the program has the processor again.
+ * A peer may send frames without end that bring the program nothing, faster than they are decoded (RFC 5042 section
+ * 6.4). After so many octets of them a call that must not wait gives up, and the program has the processor again.
  */
 #define RX_IDLE_MAX (4u * 1024u * 1024u)
 
@@ -118,9 +118,9 @@ void conn_rx_all(struct conn *c, int fd)
 #define WAITING_ENOUGH (CONN_IN_LEN / 4)
 
 /*
- * Octets still in the kernel are taken in first, as far as staging goes. Where many are staged already it is left at that, as if
- * the others had not come yet: a program that asks after each small read (wrk) would have a full staging moved down each time, to
- * make room for as little.
+ * Octets still in the kernel are taken in first, as far as staging goes. Where many are staged already it is left at
+ * that, as if the others had not come yet: a program that asks after each small read (wrk) would have a full staging
+ * moved down each time, to make room for as little.
  */
 int conn_rx_waiting(struct sock *s, int fd)
 {
@@ -146,8 +146,8 @@ static ssize_t end_result(struct conn *c)
         c->rx.reset_told = true;
         return -err;
     }
-    if (conn_state(c) == CONN_UPGRADED &&
-        (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && !c->rx.reset_told) {
+    if (conn_state(c) == CONN_UPGRADED && (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) &&
+        !c->rx.reset_told) {
         c->rx.reset_told = true;
         /* A peer that never sent an octet of the stream did not reset it, it never spoke it (DESIGN section 4). */
         return c->st.rx.end == STREAM_BROKEN && c->st.rx.total == 0 ? -EPROTO : -ECONNRESET;
@@ -199,8 +199,8 @@ void conn_begins_to_wait(struct sock *s, bool *waits)
 }
 
 /*
- * How much of what is there the program's memory can take. The kernel takes segments off its queue whole or not at all: an
- * octet of ours that cannot be stored keeps the whole slice.
+ * How much of what is there the program's memory can take. The kernel takes segments off its queue whole or not at all:
+ * an octet of ours that cannot be stored keeps the whole slice.
  */
 static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len, size_t done, int flags)
 {
@@ -231,11 +231,11 @@ struct receiving {
     size_t len, target; /* octets it takes, and how many it waits for */
     int flags;
     bool wait;
-    bool *waits;      /* as conn_begins_to_wait */
-    bool directly;    /* it may receive straight to the program's memory */
-    size_t done;      /* octets given */
-    size_t passed;    /* and looked at, from where MSG_PEEK begins */
-    size_t idle;      /* see idle_too_long */
+    bool *waits;   /* as conn_begins_to_wait */
+    bool directly; /* it may receive straight to the program's memory */
+    size_t done;   /* octets given */
+    size_t passed; /* and looked at, from where MSG_PEEK begins */
+    size_t idle;   /* see idle_too_long */
     uint64_t avail;
     ssize_t result;
 };
@@ -298,8 +298,8 @@ static inline enum receiving_next recv_staged(struct receiving *r)
 }
 
 /*
- * The program has as much as it waits for. A short read tells the users of edge-triggered epoll that there is no more (epoll(7)): then
- * the kernel must not hold octets whose edge was told already.
+ * The program has as much as it waits for. A short read tells the users of edge-triggered epoll that there is no more
+ * (epoll(7)): then the kernel must not hold octets whose edge was told already.
  */
 static inline enum receiving_next recv_rest(struct receiving *r)
 {
@@ -348,7 +348,8 @@ static inline enum receiving_next recv_more(struct receiving *r)
     return n >= 0 ? RECV_AGAIN : recv_failed(r, n);
 }
 
-static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
+static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                         bool *waits)
 {
     size_t lowat = atomic_load(&c->rx.user_lowat);
     struct receiving r = {
@@ -358,7 +359,9 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         .fd = fd,
         .it = it,
         .len = len,
-        .target = (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len,
+        .target = (flags & MSG_WAITALL) ? len
+                  : lowat < len         ? lowat
+                                        : len,
         .flags = flags,
         .wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT),
         .waits = waits,
@@ -385,11 +388,15 @@ static void pay_owed(struct conn *c, int fd)
 }
 
 /* n of len octets were what was kept from the startup. */
-static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it, size_t len, size_t n, int flags, bool *waits)
+static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it, size_t len, size_t n, int flags,
+                               bool *waits)
 {
     struct conn *c = s->conn;
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    size_t lowat = atomic_load(&c->rx.user_lowat), target = !wait ? 0 : (flags & MSG_WAITALL) ? len : lowat < len ? lowat : len;
+    size_t lowat = atomic_load(&c->rx.user_lowat), target = !wait                   ? 0
+                                                            : (flags & MSG_WAITALL) ? len
+                                                            : lowat < len           ? lowat
+                                                                                    : len;
     if (target > n)
         conn_begins_to_wait(s, waits);
     return conn_recv_rest_plain(s, sock_fd_now(s, fd), it, target > n ? target - n : 0, len - n, flags);
@@ -409,8 +416,12 @@ static int take_rx(struct sock *s, struct conn *c, int *fd, bool wait, bool *wai
     return r == 0 || r == -EINTR ? r : -EAGAIN;
 }
 
-/* What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. Octets more. */
-static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssize_t n, size_t len, int flags, bool *waits)
+/*
+ * What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. Octets
+ * more.
+ */
+static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssize_t n, size_t len, int flags,
+                               bool *waits)
 {
     const struct conn *c = s->conn;
     if (SW_LIKELY(n <= 0 || (size_t)n >= len || conn_state(c) != CONN_PLAIN || atomic_load(&c->so_error) != 0))
@@ -419,13 +430,18 @@ static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssiz
     return all ? rest_behind_kept(s, fd, it, len, (size_t)n, flags, waits) : 0;
 }
 
-/* The call is over: gives the turn back, and tells what others may wait for. True: it is plain now, and nothing is kept of it. */
+/*
+ * The call is over: gives the turn back, and tells what others may wait for. True: it is plain now, and nothing is kept
+ * of it.
+ */
 static bool give_rx(struct sock *s, struct conn *c, int fd)
 {
     bool more = conn_may_be_staged(c);
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_UPGRADED;
-    /* A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now. */
+    /*
+     * A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now.
+     */
     if (c->rx.kernel_lowat > 1 && full && conn_ops(c)->lowat != NULL)
         conn_ops(c)->lowat(c, fd);
     if (plain)

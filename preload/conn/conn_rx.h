@@ -10,8 +10,8 @@
 #define CONN_ASK_KERNEL (-(ssize_t)0x10000)
 ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits);
 /*
- * The call is about to wait. From then on it is in the kernel, as far as a close of the descriptor is concerned, to its end: also
- * while it looks at what came, and was no octet of the program's.
+ * The call is about to wait. From then on it is in the kernel, as far as a close of the descriptor is concerned, to its
+ * end: also while it looks at what came, and was no octet of the program's.
  */
 void conn_begins_to_wait(struct sock *s, bool *waits);
 /*
@@ -22,8 +22,8 @@ int conn_rx_progress(struct conn *c, int fd, bool fill);
 /* The same, until the kernel has nothing or staging is full. rx held. */
 void conn_rx_all(struct conn *c, int fd);
 /*
- * After either, without a turn: has the RTR come in it? Whoever waits to send (a set in which only writability is asked for, another
- * thread's poll) waits for input until he is told.
+ * After either, without a turn: has the RTR come in it? Whoever waits to send (a set in which only writability is asked
+ * for, another thread's poll) waits for input until he is told.
  */
 void conn_rtr_told(struct sock *s);
 /* What FIONREAD tells: octets a read would give, those in the kernel included. Takes rx. */

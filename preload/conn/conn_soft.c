@@ -30,8 +30,8 @@ static void record(const struct conn *c, struct stats_record *r)
 }
 
 /*
- * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the connection
- * is no more, and the kernel says so.
+ * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the
+ * connection is no more, and the kernel says so.
  */
 static bool ends_by_fin(const struct conn *c, int fd)
 {

@@ -1,6 +1,6 @@
 /*
- * The stream in software on the program's own TCP connection: what conn_soft.c's table consists of. Each does what conn_ops.h says of the
- * operation of that name.
+ * The stream in software on the program's own TCP connection: what conn_soft.c's table consists of. Each does what
+ * conn_ops.h says of the operation of that name.
  */
 #ifndef SW_PRELOAD_CONN_SOFT_H
 #define SW_PRELOAD_CONN_SOFT_H
@@ -18,7 +18,8 @@ struct sock;
 
 void conn_soft_decode(struct conn *c, int fd);
 ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most);
-ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed, bool *may);
+ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed,
+                                bool *may);
 bool conn_soft_drained(const struct conn *c);
 void conn_soft_lowat(struct conn *c, int fd);
 ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits);

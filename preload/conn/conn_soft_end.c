@@ -19,7 +19,9 @@
  */
 static void reset_if_unread(struct conn *c, int fd)
 {
-    /* (What is taken makes room, of which the peer would hear before the reset: so nothing is where it comes anyhow.) */
+    /*
+     * (What is taken makes room, of which the peer would hear before the reset: so nothing is where it comes anyhow.)
+     */
     if (conn_linger_s(fd) == 0 || turn_take_brief(&c->rx.turn) < 0)
         return;
     if (conn_rx_progress(c, fd, conn_rx_avail(c) == 0), conn_rx_avail(c) > 0) {
@@ -39,8 +41,8 @@ static bool is_polled(struct sock *s)
 }
 
 /*
- * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is announced first,
- * and then what has come is taken in: an initiator that knows of the end sends none.
+ * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is
+ * announced first, and then what has come is taken in: an initiator that knows of the end sends none.
  */
 static void end_before_switch(struct sock *s, struct conn *c, int fd)
 {
@@ -56,7 +58,10 @@ static void end_before_switch(struct sock *s, struct conn *c, int fd)
         reset_if_unread(c, fd);
 }
 
-/* What is queued says nothing that the program has said, and the close need not send it. (A reset of the program's comes behind it.) */
+/*
+ * What is queued says nothing that the program has said, and the close need not send it. (A reset of the program's
+ * comes behind it.)
+ */
 static bool may_go_unsent(const struct conn *c, int linger)
 {
     return conn_only_answers(c) || (conn_only_leads(c) && linger != 0);
@@ -73,8 +78,8 @@ static void send_last(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a call on
- * it.
+ * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a
+ * call on it.
  */
 static void settle_shared(struct sock *s, struct conn *c, int fd)
 {
@@ -86,7 +91,8 @@ static void settle_shared(struct sock *s, struct conn *c, int fd)
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
     if (c->responder && !iwarp_can_send(&c->ep) && conn_linger_s(fd) != 0)
-        REAL(shutdown)(fd, SHUT_WR); /* the RTR has not come: the end is announced first, as when the startup is not over */
+        REAL(shutdown)
+    (fd, SHUT_WR); /* the RTR has not come: the end is announced first, as when the startup is not over */
     reset_if_unread(c, fd);
     end_before_switch(s, c, fd);
     if (turn_take_brief(&c->tx.turn) < 0)

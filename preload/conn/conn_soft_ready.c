@@ -1,6 +1,6 @@
 /*
- * Readiness of a stream in software on the program's own TCP connection: what poll(2) would report of the program's octets. The kernel
- * knows those of the frames.
+ * Readiness of a stream in software on the program's own TCP connection: what poll(2) would report of the program's
+ * octets. The kernel knows those of the frames.
  */
 #include <errno.h>
 #include <poll.h>
@@ -105,8 +105,8 @@ static bool has_ended(const struct conn *c)
 }
 
 /*
- * The end, or the error, came in after the kernel was asked, or another call took it: what goes with it is known to the kernel by now
- * (TCP tells a reset and the hang-up at once).
+ * The end, or the error, came in after the kernel was asked, or another call took it: what goes with it is known to the
+ * kernel by now (TCP tells a reset and the hang-up at once).
  */
 static short end_as_a_whole(const struct sock *s, short want)
 {
@@ -119,7 +119,8 @@ short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *a
     struct conn *c = s->conn;
     bool ended_before = has_ended(c);
     (void)fd; /* (looked up anew with each turn) */
-    if (SW_UNLIKELY(c->rx.mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) && turn_take_brief(&c->rx.turn) == 0) {
+    if (SW_UNLIKELY(c->rx.mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) &&
+        turn_take_brief(&c->rx.turn) == 0) {
         conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all octets: conn.rx.reset_unseen */
         turn_give(&c->rx.turn);
     }

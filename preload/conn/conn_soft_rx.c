@@ -53,8 +53,7 @@ static void send_ctrl(struct conn *c, int fd)
 static void break_off(struct conn *c, int fd)
 {
     if (iwarp_state_now(&c->ep) == IWARP_FULL || iwarp_state_now(&c->ep) == IWARP_WAIT_RTR)
-        iwarp_fail(&c->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
-                                               TERM_RDMAP_UNSPECIFIED });
+        iwarp_fail(&c->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED });
     struct term_code t = iwarp_error(&c->ep);
     trace_info("fd %d: protocol error %u/%u/%#x: %s", fd, t.layer, t.etype, t.code, term_code_text(t));
     send_ctrl(c, fd);
@@ -107,8 +106,9 @@ static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
         return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
     if (n == 0) {
         /*
-         * RFC 5041 6.2.1/4: to the program it is the end of the stream. In the middle of a frame too (of which the endpoint takes
-         * note): the peer was killed, which to TCP's programs is an end. One that gives up octets resets: conn_tx_give_up.
+         * RFC 5041 6.2.1/4: to the program it is the end of the stream. In the middle of a frame too (of which the
+         * endpoint takes note): the peer was killed, which to TCP's programs is an end. One that gives up octets
+         * resets: conn_tx_give_up.
          */
         (void)iwarp_in_end(&c->ep);
         stream_eof(&c->st, true);
@@ -134,7 +134,10 @@ static bool is_before_answer(const struct conn *c, int fd)
     return c->neg.deferred && (conn_only_leads(c) || tcpinfo_lacks(fd, c->neg.out_len));
 }
 
-/* Urgent data, with the answer not said yet: the kernel's mark is not to be passed, the connection becomes plain at the next call. */
+/*
+ * Urgent data, with the answer not said yet: the kernel's mark is not to be passed, the connection becomes plain at the
+ * next call.
+ */
 static bool is_at_urgent(const struct conn *c, int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLPRI };
@@ -189,8 +192,8 @@ static ssize_t fill_streamed(struct conn *c, int fd, int flags)
 }
 
 /*
- * One recv into staging, of at most `most` octets. Returns what recv returned, -errno, or -ENOBUFS if staging is full. -EAGAIN
- * with flags MSG_DONTWAIT: nothing there.
+ * One recv into staging, of at most `most` octets. Returns what recv returned, -errno, or -ENOBUFS if staging is full.
+ * -EAGAIN with flags MSG_DONTWAIT: nothing there.
  */
 ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
 {
@@ -216,20 +219,22 @@ ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
 /* Nothing that is there stands before what comes, and it may be put into the program's memory. */
 static bool takes_directly(const struct conn *c)
 {
-    return conn_state(c) == CONN_UPGRADED && !c->broken && c->rx.mode == CONN_RX_FPDUS && c->rx.pre_len == c->rx.pre_off && c->st.rx.n == 0 &&
-           c->st.rx.end == STREAM_OPEN && c->st.rx.urgent == STREAM_URGENT_NONE && !sandbox_on();
+    return conn_state(c) == CONN_UPGRADED && !c->broken && c->rx.mode == CONN_RX_FPDUS &&
+           c->rx.pre_len == c->rx.pre_off && c->st.rx.n == 0 && c->st.rx.end == STREAM_OPEN &&
+           c->st.rx.urgent == STREAM_URGENT_NONE && !sandbox_on();
 }
 
 /*
- * One recvmsg of what is there, payload of large frames straight into the program's memory, of which there are len octets. It
- * does not wait, and puts together in staging what is not whole: so whenever the thread sleeps, or is gone, all octets that are not
- * the program's are in the connection's own memory. *placed octets were given to the program; what is behind them in its memory
- * has no meaning.
+ * One recvmsg of what is there, payload of large frames straight into the program's memory, of which there are len
+ * octets. It does not wait, and puts together in staging what is not whole: so whenever the thread sleeps, or is gone,
+ * all octets that are not the program's are in the connection's own memory. *placed octets were given to the program;
+ * what is behind them in its memory has no meaning.
  *
- * As fill; -EOPNOTSUPP: what comes next is nothing for this. Then, and with -EAGAIN, *ahead says how much to stage. *may: false
- * if it is not to be tried; becomes so if the memory cannot be written (`takes` sees to that).
+ * As fill; -EOPNOTSUPP: what comes next is nothing for this. Then, and with -EAGAIN, *ahead says how much to stage.
+ * *may: false if it is not to be tried; becomes so if the memory cannot be written (`takes` sees to that).
  */
-ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed, bool *may)
+ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed,
+                                bool *may)
 {
     struct iovec iov[IWARP_DIRECT_IOV];
     struct iov_iter at = *it;
@@ -326,7 +331,6 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
     return r < 0 ? r : 0;
 }
 
-
 /* (At an urgent mark, which is at a frame's last octet, the kernel gives less than there is.) */
 bool conn_soft_drained(const struct conn *c)
 {
@@ -346,11 +350,13 @@ bool conn_soft_rx_mend(struct conn *c, int fd)
     if (!known)
         return false;
     uint64_t taken = rx - (uint64_t)queued;
-    if (taken == c->rx.kernel_total || taken + 1 == c->rx.kernel_total) /* (a reset: tcpinfo_totals has taken it for a FIN) */
+    if (taken == c->rx.kernel_total ||
+        taken + 1 == c->rx.kernel_total) /* (a reset: tcpinfo_totals has taken it for a FIN) */
         return true;
     uint8_t *p;
     bool streamed = c->rx.mode == CONN_RX_STREAMED;
-    size_t room = streamed ? conn_switch_space(c, &p) : iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
+    size_t room = streamed ? conn_switch_space(c, &p)
+                           : iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
     if (taken < c->rx.kernel_total || taken - c->rx.kernel_total > room)
         return false;
     if (streamed)

@@ -1,9 +1,9 @@
 /*
  * Sending an upgraded stream in software over the program's own TCP connection.
  *
- * Program octets are framed where they lie and leave with one sendmsg (few are copied together for one send). What the kernel
- * does not take of a frame already begun is copied (the tail) and goes on without the program; frames not begun are
- * dropped again and the program is told the smaller count, as a full socket buffer would.
+ * Program octets are framed where they lie and leave with one sendmsg (few are copied together for one send). What the
+ * kernel does not take of a frame already begun is copied (the tail) and goes on without the program; frames not begun
+ * are dropped again and the program is told the smaller count, as a full socket buffer would.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -40,10 +40,10 @@ static int cut_short(int fd, bool wait)
 }
 
 /*
- * Everything that was queued went out. May queue a notify, or with credits the FIN message; under the LLP's flow control
- * TCP's own FIN on a message boundary says the same, and no octet of ours runs against the peer's data (a FIN message
- * that meets a closed socket would be answered by a reset, which destroys what the peer has still to read). True: there
- * is more.
+ * Everything that was queued went out. May queue a notify, or with credits the FIN message; under the LLP's flow
+ * control TCP's own FIN on a message boundary says the same, and no octet of ours runs against the peer's data (a FIN
+ * message that meets a closed socket would be answered by a reset, which destroys what the peer has still to read).
+ * True: there is more.
  */
 static bool flushed(struct conn *c)
 {
@@ -63,7 +63,9 @@ static __attribute__((noinline)) ssize_t send_waiting(int fd, const struct msghd
     return n;
 }
 
-/* A send of one piece takes 0.2 us less of the kernel than a sendmsg of three, a copy of so many octets less than that. */
+/*
+ * A send of one piece takes 0.2 us less of the kernel than a sendmsg of three, a copy of so many octets less than that.
+ */
 #define FLAT_LEN 2048u
 
 static ssize_t send_flat(int fd, const struct iovec *iov, size_t n, size_t len, int flags)
@@ -76,7 +78,8 @@ static ssize_t send_flat(int fd, const struct iovec *iov, size_t n, size_t len, 
 }
 
 /*
- * What goes before the first frame (negotiate_lead). 0: it went. With room reported the kernel takes so few octets as a whole.
+ * What goes before the first frame (negotiate_lead). 0: it went. With room reported the kernel takes so few octets as a
+ * whole.
  */
 static int out_lead(struct conn *c, int fd, int flags)
 {
@@ -120,10 +123,9 @@ static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *i
 }
 
 /*
- * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is queued.
- * An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes, which must be the
- * frame's.
- * RFC 5040 6.1/1: all that is sent from the switch on comes from the endpoint.
+ * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is
+ * queued. An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes,
+ * which must be the frame's. RFC 5040 6.1/1: all that is sent from the switch on comes from the endpoint.
  */
 static int out_frames(struct conn *c, int fd, int flags, bool *none)
 {
@@ -200,9 +202,9 @@ static int await_room(struct sock *s, int fd, uint64_t deadline)
 }
 
 /*
- * The same. Only a sender that finds no room sleeps: others may not take one that has room for a full socket. Where other
- * threads may shut down the connection meanwhile it does not sleep in the kernel's send, which a shutdown there would
- * cut in the middle of a frame.
+ * The same. Only a sender that finds no room sleeps: others may not take one that has room for a full socket. Where
+ * other threads may shut down the connection meanwhile it does not sleep in the kernel's send, which a shutdown there
+ * would cut in the middle of a frame.
  */
 static int out_once(struct sock *s, struct conn *c, int fd, int flags)
 {
@@ -225,8 +227,8 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
 }
 
 /*
- * Another process has closed the connection, and its ring sends the tail. The kernel's count tells when that is over; what a
- * process that has died meanwhile did not send is everybody's again.
+ * Another process has closed the connection, and its ring sends the tail. The kernel's count tells when that is over;
+ * what a process that has died meanwhile did not send is everybody's again.
  */
 static bool sender_is_done(struct conn *c, int fd)
 {
@@ -344,8 +346,8 @@ static void follow_emss(struct conn *c, int fd)
 }
 
 /*
- * Small writes shortly after each other: 1: this one is gathered. Else those that were are sent, or at least begun, and 0; or an
- * error, which is this call's.
+ * Small writes shortly after each other: 1: this one is gathered. Else those that were are sent, or at least begun, and
+ * 0; or an error, which is this call's.
  */
 static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
@@ -378,8 +380,9 @@ static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
 }
 
 /*
- * A send of the program's under way. Where several processes have the connection (shared), what the socket does not take at once of a
- * frame begun is copied where all of them see it, before anybody sleeps. If this one is killed then, the others finish the frame.
+ * A send of the program's under way. Where several processes have the connection (shared), what the socket does not
+ * take at once of a frame begun is copied where all of them see it, before anybody sleeps. If this one is killed then,
+ * the others finish the frame.
  */
 struct sending {
     struct sock *s;
@@ -390,8 +393,8 @@ struct sending {
     size_t lead;       /* conn_batch_lead */
     int flags, kflags; /* the call's, and the kernel's for it */
     bool wait, shared;
-    bool sleeps;       /* it waits in the kernel's send, or as if it did */
-    bool zerocopy;     /* no octet has gone yet of a call with MSG_ZEROCOPY */
+    bool sleeps;   /* it waits in the kernel's send, or as if it did */
+    bool zerocopy; /* no octet has gone yet of a call with MSG_ZEROCOPY */
     uint64_t deadline;
 };
 
@@ -438,8 +441,9 @@ static ssize_t next_part(struct sending *x)
 }
 
 /*
- * The kernel has not taken all of the n octets that were framed last, of which `before` is the beginning: those of frames that were not
- * begun are the program's again. 0: they are framed again, behind the tail; or the call is over, with -errno.
+ * The kernel has not taken all of the n octets that were framed last, of which `before` is the beginning: those of
+ * frames that were not begun are the program's again. 0: they are framed again, behind the tail; or the call is over,
+ * with -errno.
  */
 static int send_cut(struct sending *x, const struct iov_iter *before, size_t n, bool urgent, int r)
 {

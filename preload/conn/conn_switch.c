@@ -1,9 +1,9 @@
 /*
- * The late switch, receiving (DESIGN.md section 3): this side's program accepted late, and the initiator's has gone on in streaming
- * mode meanwhile. Its octets are the program's as they are, and lie in `pre`; FPDUs begin behind the HSWI.
+ * The late switch, receiving (DESIGN.md section 3): this side's program accepted late, and the initiator's has gone on
+ * in streaming mode meanwhile. Its octets are the program's as they are, and lie in `pre`; FPDUs begin behind the HSWI.
  *
- * The initiator's kernel was given the HSWI as a whole. So octets that may be its beginning are held back until it is certain that
- * nothing is under way behind them; then they are the program's, and no time has to pass for that.
+ * The initiator's kernel was given the HSWI as a whole. So octets that may be its beginning are held back until it is
+ * certain that nothing is under way behind them; then they are the program's, and no time has to pass for that.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,7 +15,9 @@
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 
-/* Of SO_RCVBUF TCP offers half as window at least. Linux makes it larger as the program reads: so large it is at first. */
+/*
+ * Of SO_RCVBUF TCP offers half as window at least. Linux makes it larger as the program reads: so large it is at first.
+ */
 #define ROOM_FIRST 65536
 #define ROOM_PART 4
 
@@ -66,7 +68,8 @@ void conn_switch_took(struct conn *c, size_t n)
     struct hello h;
     size_t frame_len = 0, safe = 0;
     c->rx.held_len += n;
-    ssize_t at = hello_find_switch(c->mem.pre + c->rx.pre_len, c->rx.held_len, c->rx.streamed_total, c->neg.cfg.nonce, &h, &frame_len, &safe);
+    ssize_t at = hello_find_switch(c->mem.pre + c->rx.pre_len, c->rx.held_len, c->rx.streamed_total, c->neg.cfg.nonce,
+                                   &h, &frame_len, &safe);
     give(c, at >= 0 ? (size_t)at : safe);
     if (at >= 0)
         go_over(c, frame_len);
@@ -78,9 +81,10 @@ void conn_switch_give_held(struct conn *c)
 }
 
 /*
- * A reset of the initiator's program comes behind the HSWI. Where our program has shut down both ways the kernel refuses that, or
- * what the program has sent, and resets by itself: a segment came, of which nothing was taken. And where so much came that there may
- * have been no room for more, something may be lost: then no end is shown that could be taken for that of all.
+ * A reset of the initiator's program comes behind the HSWI. Where our program has shut down both ways the kernel
+ * refuses that, or what the program has sent, and resets by itself: a segment came, of which nothing was taken. And
+ * where so much came that there may have been no room for more, something may be lost: then no end is shown that could
+ * be taken for that of all.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd)
 {
@@ -92,7 +96,8 @@ bool conn_switch_reset_is_ours(const struct conn *c, int fd)
     struct tcpinfo_input now = tcpinfo_input_of(fd);
     if (now.octets > (uint64_t)(room < ROOM_FIRST ? room : ROOM_FIRST) / ROOM_PART)
         return false;
-    return !c->rx.shut || now.segments == c->rx.input_before_shut.segments || now.octets != c->rx.input_before_shut.octets;
+    return !c->rx.shut || now.segments == c->rx.input_before_shut.segments ||
+           now.octets != c->rx.input_before_shut.octets;
 }
 
 bool conn_switch_takes_first(struct conn *c, int fd)

@@ -19,13 +19,13 @@ void conn_switch_took(struct conn *c, size_t n);
 /* Nothing comes behind what is held back. */
 void conn_switch_give_held(struct conn *c);
 /*
- * The kernel tells of a reset. True: it may have nothing to do with the programs, of which ours sees an ordinary end: the initiator was
- * killed, and with it went our answer, which nobody had read. Any thread.
+ * The kernel tells of a reset. True: it may have nothing to do with the programs, of which ours sees an ordinary end:
+ * the initiator was killed, and with it went our answer, which nobody had read. Any thread.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd);
 /*
- * The program's send met a reset. True, once: such a one, and to a peer that has closed TCP takes a first send, for which the next call
- * answers. tx held.
+ * The program's send met a reset. True, once: such a one, and to a peer that has closed TCP takes a first send, for
+ * which the next call answers. tx held.
  */
 bool conn_switch_takes_first(struct conn *c, int fd);
 

@@ -1,5 +1,6 @@
 /*
- * Sending on an upgraded connection: the send turn, and who sees to what is left. The sending itself is the carrier's (conn_ops.h).
+ * Sending on an upgraded connection: the send turn, and who sees to what is left. The sending itself is the carrier's
+ * (conn_ops.h).
  */
 #include <errno.h>
 

@@ -8,7 +8,10 @@
 
 /* As send(2) on an upgraded connection, len > 0. No turn held. */
 ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags);
-/* Sends what is queued without waiting: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an error. */
+/*
+ * Sends what is queued without waiting: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an
+ * error.
+ */
 int conn_tx_flush(struct conn *c, int fd);
 /* The same for a tail that nobody's call waits for: what became of it is kept for the program's next call. tx held. */
 int conn_tx_rest(struct conn *c, int fd);

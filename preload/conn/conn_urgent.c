@@ -1,9 +1,9 @@
 /*
  * Urgent data on an accelerated connection, receiving: as Linux shows it on a TCP connection.
  *
- * The sender's kernel sets the urgent pointer to the last octet of the frame that holds the urgent octet, and the stream header
- * says which octet it is (STREAM_HDR_URGENT). So SIGURG and POLLPRI are the kernel's; our socket has SO_OOBINLINE set, and
- * nothing leaves the stream. Linux knows one urgent octet at a time, and so do we.
+ * The sender's kernel sets the urgent pointer to the last octet of the frame that holds the urgent octet, and the
+ * stream header says which octet it is (STREAM_HDR_URGENT). So SIGURG and POLLPRI are the kernel's; our socket has
+ * SO_OOBINLINE set, and nothing leaves the stream. Linux knows one urgent octet at a time, and so do we.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -62,7 +62,10 @@ bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, i
     return true;
 }
 
-/* Does buf begin with the frame of an urgent octet, and is that octet there? *off: the stream offset behind it, mod 2^32. */
+/*
+ * Does buf begin with the frame of an urgent octet, and is that octet there? *off: the stream offset behind it, mod
+ * 2^32.
+ */
 static bool urgent_in(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len, uint8_t *octet,
                       uint32_t *off)
 {
@@ -71,8 +74,7 @@ static bool urgent_in(const struct mpa_framing *framing, uint64_t pos, const uin
     struct stream_hdr h;
     size_t ulpdu_len;
     if (mpa_fpdu_look(framing, pos, buf, len, 0, hdr, sizeof(hdr), &ulpdu_len) < sizeof(hdr) ||
-        ulpdu_len == sizeof(hdr) ||
-        mpa_fpdu_look(framing, pos, buf, len, ulpdu_len - 1, octet, 1, &ulpdu_len) < 1)
+        ulpdu_len == sizeof(hdr) || mpa_fpdu_look(framing, pos, buf, len, ulpdu_len - 1, octet, 1, &ulpdu_len) < 1)
         return false;
     ssize_t n = ddp_segment_decode(hdr, sizeof(hdr), &seg);
     if (n < 0 || seg.tagged || seg.qn != RDMAP_QN_SEND || seg.mo != 0 || !seg.last ||
@@ -84,10 +86,10 @@ static bool urgent_in(const struct mpa_framing *framing, uint64_t pos, const uin
 }
 
 /*
- * A signal handler has interrupted this thread's own recv, which has the turn: what came is in the kernel, or in staging and
- * not booked yet. It is looked at and left as it is; when it is decoded, the octet counts as read (urgent_taken). The last
- * octet of the frame may not be there: the kernel gives what is before its mark, and behind that is all that matters.
- * (If the interrupted call goes on, it writes the same octets to the same place.)
+ * A signal handler has interrupted this thread's own recv, which has the turn: what came is in the kernel, or in
+ * staging and not booked yet. It is looked at and left as it is; when it is decoded, the octet counts as read
+ * (urgent_taken). The last octet of the frame may not be there: the kernel gives what is before its mark, and behind
+ * that is all that matters. (If the interrupted call goes on, it writes the same octets to the same place.)
  */
 static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
 {
@@ -97,7 +99,8 @@ static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
     size_t head = c->ep.rx.head, tail = c->ep.rx.tail;
     bool found = false;
     if (c->rx.mode != CONN_RX_FPDUS || !tcpinfo_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
-        rx < c->rx.kernel_total + (uint64_t)queued || rx - (uint64_t)queued - c->rx.kernel_total > c->ep.cfg.in_cap - tail)
+        rx < c->rx.kernel_total + (uint64_t)queued ||
+        rx - (uint64_t)queued - c->rx.kernel_total > c->ep.cfg.in_cap - tail)
         return false;
     tail += (size_t)(rx - (uint64_t)queued - c->rx.kernel_total);
     ssize_t n = REAL(recv)(fd, in + tail, c->ep.cfg.in_cap - tail, MSG_PEEK | MSG_DONTWAIT);

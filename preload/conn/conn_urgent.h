@@ -10,8 +10,8 @@
 ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
 /*
  * A read stops before the urgent octet, and if it begins there it passes over it, unless that is read in its place
- * (SO_OOBINLINE). done: octets read by this call; passed: what a look has passed over. Cuts *can to what may be given now;
- * false: nothing more. rx held, FULL.
+ * (SO_OOBINLINE). done: octets read by this call; passed: what a look has passed over. Cuts *can to what may be given
+ * now; false: nothing more. rx held, FULL.
  */
 bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, int flags);
 /* Is the next octet the urgent one, read out of band or not? rx held. */

@@ -40,17 +40,17 @@ enum { NONE, STARTING, AWAKE, PARKED };
 
 static struct {
     _Atomic uint32_t state;
-    _Atomic int alive;          /* its thread id, until the kernel is done with it */
+    _Atomic int alive; /* its thread id, until the kernel is done with it */
     _Atomic bool stop;
-    _Atomic bool cannot;        /* it could not be started, and is not tried again */
-    _Atomic uint64_t wakes_ns;  /* when it looks next, while it is awake; 0: it is just looking */
-    _Atomic bool noted;         /* something new is gathered */
+    _Atomic bool cannot;                /* it could not be started, and is not tried again */
+    _Atomic uint64_t wakes_ns;          /* when it looks next, while it is awake; 0: it is just looking */
+    _Atomic bool noted;                 /* something new is gathered */
     _Atomic(struct flusher_job *) jobs; /* to be taken by it: */
     struct flusher_job *mine;           /* the thread's own */
     _Atomic unsigned jobs_n;            /* of both */
     uint8_t *mem;
     uint64_t rest_ns;
-    uint64_t idle_ns;           /* what is gathered in the next moment is not due before */
+    uint64_t idle_ns; /* what is gathered in the next moment is not due before */
 } fl;
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t val, uint64_t timeout_ns)
@@ -99,7 +99,8 @@ static int out(struct conn *c, int fd)
 static bool send_on(struct conn *c, int fd)
 {
     int r;
-    if (c->tx.turn.orphan != TURN_WHOLE || c->broken || fd < 0 || c->tx.job_runs || c->tx.fin_owed || c->tx.sender_pid != 0 || c->tx.urgent)
+    if (c->tx.turn.orphan != TURN_WHOLE || c->broken || fd < 0 || c->tx.job_runs || c->tx.fin_owed ||
+        c->tx.sender_pid != 0 || c->tx.urgent)
         return false;
     do {
         r = out(c, fd);
@@ -352,8 +353,10 @@ static bool start(void)
     tcb[0] = tcb[2] = (uintptr_t)tls; /* x86-64: the thread control block points to itself, twice */
     rawsys4(__NR_rt_sigprocmask, 2 /* SIG_SETMASK, also for libc's own */, (long)&all, (long)&before, sizeof(all));
     atomic_store(&fl.alive, 1);
-    int r = clone(run, fl.mem + STACK_LEN, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
-                  CLONE_SETTLS | CLONE_CHILD_CLEARTID, NULL, NULL, tls, &fl.alive);
+    int r = clone(run, fl.mem + STACK_LEN,
+                  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                      CLONE_CHILD_CLEARTID,
+                  NULL, NULL, tls, &fl.alive);
     if (r < 0)
         atomic_store(&fl.alive, 0);
     rawsys4(__NR_rt_sigprocmask, 2, (long)&before, 0, sizeof(all));
@@ -367,7 +370,8 @@ bool flusher_ready(void)
         return false;
     if (SW_LIKELY(atomic_load(&fl.state) >= AWAKE))
         return true;
-    if (atomic_load(&fl.stop) || rawsys_getpid() != proc.pid || atomic_load(&fl.alive) != 0) /* (the last one is just leaving) */
+    if (atomic_load(&fl.stop) || rawsys_getpid() != proc.pid ||
+        atomic_load(&fl.alive) != 0) /* (the last one is just leaving) */
         return false;
     if (!atomic_compare_exchange_strong(&fl.state, &none, STARTING))
         return atomic_load(&fl.state) >= AWAKE;

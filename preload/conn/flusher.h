@@ -1,12 +1,12 @@
 /*
- * The thread that sends what is gathered when its time is over and the program makes no call, and what is left of connections that
- * the program has closed, where no ring does: the only thread of ours, and it does nothing else.
+ * The thread that sends what is gathered when its time is over and the program makes no call, and what is left of
+ * connections that the program has closed, where no ring does: the only thread of ours, and it does nothing else.
  *
- * It is none of libc's: the process stays single-threaded to libc (a program that ends its last thread ends, malloc takes no locks),
- * and so no function that needs libc's idea of a thread may be called in it, nor anything with errno. It has no signals, is
- * started when something is first gathered, parked by futex when nothing is, and ends when that lasts. It leaves the process by the
- * kernel's hand at exit and exec; a child of fork makes its own. It allows itself nothing but what it does (seccomp), for it
- * would keep the rights of a program that later drops them.
+ * It is none of libc's: the process stays single-threaded to libc (a program that ends its last thread ends, malloc
+ * takes no locks), and so no function that needs libc's idea of a thread may be called in it, nor anything with errno.
+ * It has no signals, is started when something is first gathered, parked by futex when nothing is, and ends when that
+ * lasts. It leaves the process by the kernel's hand at exit and exec; a child of fork makes its own. It allows itself
+ * nothing but what it does (seccomp), for it would keep the rights of a program that later drops them.
  */
 #ifndef SW_PRELOAD_FLUSHER_H
 #define SW_PRELOAD_FLUSHER_H
@@ -23,8 +23,8 @@ bool flusher_ready(void);
 /* Something is gathered that has to go out at due_ns at the latest. */
 void flusher_note(uint64_t due_ns);
 /*
- * A connection that the program has closed: what is queued is sent by fd, which is closed behind it. The owner keeps both.
- * shared: other processes have it still, and may send, too.
+ * A connection that the program has closed: what is queued is sent by fd, which is closed behind it. The owner keeps
+ * both. shared: other processes have it still, and may send, too.
  */
 struct flusher_job {
     struct conn *conn;

@@ -1,9 +1,9 @@
 /*
  * The arena.
  *
- * File: a head of one page, then whatever was mapped, each piece at an offset of its own that is never used again. A piece
- * at offset `off` is mapped at base + off. Processes that share the file take offsets from the same counter, so that
- * a piece made by one never lies where another one has something.
+ * File: a head of one page, then whatever was mapped, each piece at an offset of its own that is never used again. A
+ * piece at offset `off` is mapped at base + off. Processes that share the file take offsets from the same counter, so
+ * that a piece made by one never lies where another one has something.
  */
 #include "preload/conn/shmem.h"
 
@@ -95,7 +95,8 @@ static int file_make(void)
         return -1;
     fd = hidden_move(fd);
     /* Nobody makes it shorter, which would be a SIGBUS for the others. */
-    if (ftruncate(fd, (off_t)ARENA_LEN) == 0 && REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+    if (ftruncate(fd, (off_t)ARENA_LEN) == 0 &&
+        REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
     hidden_close(fd);
     return -1;
@@ -238,9 +239,10 @@ static struct arena *shmem_given(int fd)
     struct head *h = mmap(NULL, HEAD_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (h == MAP_FAILED)
         return NULL;
-    int high = memcmp(h->magic, magic, sizeof(magic)) == 0 && h->conn_len == sizeof(struct conn) && h->ops_off == ops_off()
-                   ? REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3)
-                   : -1;
+    int high =
+        memcmp(h->magic, magic, sizeof(magic)) == 0 && h->conn_len == sizeof(struct conn) && h->ops_off == ops_off()
+            ? REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3)
+            : -1;
     if (high < 0) {
         munmap(h, HEAD_LEN);
         return NULL;

@@ -1,7 +1,7 @@
 /*
- * Memory that a process shares with its children, and that a program they execute can map again: one memfd, kept open under
- * a high number, mapped at addresses that are likely to be free in every program. Pointers into it mean the same in all
- * processes.
+ * Memory that a process shares with its children, and that a program they execute can map again: one memfd, kept open
+ * under a high number, mapped at addresses that are likely to be free in every program. Pointers into it mean the same
+ * in all processes.
  *
  * Where that cannot be had (no memfd, a limit on the size of files, the descriptor closed by the program), it is
  * anonymous memory shared by fork only.
@@ -34,14 +34,16 @@ int shmem_fd(const void *p);
  * before). -EINVAL: fd is no arena of a library like this one; -EEXIST: the place is taken; -ENOMEM.
  */
 int shmem_attach(int fd, void *p, size_t len) SW_MUST;
-/* Another program's arena, from which something will be mapped: our own, if there is none yet, keeps out of its range. */
+/*
+ * Another program's arena, from which something will be mapped: our own, if there is none yet, keeps out of its range.
+ */
 void shmem_learn(int fd);
 
 /*
  * ---- Parting ----
  *
- * A process that gives up rights keeps what it holds alone, and nothing else stays in its reach. It has one thread, and no
- * signal handler runs from shmem_part_begin to shmem_part_end. Not async-signal-safe.
+ * A process that gives up rights keeps what it holds alone, and nothing else stays in its reach. It has one thread, and
+ * no signal handler runs from shmem_part_begin to shmem_part_end. Not async-signal-safe.
  *
  * May others have what is mapped here, or this process what others map? False: there is nothing to part from.
  */

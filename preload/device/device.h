@@ -1,12 +1,12 @@
 /*
- * Connections whose stream goes over an RDMA device: the endpoint of core/transport/verbs.h beside the program's TCP socket. This is what
- * their startup asks for; an upgraded one is asked by the table of conn_ops.h.
+ * Connections whose stream goes over an RDMA device: the endpoint of core/transport/verbs.h beside the program's TCP
+ * socket. This is what their startup asks for; an upgraded one is asked by the table of conn_ops.h.
  *
- * The TCP connection carries the startup and its own end, and no octet of the stream. What arrives shows at the endpoint's
- * completion channel, a hidden descriptor, which joins whatever the program waits in.
+ * The TCP connection carries the startup and its own end, and no octet of the stream. What arrives shows at the
+ * endpoint's completion channel, a hidden descriptor, which joins whatever the program waits in.
  *
- * An endpoint belongs to the process that made it. A forked child, or the next program after exec, cannot use the connection:
- * its calls there fail with EOPNOTSUPP.
+ * An endpoint belongs to the process that made it. A forked child, or the next program after exec, cannot use the
+ * connection: its calls there fail with EOPNOTSUPP.
  *
  * Without libibverbs' and librdmacm's headers none of this is built, and no connection is ever on a device.
  */
@@ -21,18 +21,21 @@
 #if HAVE_VERBS
 
 /*
- * What c can do beside software on its own TCP connection: HELLO_TRANSPORT_VERBS if this process has a device, for all that is
- * known; HELLO_TRANSPORT_MIXED if it can face an end of the other kind. An initiator's address is in c->local.
+ * What c can do beside software on its own TCP connection: HELLO_TRANSPORT_VERBS if this process has a device, for all
+ * that is known; HELLO_TRANSPORT_MIXED if it can face an end of the other kind. An initiator's address is in c->local.
  */
 uint8_t device_transport(struct conn *c);
 /*
- * The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it does not, or
- * that is left to the process that uses the connection (conn_is_held).
+ * The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it
+ * does not, or that is left to the process that uses the connection (conn_is_held).
  */
 bool device_offer(struct sock *s, struct conn *c);
 /* A step of the negotiation by the device, both turns held. True: it went on. */
 bool device_step(struct sock *s, struct conn *c);
-/* The negotiation is over, and the device is not used, or the connection is over. Both turns held, or nobody has it any more. */
+/*
+ * The negotiation is over, and the device is not used, or the connection is over. Both turns held, or nobody has it any
+ * more.
+ */
 void device_drop(struct conn *c);
 /* Its endpoint, be it still set up, is another process' than this one's. */
 bool device_is_anothers(const struct conn *c);

@@ -3,8 +3,8 @@
  *
  * Receive path: device -> receive buffer, ring -> [verbs endpoint] -> [stream] -> the program's buffer.
  *
- * Whoever has rx takes in what has arrived, and with it the peer's credits, which a sender may wait for: he is told. So is a
- * reader, if a sender that waits for credits takes in octets.
+ * Whoever has rx takes in what has arrived, and with it the peer's credits, which a sender may wait for: he is told. So
+ * is a reader, if a sender that waits for credits takes in octets.
  */
 #include "preload/device/device_io.h"
 
@@ -96,7 +96,10 @@ static void after_read(struct conn *c, int fd)
         answer(c, fd);
         return;
     }
-    /* A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits for us. */
+    /*
+     * A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits
+     * for us.
+     */
     if (turn_try(&c->tx.turn) < 0) {
         turn_event_signal(&c->rx.left);
         conn_tell(c);
@@ -234,8 +237,8 @@ ssize_t device_fill(struct conn *c, int fd)
 }
 
 /*
- * Sleeps until the device, or the TCP connection, has something for a side that was armed. 0: look again; -errno. Whatever the
- * channel told the other side is passed on. reader: rx is held.
+ * Sleeps until the device, or the TCP connection, has something for a side that was armed. 0: look again; -errno.
+ * Whatever the channel told the other side is passed on. reader: rx is held.
  */
 static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, bool reader)
 {
@@ -401,8 +404,8 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 #define COPY_LEN 32768u          /* as conn_soft_tx.c */
 
 /*
- * What is sent to a peer that has closed is lost, which TCP learns from the answer: the next call fails. The device knows it
- * before. True: this is the call that is lost.
+ * What is sent to a peer that has closed is lost, which TCP learns from the answer: the next call fails. The device
+ * knows it before. True: this is the call that is lost.
  */
 static bool lost(struct sock *s, struct conn *c, int fd)
 {
@@ -433,7 +436,10 @@ static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
     return put_out(c) < 0 ? -EPIPE : n;
 }
 
-/* Is there room after all? If not, whoever waits for it learns of it from now on: for edges nobody looks again before it comes. */
+/*
+ * Is there room after all? If not, whoever waits for it learns of it from now on: for edges nobody looks again before
+ * it comes.
+ */
 static bool found_room(struct sock *s, struct conn *c, int fd)
 {
     atomic_store(&c->dev.tx_wanted, true);
@@ -500,8 +506,8 @@ ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
 /* ---- the end ---- */
 
 /*
- * The peer's device is asked whether all has arrived, which it answers without the peer's program: nothing of ours is in a
- * kernel that would send it on without us.
+ * The peer's device is asked whether all has arrived, which it answers without the peer's program: nothing of ours is
+ * in a kernel that would send it on without us.
  */
 static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
 {
@@ -526,7 +532,8 @@ static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
         if (take_credits(s, c, fd) || (asked && rnic_fence_done(c) != 0))
             continue;
         struct pollfd p[2] = { { .fd = rnic_fd(c), .events = POLLIN }, { .fd = fd, .events = POLLIN } };
-        struct timespec ts = { .tv_sec = (time_t)((end - now) / 1000000000u), .tv_nsec = (long)((end - now) % 1000000000u) };
+        struct timespec ts = { .tv_sec = (time_t)((end - now) / 1000000000u),
+                               .tv_nsec = (long)((end - now) % 1000000000u) };
         REAL(ppoll)(p, 2, &ts, NULL);
         rnic_drain(c);
     }

@@ -1,6 +1,6 @@
 /*
- * An upgraded connection on a device: what device_*.c share, and what their table for conn_ops.h consists of. Where that has an operation of
- * the same name, it says what the function does.
+ * An upgraded connection on a device: what device_*.c share, and what their table for conn_ops.h consists of. Where
+ * that has an operation of the same name, it says what the function does.
  */
 #ifndef SW_PRELOAD_DEVICE_IO_H
 #define SW_PRELOAD_DEVICE_IO_H
@@ -12,8 +12,8 @@
 /* The endpoint is this process'. */
 bool device_is_ours(const struct conn *c);
 /*
- * -EOPNOTSUPP: the endpoint is another process'; -ENOTSOCK: the number is another file's by now, which no call to the kernel
- * would tell, since there is none.
+ * -EOPNOTSUPP: the endpoint is another process'; -ENOTSOCK: the number is another file's by now, which no call to the
+ * kernel would tell, since there is none.
  */
 int device_usable(const struct conn *c, int fd);
 void device_decode(struct conn *c, int fd);
@@ -32,8 +32,8 @@ bool device_over(struct conn *c, int fd);
 /* The kernel tells of an error: the connection was reset. */
 void device_was_reset(struct conn *c, int fd);
 /*
- * What was sent gets to the peer, within SOCKWARP_LINGER_MS. The peer's device is asked, as nothing of ours is in a kernel that would send it
- * on without us.
+ * What was sent gets to the peer, within SOCKWARP_LINGER_MS. The peer's device is asked, as nothing of ours is in a
+ * kernel that would send it on without us.
  */
 void device_close(struct sock *s, struct conn *c, int fd, bool exits);
 int device_chan(const struct conn *c);

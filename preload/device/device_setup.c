@@ -112,7 +112,7 @@ static uint8_t transport_now(struct conn *c)
         c->dev.reason = REASON_DEVICE_ADDRESS;
     return c->dev.kind == VERBS_KIND_IWARP ? HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED
            : c->dev.kind == VERBS_KIND_IB  ? HELLO_TRANSPORT_VERBS
-                                              : HELLO_TRANSPORT_MIXED;
+                                           : HELLO_TRANSPORT_MIXED;
 }
 
 uint8_t device_transport(struct conn *c)
@@ -125,7 +125,11 @@ static bool make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN], 
 {
     uint32_t ring = c->opts.ring_len < RING_LEN_MAX ? c->opts.ring_len : RING_LEN_MAX;
     struct verbs_cfg cfg = {
-        .ring_len = ring, .msg_max = STREAM_HDR_LEN + EAGER_LEN, .bufs = BUFS, .tx_len = TX_LEN, .write_max = WRITE_LEN,
+        .ring_len = ring,
+        .msg_max = STREAM_HDR_LEN + EAGER_LEN,
+        .bufs = BUFS,
+        .tx_len = TX_LEN,
+        .write_max = WRITE_LEN,
     };
     memcpy(cfg.token, token, sizeof(cfg.token));
     c->dev.pid = proc.pid;
@@ -142,8 +146,8 @@ static void not_by_device(struct conn *c, unsigned reason)
 }
 
 /* The initiator is to come to our device. Why not, or REASON_NONE with *at and *kind. */
-static unsigned expect_by_device(struct sock *s, struct conn *c, const struct sockaddr *local, struct negotiate_offer *o,
-                                 struct sockaddr_storage *at)
+static unsigned expect_by_device(struct sock *s, struct conn *c, const struct sockaddr *local,
+                                 struct negotiate_offer *o, struct sockaddr_storage *at)
 {
     enum verbs_kind kind = VERBS_KIND_NONE;
     unsigned why = c->dev.reason == REASON_DEVICE_PEER && !plays_device() ? open_device() : c->dev.reason;
@@ -307,8 +311,11 @@ void device_drop(struct conn *c)
 static struct stream_params params_of(struct verbs_side side)
 {
     return (struct stream_params){
-        .version = 1, .ring_stag = side.ring_stag, .ring_len = side.ring_len,
-        .eager_max = (uint16_t)(side.msg_max - STREAM_HDR_LEN < UINT16_MAX ? side.msg_max - STREAM_HDR_LEN : UINT16_MAX),
+        .version = 1,
+        .ring_stag = side.ring_stag,
+        .ring_len = side.ring_len,
+        .eager_max =
+            (uint16_t)(side.msg_max - STREAM_HDR_LEN < UINT16_MAX ? side.msg_max - STREAM_HDR_LEN : UINT16_MAX),
         .bufs = side.bufs,
     };
 }

@@ -42,7 +42,7 @@ struct mixed {
     size_t fpdu_len;
     _Atomic uint8_t state; /* enum verbs_state; changed with the lock */
     _Atomic(const char *) why;
-    size_t mem_len;        /* of this and what follows it */
+    size_t mem_len; /* of this and what follows it */
     uint8_t *ring, *mem;
     struct verbs_side local, peer;
     uint64_t peer_base;
@@ -54,9 +54,9 @@ struct mixed {
     struct mpa_startup mpa;
     struct sockaddr_storage to; /* initiator */
 
-    int fd, chan;          /* constant from UP on */
-    _Atomic bool eof;      /* nothing more comes; set with the receive side */
-    _Atomic bool failed;   /* nothing more goes out; set with either */
+    int fd, chan;        /* constant from UP on */
+    _Atomic bool eof;    /* nothing more comes; set with the receive side */
+    _Atomic bool failed; /* nothing more goes out; set with either */
     struct soft_ep ep;
 };
 
@@ -73,14 +73,23 @@ static size_t page_up(size_t n)
 
 static struct soft_side soft_side(struct verbs_side s, uint64_t base)
 {
-    return (struct soft_side){ .base = base, .ring_stag = s.ring_stag, .ring_len = s.ring_len, .msg_max = s.msg_max, .bufs = s.bufs };
+    return (struct soft_side){
+        .base = base, .ring_stag = s.ring_stag, .ring_len = s.ring_len, .msg_max = s.msg_max, .bufs = s.bufs
+    };
 }
 
 static struct soft_cfg soft_cfg(const struct mixed *m)
 {
     return (struct soft_cfg){
-        .local = soft_side(m->local, 0), .peer = soft_side(m->peer, m->peer_base), .write_max = m->cfg.write_max,
-        .queue_len = m->cfg.tx_len, .ring = m->ring, .mem = m->mem, .random32 = proc_random32, .ird = SOFT_DEPTH, .ord = SOFT_DEPTH,
+        .local = soft_side(m->local, 0),
+        .peer = soft_side(m->peer, m->peer_base),
+        .write_max = m->cfg.write_max,
+        .queue_len = m->cfg.tx_len,
+        .ring = m->ring,
+        .mem = m->mem,
+        .random32 = proc_random32,
+        .ird = SOFT_DEPTH,
+        .ord = SOFT_DEPTH,
     };
 }
 
@@ -347,7 +356,8 @@ static void step(struct mixed *m)
     if (initiator)
         say_why(m);
     if (initiator || atomic_load(&m->state) != VERBS_EXPECTING) {
-        down(m, m->mpa.state == MPA_ST_REJECTED ? "the peer's device rejected the connection" : "the MPA startup failed");
+        down(m,
+             m->mpa.state == MPA_ST_REJECTED ? "the peer's device rejected the connection" : "the MPA startup failed");
         return;
     }
     trace_info("mixed: a connection without a token of ours");

@@ -1,17 +1,18 @@
 /*
- * The stream of a side without a device whose peer has one: the software endpoint on a TCP connection of its own, beside the
- * program's, straight to the device's port (RFC 5044 section 7.1.4, immediate startup), or from it.
+ * The stream of a side without a device whose peer has one: the software endpoint on a TCP connection of its own,
+ * beside the program's, straight to the device's port (RFC 5044 section 7.1.4, immediate startup), or from it.
  *
  *   initiator   CONNECTING --Request, Reply with the peer's private data--> UP
  *   responder   EXPECTING --connected, Request with the token--> ACCEPTING --Reply--> UP
  *                    any --closed, rejected, malformed--> DOWN
  *
- * It offers what core/transport/verbs.h does, by the same names, and its owner is device_*.c: see there for who may call
- * what. Descriptors, all hidden: the connection, and a set (epoll) of it alone, which is what is waited for as a device's completion
- * channel is: it tells edges, until mixed_drain. While endpoints are set up, one set of the process has all of theirs.
+ * It offers what core/transport/verbs.h does, by the same names, and its owner is device_*.c: see there for who may
+ * call what. Descriptors, all hidden: the connection, and a set (epoll) of it alone, which is what is waited for as a
+ * device's completion channel is: it tells edges, until mixed_drain. While endpoints are set up, one set of the process
+ * has all of theirs.
  *
- * The initiator asks for the client-server model (RFC 6581, A=0) and speaks first at ULP level, as drivers of devices do. A device
- * that closes without an answer (irdma does) is asked once more, by Rev 1.
+ * The initiator asks for the client-server model (RFC 6581, A=0) and speaks first at ULP level, as drivers of devices
+ * do. A device that closes without an answer (irdma does) is asked once more, by Rev 1.
  */
 #ifndef SW_PRELOAD_MIXED_H
 #define SW_PRELOAD_MIXED_H
@@ -22,7 +23,10 @@
 
 struct mixed;
 
-/* For the MPA frames: CRC wanted; and FPDUs no longer than a segment, nor than fpdu_len if that is not 0. NULL: no memory. */
+/*
+ * For the MPA frames: CRC wanted; and FPDUs no longer than a segment, nor than fpdu_len if that is not 0. NULL: no
+ * memory.
+ */
 struct mixed *mixed_new(const struct verbs_cfg *cfg, bool crc, size_t fpdu_len);
 /* Whatever state it is in; NULL is allowed. */
 void mixed_free(struct mixed *m);
@@ -69,7 +73,9 @@ int mixed_flush(struct mixed *m) SW_MUST;
 int mixed_fence(struct mixed *m) SW_MUST;
 int mixed_fence_done(const struct mixed *m);
 
-/* In the child of a fork: all are the parent's; their descriptors are closed here. mixed_free only gives back memory. */
+/*
+ * In the child of a fork: all are the parent's; their descriptors are closed here. mixed_free only gives back memory.
+ */
 void mixed_after_fork(void);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * What the stream goes by beside the TCP connection: a device's endpoint (core/transport/verbs.h), or software that faces the peer's
- * device (mixed.h). Of a connection one is there at most; each of these says what the function of that name there says.
+ * What the stream goes by beside the TCP connection: a device's endpoint (core/transport/verbs.h), or software that
+ * faces the peer's device (mixed.h). Of a connection one is there at most; each of these says what the function of that
+ * name there says.
  */
 #ifndef SW_PRELOAD_RNIC_H
 #define SW_PRELOAD_RNIC_H

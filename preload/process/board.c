@@ -1,6 +1,6 @@
 /*
- * Making the board, and its slots; see board.h. System calls without libc, since the program may have replaced its functions, and errno
- * is the program's.
+ * Making the board, and its slots; see board.h. System calls without libc, since the program may have replaced its
+ * functions, and errno is the program's.
  */
 #include "preload/process/board.h"
 
@@ -57,8 +57,7 @@ static void name_folder(char name[NAME_LEN])
 
 static void name_file(char name[NAME_LEN])
 {
-    snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0),
-             (unsigned)proc.pid);
+    snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0), (unsigned)proc.pid);
 }
 
 /* The folder is this user's and nobody else's: then so is what is in it. */
@@ -80,8 +79,8 @@ static bool folder_ok(void)
 /* Memory for so many slots in all. */
 static bool reserve(int fd, uint32_t slots)
 {
-    return rawsys4(__NR_fallocate, fd, 0, 0,
-                   (long)(sizeof(struct board_head) + slots * sizeof(struct board_slot))) == 0;
+    return rawsys4(__NR_fallocate, fd, 0, 0, (long)(sizeof(struct board_head) + slots * sizeof(struct board_slot))) ==
+           0;
 }
 
 static struct board_head *map_file(int fd)
@@ -254,13 +253,12 @@ static void summarize(const struct board_head *h)
     unsigned long long plain = 0, upgraded = atomic_load(&h->ended[REASON_UPGRADED]);
     for (unsigned reason = 0; reason < BOARD_REASONS; reason++)
         plain += reason == REASON_UPGRADED ? 0 : atomic_load(&h->ended[reason]);
-    size_t len =
-        (size_t)snprintf(line, sizeof(line), "sockwarp[%d]: %llu connection%s upgraded, %llu plain",
-                         (int)proc.pid, upgraded, upgraded == 1 ? "" : "s", plain);
+    size_t len = (size_t)snprintf(line, sizeof(line), "sockwarp[%d]: %llu connection%s upgraded, %llu plain",
+                                  (int)proc.pid, upgraded, upgraded == 1 ? "" : "s", plain);
     len = add_reasons(h, line, len, sizeof(line) - 80);
-    len += (size_t)snprintf(line + len, sizeof(line) - len, "; %llu bytes sent, %llu received\n",
-                            (unsigned long long)atomic_load(&h->tx_bytes),
-                            (unsigned long long)atomic_load(&h->rx_bytes));
+    len +=
+        (size_t)snprintf(line + len, sizeof(line) - len, "; %llu bytes sent, %llu received\n",
+                         (unsigned long long)atomic_load(&h->tx_bytes), (unsigned long long)atomic_load(&h->rx_bytes));
     rawsys_write_all(2, line, len);
 }
 
@@ -275,7 +273,6 @@ void board_finish(void)
     if (boards[0].head == NULL)
         return;
     name_file(name);
-    if (rawsys4(__NR_newfstatat, AT_FDCWD, (long)name, (long)&st, AT_SYMLINK_NOFOLLOW) == 0 &&
-        st.st_ino == inode)
+    if (rawsys4(__NR_newfstatat, AT_FDCWD, (long)name, (long)&st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == inode)
         (void)rawsys4(__NR_unlinkat, AT_FDCWD, (long)name, 0, 0);
 }

@@ -1,8 +1,8 @@
 /*
  * What this process tells of its connections while they go on (SOCKWARP_STAT), and when it ends (SOCKWARP_SUMMARY).
  *
- * Any thread; nothing here waits, allocates from the heap, takes a lock or touches errno. A child made by fork() goes on writing what it
- * inherited, and has a board of its own for its own connections.
+ * Any thread; nothing here waits, allocates from the heap, takes a lock or touches errno. A child made by fork() goes
+ * on writing what it inherited, and has a board of its own for its own connections.
  */
 #ifndef SW_PRELOAD_BOARD_H
 #define SW_PRELOAD_BOARD_H
@@ -17,8 +17,8 @@
 bool board_wanted(void) SW_MUST;
 
 /*
- * A slot for a connection, as a number that means the same in all processes which have the board; 0: none (not wanted, none left, or the
- * file could not be made). The first one makes the file.
+ * A slot for a connection, as a number that means the same in all processes which have the board; 0: none (not wanted,
+ * none left, or the file could not be made). The first one makes the file.
  */
 uint64_t board_take(void) SW_MUST;
 /* Its memory, or NULL: none, or a board that this process has not got. */

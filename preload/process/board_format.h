@@ -1,9 +1,9 @@
 /*
- * The board: a file in which a process keeps what it tells of its connections, for `sockwarp stat`. The process writes it by plain stores
- * and never reads it; the reader believes nothing of it.
+ * The board: a file in which a process keeps what it tells of its connections, for `sockwarp stat`. The process writes
+ * it by plain stores and never reads it; the reader believes nothing of it.
  *
- * It is FOLDER/PID, mode 0600, in a folder of the user's own, mode 0700: the head, then slots, BOARD_SLOTS_MAX at most. Its memory is
- * reserved before it is touched, so that a full file system cannot end the process.
+ * It is FOLDER/PID, mode 0600, in a folder of the user's own, mode 0700: the head, then slots, BOARD_SLOTS_MAX at most.
+ * Its memory is reserved before it is touched, so that a full file system cannot end the process.
  */
 #ifndef SW_PRELOAD_BOARD_FORMAT_H
 #define SW_PRELOAD_BOARD_FORMAT_H
@@ -34,8 +34,7 @@ struct board_slot {
     char transport[8], rtr[8], device[16];
     struct board_addr local, peer;
     uint64_t born_ns; /* CLOCK_MONOTONIC */
-    _Atomic uint64_t tx_bytes, rx_bytes, tx_fpdus, rx_fpdus, sends, writes, coalesced, errors,
-        direct;
+    _Atomic uint64_t tx_bytes, rx_bytes, tx_fpdus, rx_fpdus, sends, writes, coalesced, errors, direct;
 };
 
 struct board_head {

@@ -15,8 +15,8 @@ __thread int cancel_program = -1;
 #define KEPT_MAX 16u
 
 /*
- * In the thread's own memory and not in the calls': one that is left by siglongjmp cannot take its entry away. Those behind
- * kept_n have no give_back, so that a handler which interrupts cancel_keep finds nothing half made.
+ * In the thread's own memory and not in the calls': one that is left by siglongjmp cannot take its entry away. Those
+ * behind kept_n have no give_back, so that a handler which interrupts cancel_keep finds nothing half made.
  */
 static __thread struct {
     void (*give_back)(void *);

@@ -1,15 +1,15 @@
 /*
  * pthread_cancel and our calls: the real calls behind us are points of cancellation, also those that the program's call
- * would not have made (a message to the peer, a look at an event), and some are made with a lock held. So cancellation is
- * put off inside, and takes effect only where the program's own call waits. What the call has of its own (a reference, a
- * turn) is given back then, before the program's cleanup handlers run and while its memory is still there.
+ * would not have made (a message to the peer, a look at an event), and some are made with a lock held. So cancellation
+ * is put off inside, and takes effect only where the program's own call waits. What the call has of its own (a
+ * reference, a turn) is given back then, before the program's cleanup handlers run and while its memory is still there.
  *
  *     struct cancel c = cancel_hold(give_back, what);
  *     ... CANCEL_POINT(r = REAL(recv)(...)); ...
  *     cancel_restore(c);
  *
- * A call inside another's hold is not cancelled: it may be a signal handler's, with the outer one in the middle of its work.
- * Nothing is done in a process with one thread. Async-signal-safe.
+ * A call inside another's hold is not cancelled: it may be a signal handler's, with the outer one in the middle of its
+ * work. Nothing is done in a process with one thread. Async-signal-safe.
  */
 #ifndef SW_PRELOAD_CANCEL_H
 #define SW_PRELOAD_CANCEL_H
@@ -27,8 +27,8 @@ struct cancel {
 extern __thread int cancel_program;
 
 /*
- * Until cancel_kept(), give_back(what) is called if the thread is cancelled; the newest first. `what` may be on the stack.
- * (NULL: nothing.) Returns what cancel_kept() takes.
+ * Until cancel_kept(), give_back(what) is called if the thread is cancelled; the newest first. `what` may be on the
+ * stack. (NULL: nothing.) Returns what cancel_kept() takes.
  */
 unsigned cancel_keep(void (*give_back)(void *), void *what);
 void cancel_kept(unsigned before);
@@ -79,8 +79,8 @@ static inline void cancel_restore(struct cancel c)
 }
 
 /*
- * At the beginning of a call that is a point of cancellation, before it has anything to give back: a thread that was cancelled
- * already goes here, though the call would not wait.
+ * At the beginning of a call that is a point of cancellation, before it has anything to give back: a thread that was
+ * cancelled already goes here, though the call would not wait.
  */
 static inline void cancel_enter(void)
 {
@@ -89,8 +89,8 @@ static inline void cancel_enter(void)
 }
 
 /*
- * Does `call`, in which the thread may be cancelled if the program's state says so; errno is the call's. (Best in a function of
- * its own: it calls setjmp.)
+ * Does `call`, in which the thread may be cancelled if the program's state says so; errno is the call's. (Best in a
+ * function of its own: it calls setjmp.)
  */
 #define CANCEL_POINT(call)                                        \
     do {                                                          \

@@ -18,9 +18,9 @@
 #define FDS_MAX 65536u /* those above are not passed over */
 
 static _Atomic uint64_t hidden[FDS_MAX / BITS];
-static uint64_t identity[FDS_MAX]; /* of the file, as it was moved; mostly untouched pages */
+static uint64_t identity[FDS_MAX];            /* of the file, as it was moved; mostly untouched pages */
 static _Atomic(_Atomic int *) owner[FDS_MAX]; /* where its number stands, NULL: in several places; untouched likewise */
-static _Atomic unsigned limit; /* one above the highest there ever was */
+static _Atomic unsigned limit;                /* one above the highest there ever was */
 
 static uint64_t identity_of(int fd)
 {

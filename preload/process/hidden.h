@@ -1,7 +1,7 @@
 /*
- * Descriptors of ours, which the program does not know: rings, eventfds, names, the arena. They have high numbers, are closed on
- * exec, and what the program does to "all" descriptors (a daemon that closes everything, a child before its exec) passes
- * over them and succeeds. One whose number the program takes by dup2 moves to another.
+ * Descriptors of ours, which the program does not know: rings, eventfds, names, the arena. They have high numbers, are
+ * closed on exec, and what the program does to "all" descriptors (a daemon that closes everything, a child before its
+ * exec) passes over them and succeeds. One whose number the program takes by dup2 moves to another.
  *
  * Any thread; async-signal-safe.
  */
@@ -13,7 +13,9 @@
 
 #include "core/base/must.h"
 
-/* A duplicate that is only out of the way: not hidden, since the kernel closes it without our seeing it. -1 with errno. */
+/*
+ * A duplicate that is only out of the way: not hidden, since the kernel closes it without our seeing it. -1 with errno.
+ */
 int hidden_dup(int fd);
 /* Moves fd out of the program's way and hides it. Returns its new number; fd itself if that cannot be. */
 int hidden_move(int fd);

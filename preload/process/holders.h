@@ -20,8 +20,8 @@
 
 struct holders {
     _Atomic uint32_t n;
-    _Atomic uint32_t pid_ns; /* the PID namespace the numbers are of; 0: not known */
-    _Atomic bool mixed;      /* of more than one: nobody is struck out */
+    _Atomic uint32_t pid_ns;          /* the PID namespace the numbers are of; 0: not known */
+    _Atomic bool mixed;               /* of more than one: nobody is struck out */
     _Atomic int32_t who[HOLDERS_MAX]; /* 0: free; pid; pid | HOLDER_EXEC; -maker: a child that is being made */
 };
 
@@ -43,8 +43,9 @@ bool holders_is_dead(pid_t pid);
 bool holders_all_dead(struct holders *h);
 
 /*
- * Before a child is made; when it was not; in the parent after it was; in the child. maker: who makes it: HOLDERS_FORK + the
- * thread, since several may fork, or spawn, at a time: then parent and child may both find an entry, and it has to be the same.
+ * Before a child is made; when it was not; in the parent after it was; in the child. maker: who makes it: HOLDERS_FORK
+ * + the thread, since several may fork, or spawn, at a time: then parent and child may both find an entry, and it has
+ * to be the same.
  */
 #define HOLDERS_FORK (1 << 28) /* beyond any process number */
 void holders_expect_child(struct holders *h, int32_t maker);
@@ -55,8 +56,8 @@ void holders_am_child(struct holders *h, int32_t maker);
 /* This process goes on as another program, which may or may not take it up. */
 void holders_exec(struct holders *h);
 /*
- * This program takes up what its former image, or its parent, handed on; or the exec has failed. maker: of the child that this
- * is, 0: of none. False: nobody holds it any more.
+ * This program takes up what its former image, or its parent, handed on; or the exec has failed. maker: of the child
+ * that this is, 0: of none. False: nobody holds it any more.
  */
 bool holders_take_up(struct holders *h, int32_t maker) SW_MUST;
 

@@ -17,35 +17,33 @@
 #define JUMP(name) "jmp *libc_table_" #name "(%rip)\n"
 #elif defined(__aarch64__)
 #define LANDING "bti c\n"
-#define JUMP(name)                                      \
-    "adrp x16, libc_table_" #name "\n"                  \
-    "ldr x16, [x16, #:lo12:libc_table_" #name "]\n"     \
+#define JUMP(name)                                  \
+    "adrp x16, libc_table_" #name "\n"              \
+    "ldr x16, [x16, #:lo12:libc_table_" #name "]\n" \
     "br x16\n"
 #else
 #error "preload/process/libc.c: only x86-64 and aarch64 are supported"
 #endif
 
 /* __real_NAME is what the linker makes NAME. Weak: no libc has all of them. */
-#define SW_LIBC(name)                                          \
-    __asm__(".pushsection .text\n"                             \
-            ".globl __wrap_" #name "\n"                        \
-            ".hidden __wrap_" #name "\n"                       \
-            ".type __wrap_" #name ", %function\n"              \
-            ".balign 16\n"                                     \
-            "__wrap_" #name ":\n"                              \
-            ".cfi_startproc\n"                                 \
-            LANDING JUMP(name)                                 \
-            ".cfi_endproc\n"                                   \
-            ".size __wrap_" #name ", . - __wrap_" #name "\n"   \
-            ".popsection\n"                                    \
-            ".pushsection .data\n"                             \
-            ".balign 8\n"                                      \
-            ".globl libc_table_" #name "\n"                    \
-            ".hidden libc_table_" #name "\n"                   \
-            ".weak __real_" #name "\n"                         \
-            "libc_table_" #name ":\n"                          \
-            ".quad __real_" #name "\n"                         \
-            ".popsection\n");
+#define SW_LIBC(name)                                                                              \
+    __asm__(".pushsection .text\n"                                                                 \
+            ".globl __wrap_" #name "\n"                                                            \
+            ".hidden __wrap_" #name "\n"                                                           \
+            ".type __wrap_" #name ", %function\n"                                                  \
+            ".balign 16\n"                                                                         \
+            "__wrap_" #name ":\n"                                                                  \
+            ".cfi_startproc\n" LANDING JUMP(name) ".cfi_endproc\n"                                 \
+                                                  ".size __wrap_" #name ", . - __wrap_" #name "\n" \
+                                                  ".popsection\n"                                  \
+                                                  ".pushsection .data\n"                           \
+                                                  ".balign 8\n"                                    \
+                                                  ".globl libc_table_" #name "\n"                  \
+                                                  ".hidden libc_table_" #name "\n"                 \
+                                                  ".weak __real_" #name "\n"                       \
+                                                  "libc_table_" #name ":\n"                        \
+                                                  ".quad __real_" #name "\n"                       \
+                                                  ".popsection\n");
 #include "preload/process/libc_calls.h"
 #undef SW_LIBC
 
@@ -68,7 +66,8 @@ static uintptr_t low, high;        /* where it lies */
 /*
  * ---- the loader's list, and a look-up by hand ----
  *
- * Not by dlsym: that is a name that others define, too, it allocates when it fails, and wants a handle that dlopen has made.
+ * Not by dlsym: that is a name that others define, too, it allocates when it fails, and wants a handle that dlopen has
+ * made.
  */
 
 static uintptr_t dynamic(const struct link_map *m, ElfW(Sxword) tag)
@@ -124,16 +123,18 @@ static void *chosen(const struct link_map *m, uintptr_t resolver)
 }
 
 /* The default version of a function; NULL: there is none. */
-static const ElfW(Sym) *symbol(const struct link_map *m, const char *name)
+static const ElfW(Sym) * symbol(const struct link_map *m, const char *name)
 {
     const uint32_t *head = (const uint32_t *)dynamic(m, DT_GNU_HASH);
     const ElfW(Sym) *syms = (const ElfW(Sym) *)dynamic(m, DT_SYMTAB);
     const ElfW(Versym) *versions = (const ElfW(Versym) *)dynamic(m, DT_VERSYM);
     const char *strings = (const char *)dynamic(m, DT_STRTAB);
-    if (head == NULL || syms == NULL || strings == NULL || strings < (const char *)m->l_addr) /* (the vDSO's are not moved) */
+    if (head == NULL || syms == NULL || strings == NULL ||
+        strings < (const char *)m->l_addr) /* (the vDSO's are not moved) */
         return NULL;
     const uint32_t buckets_n = head[0], first = head[1], bloom_n = head[2];
-    const uint32_t *buckets = head + 4 + bloom_n * (sizeof(ElfW(Addr)) / sizeof(uint32_t)), *chain = buckets + buckets_n;
+    const uint32_t *buckets = head + 4 + bloom_n * (sizeof(ElfW(Addr)) / sizeof(uint32_t)),
+                   *chain = buckets + buckets_n;
     uint32_t hash = gnu_hash(name), i = buckets[hash % buckets_n];
     if (i < first)
         return NULL;
@@ -152,7 +153,8 @@ static void *look_up(const struct link_map *m, const char *name)
     const ElfW(Sym) *s = symbol(m, name);
     if (s == NULL)
         return NULL;
-    return ELF64_ST_TYPE(s->st_info) == STT_GNU_IFUNC ? chosen(m, m->l_addr + s->st_value) : (void *)(m->l_addr + s->st_value);
+    return ELF64_ST_TYPE(s->st_info) == STT_GNU_IFUNC ? chosen(m, m->l_addr + s->st_value)
+                                                      : (void *)(m->l_addr + s->st_value);
 }
 
 /* ---- the table ---- */

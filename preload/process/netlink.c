@@ -76,12 +76,13 @@ int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_
 }
 
 /* What the kernel tells of the other end's socket. False: it is none of this host's, or cannot be asked for. */
-static bool ask_peer_of(const struct sockaddr_storage *local, const struct sockaddr_storage *peer, struct inet_diag_msg *out)
+static bool ask_peer_of(const struct sockaddr_storage *local, const struct sockaddr_storage *peer,
+                        struct inet_diag_msg *out)
 {
     struct inet_diag_sockid id;
     memset(&id, 0, sizeof(id));
-    return !sandbox_on() && put_end(peer, &id.idiag_sport, id.idiag_src) && put_end(local, &id.idiag_dport, id.idiag_dst) &&
-           netlink_find_tcp(local->ss_family, &id, out) > 0;
+    return !sandbox_on() && put_end(peer, &id.idiag_sport, id.idiag_src) &&
+           put_end(local, &id.idiag_dport, id.idiag_dst) && netlink_find_tcp(local->ss_family, &id, out) > 0;
 }
 
 static bool ask_peer(int fd, struct inet_diag_msg *out)

@@ -17,17 +17,17 @@
 #include "preload/process/start.h"
 
 struct proc {
-    bool on;              /* a policy exists and is sound: sockets are looked at */
-    pid_t pid;            /* ours; differs from getpid() in a vfork child, which must not touch our tables */
+    bool on;   /* a policy exists and is sound: sockets are looked at */
+    pid_t pid; /* ours; differs from getpid() in a vfork child, which must not touch our tables */
     struct settings set;
-    uint8_t transports;   /* HELLO_TRANSPORT_* built in */
-    uint64_t spin_ns;     /* SOCKWARP_SPIN_US; 0 on one processor */
-    char program[64];     /* its name, as it was called */
-    _Atomic bool lowat_used; /* the program has set SO_RCVLOWAT on some socket */
-    _Atomic bool inq_used;   /* and TCP_INQ */
+    uint8_t transports;         /* HELLO_TRANSPORT_* built in */
+    uint64_t spin_ns;           /* SOCKWARP_SPIN_US; 0 on one processor */
+    char program[64];           /* its name, as it was called */
+    _Atomic bool lowat_used;    /* the program has set SO_RCVLOWAT on some socket */
+    _Atomic bool inq_used;      /* and TCP_INQ */
     _Atomic bool peek_off_used; /* and SO_PEEK_OFF, or has such a socket from a former program */
-    _Atomic bool waited;    /* the program has waited for something by poll, select or epoll_wait of ours */
-    _Atomic bool passes_conns; /* a connection was to go over an AF_UNIX socket: names.c */
+    _Atomic bool waited;        /* the program has waited for something by poll, select or epoll_wait of ours */
+    _Atomic bool passes_conns;  /* a connection was to go over an AF_UNIX socket: names.c */
 };
 
 extern struct proc proc;

@@ -41,15 +41,14 @@ static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
 }
 
 /*
- * The kernel tells the dynamic linker to ignore LD_PRELOAD where rights are gained. So it does for a process whose real and effective
- * users differ, whatever it starts.
+ * The kernel tells the dynamic linker to ignore LD_PRELOAD where rights are gained. So it does for a process whose real
+ * and effective users differ, whatever it starts.
  */
 static bool gains_rights(int fd, const struct stat *st)
 {
-    return (st->st_mode & S_ISUID && st->st_uid != getuid()) ||
-           (st->st_mode & S_ISGID && st->st_gid != getgid()) ||
-           (getuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0) ||
-           getuid() != geteuid() || getgid() != getegid();
+    return (st->st_mode & S_ISUID && st->st_uid != getuid()) || (st->st_mode & S_ISGID && st->st_gid != getgid()) ||
+           (getuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0) || getuid() != geteuid() ||
+           getgid() != getegid();
 }
 
 static enum loads file_loads(int dirfd, const char *path, unsigned depth)
@@ -59,13 +58,11 @@ static enum loads file_loads(int dirfd, const char *path, unsigned depth)
         char text[256];
     } head = { .text = "" };
     struct stat st;
-    int fd = (int)rawsys4(__NR_openat, dirfd, (long)path,
-                          O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    int fd = (int)rawsys4(__NR_openat, dirfd, (long)path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
         return LOADS_NOT;
     enum loads loads = LOADS_NOT;
-    ssize_t n =
-        fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, &head, sizeof(head) - 1, 0) : -1;
+    ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, &head, sizeof(head) - 1, 0) : -1;
     bool elf = n >= (ssize_t)sizeof(head.eh) && memcmp(head.eh.e_ident, ELFMAG, SELFMAG) == 0;
     if (elf) {
         if (head.eh.e_ident[EI_CLASS] == ELFCLASS64 && head.eh.e_machine == OUR_MACHINE &&
@@ -112,7 +109,10 @@ static bool same_root(void)
            st.st_ino == start_root.st_ino;
 }
 
-/* A name without a folder, or with $LIB and the like, is looked up by the linker: where the root is the same, as it was for us. */
+/*
+ * A name without a folder, or with $LIB and the like, is looked up by the linker: where the root is the same, as it was
+ * for us.
+ */
 bool program_finds(const char *preload)
 {
     char name[PATH_MAX];

@@ -14,8 +14,8 @@ enum loads {
 };
 
 /*
- * path: as execve's, below dirfd (AT_FDCWD); NULL: there is none, and the exec fails. What cannot be looked at does not load us:
- * what it then inherits is ended, not read as if it were its client's.
+ * path: as execve's, below dirfd (AT_FDCWD); NULL: there is none, and the exec fails. What cannot be looked at does not
+ * load us: what it then inherits is ended, not read as if it were its client's.
  */
 enum loads program_loads(int dirfd, const char *path);
 /* Will the dynamic linker find us by this LD_PRELOAD, under the root directory that the process has now? */

@@ -19,8 +19,8 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 
-#define SPIN_LOOKS_MAX 20000u    /* a clock may stand still (libfaketime) */
-#define SPIN_STARTUP 4u          /* windows a startup's answer is looked for: the other end is mostly woken by accept() first */
+#define SPIN_LOOKS_MAX 20000u /* a clock may stand still (libfaketime) */
+#define SPIN_STARTUP 4u /* windows a startup's answer is looked for: the other end is mostly woken by accept() first */
 #define SPIN_PREEMPTED_NS 50000u /* two looks that are so far apart: another had the processor */
 
 struct spin_look {

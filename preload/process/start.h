@@ -12,7 +12,9 @@ void start_before_fork(void);
 void start_after_fork_parent(void);
 void start_after_fork_child(void);
 
-/* The process ends: what was accepted from the program is sent, statistics are written. Once; later calls do nothing. */
+/*
+ * The process ends: what was accepted from the program is sent, statistics are written. Once; later calls do nothing.
+ */
 void start_finish(void);
 
 #endif

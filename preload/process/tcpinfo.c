@@ -59,7 +59,8 @@ bool tcpinfo_acked_all(int fd)
 {
     struct tcp_info info;
     /* (Of an initiator the SYN is acknowledged, too; a frame is longer than that.) */
-    return ask(fd, &info) && info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+    return ask(fd, &info) &&
+           info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
 }
 
 bool tcpinfo_lacks(int fd, uint64_t octets)

@@ -31,7 +31,7 @@ struct tcpinfo_segment {
     uint32_t octets;      /* of the stream in each */
     uint32_t options_len; /* octets of TCP options in each */
     uint32_t path_mtu;
-    uint32_t rtt_us;      /* smoothed; 0: nothing was measured yet */
+    uint32_t rtt_us; /* smoothed; 0: nothing was measured yet */
 };
 /* False: fd is no TCP socket, or nobody may ask. */
 bool tcpinfo_segment(int fd, struct tcpinfo_segment *out);

@@ -123,8 +123,8 @@ static int mine_already(struct turn *t, uintptr_t frame)
 }
 
 /*
- * Where the caller's own frame begins: a signal that interrupts it between taking and giving back, in no call, finds the stack just
- * there.
+ * Where the caller's own frame begins: a signal that interrupts it between taking and giving back, in no call, finds
+ * the stack just there.
  */
 #define FRAME ((uintptr_t)__builtin_dwarf_cfa())
 
@@ -163,8 +163,7 @@ int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
         return 0;
     if (turn_is_mine(t))
         return mine_already(t, frame);
-    struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
-                           .tv_nsec = (long)(timeout_ns % 1000000000u) };
+    struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u), .tv_nsec = (long)(timeout_ns % 1000000000u) };
     _Atomic uint32_t *word = word_of(t);
     do {
         uint32_t seen = atomic_load(word);
@@ -253,8 +252,7 @@ void turn_wake(struct turn *t)
 
 int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns)
 {
-    struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
-                           .tv_nsec = (long)(timeout_ns % 1000000000u) };
+    struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u), .tv_nsec = (long)(timeout_ns % 1000000000u) };
     long r = futex_cancellable(&e->seq, seen, timeout_ns ? &ts : NULL);
     return r == -EINTR || r == -ETIMEDOUT ? (int)r : 0;
 }

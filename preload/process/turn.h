@@ -28,14 +28,14 @@ enum turn_orphan {
 };
 
 struct turn {
-    pthread_mutex_t mutex;     /* robust, shared between processes */
-    _Atomic uint32_t asleep;   /* the holder waits for the peer */
-    _Atomic uint32_t brief;    /* how many wait on `change`, and what they wait for: */
-    _Atomic uint32_t change;   /* counts when the holder falls asleep or gives it back */
-    _Atomic uintptr_t frame;   /* the holder's stack */
-    int32_t pid;               /* its process */
-    uint8_t orphan;            /* enum turn_orphan; the holder's */
-    bool other_process;        /* it was a killed process that left it; the holder's */
+    pthread_mutex_t mutex;   /* robust, shared between processes */
+    _Atomic uint32_t asleep; /* the holder waits for the peer */
+    _Atomic uint32_t brief;  /* how many wait on `change`, and what they wait for: */
+    _Atomic uint32_t change; /* counts when the holder falls asleep or gives it back */
+    _Atomic uintptr_t frame; /* the holder's stack */
+    int32_t pid;             /* its process */
+    uint8_t orphan;          /* enum turn_orphan; the holder's */
+    bool other_process;      /* it was a killed process that left it; the holder's */
 };
 
 /* A mutex for memory that processes share, which tells that its holder has died. */
@@ -78,8 +78,8 @@ int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns) SW
 void turn_event_signal(struct turn_event *e);
 
 /*
- * For a thread that is not libc's and so cannot take a robust mutex: the same, without leaving a trace if it ends with the turn. For
- * connections of one process.
+ * For a thread that is not libc's and so cannot take a robust mutex: the same, without leaving a trace if it ends with
+ * the turn. For connections of one process.
  */
 bool turn_try_bare(struct turn *t, uint32_t tid) SW_MUST;
 void turn_give_bare(struct turn *t);

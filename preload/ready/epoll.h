@@ -56,9 +56,9 @@ bool epoll_watches(struct sock *s);
 bool epoll_awaits(struct sock *s);
 
 /*
- * The program goes on with s, a listener or a connection to be made, as if it was told to: was it, by a call that we did not see? So
- * it is if s is registered only in sets in which nobody has ever waited by our calls, or in none, and does not block, in a process
- * that has never waited by our calls.
+ * The program goes on with s, a listener or a connection to be made, as if it was told to: was it, by a call that we
+ * did not see? So it is if s is registered only in sets in which nobody has ever waited by our calls, or in none, and
+ * does not block, in a process that has never waited by our calls.
  */
 bool epoll_waits_unseen(struct sock *s);
 

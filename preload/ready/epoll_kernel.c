@@ -62,8 +62,8 @@ bool watch_number_is_its(const struct watch *w)
 }
 
 /*
- * The channel of a connection on a device stands in the kernel's set beside its socket, with the same token. A level of the
- * channel is an event not taken yet, whatever the program's mode is.
+ * The channel of a connection on a device stands in the kernel's set beside its socket, with the same token. A level of
+ * the channel is an event not taken yet, whatever the program's mode is.
  */
 static void chan_refresh(struct watch *w)
 {

@@ -1,21 +1,23 @@
 /*
  * Registrations that the kernel has otherwise than the program.
  *
- * Many event loops delete a registration only to make it again for other events before they wait (redis, for each request): to
- * the kernel that is one change, or none. So a deletion is put off: the registration is parked. For the program it is gone. If
- * the same socket is registered again by the same number, it is taken up, and the kernel told what differs. Else it is deleted in
- * the kernel, too, when the kernel reports something by it, and before anything that would leave the kernel's registration without
- * us: the number is closed, the process forked, the set polled from outside.
+ * Many event loops delete a registration only to make it again for other events before they wait (redis, for each
+ * request): to the kernel that is one change, or none. So a deletion is put off: the registration is parked. For the
+ * program it is gone. If the same socket is registered again by the same number, it is taken up, and the kernel told
+ * what differs. Else it is deleted in the kernel, too, when the kernel reports something by it, and before anything
+ * that would leave the kernel's registration without us: the number is closed, the process forked, the set polled from
+ * outside.
  *
  *     registered <--- ADD ---- parked ---- an event, close, fork, nesting ---> deleted
  *          '----- DEL ----------^
  *
- * And a registration that asks for writability is mostly answered at once, and then changed back. So while there is likely room
- * (conn_room_likely) the kernel is not told either: the registration is late. It stands on the ready list, and the next wait tells
- * the program; when there is no room, the kernel is told after all. If it reports what the program has ceased to ask for, likewise.
+ * And a registration that asks for writability is mostly answered at once, and then changed back. So while there is
+ * likely room (conn_room_likely) the kernel is not told either: the registration is late. It stands on the ready list,
+ * and the next wait tells the program; when there is no room, the kernel is told after all. If it reports what the
+ * program has ceased to ask for, likewise.
  *
- * Only what is simple is parked or late: an accelerated connection, level-triggered, in a set that no other process knows; late, one
- * whose sends do not wait, since room that is only likely would let them.
+ * Only what is simple is parked or late: an accelerated connection, level-triggered, in a set that no other process
+ * knows; late, one whose sends do not wait, since room that is only likely would let them.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -35,17 +37,17 @@ bool watch_may_differ(const struct watch *w)
 {
     const struct epset *set = w->set;
     const struct sock *s = w->sock;
-    return s != NULL && set->share == NULL && w->tokened && !atomic_load(&set->nested) && !atomic_load(&forking) && !w->foreign && !w->disarmed &&
-           ((w->events | w->kevents) & EPOLL_MODE_BITS) == 0 && w->chan < 0 && atomic_load(&s->active) &&
-           conn_state(s->conn) == CONN_UPGRADED && conn_on_socket(s->conn);
+    return s != NULL && set->share == NULL && w->tokened && !atomic_load(&set->nested) && !atomic_load(&forking) &&
+           !w->foreign && !w->disarmed && ((w->events | w->kevents) & EPOLL_MODE_BITS) == 0 && w->chan < 0 &&
+           atomic_load(&s->active) && conn_state(s->conn) == CONN_UPGRADED && conn_on_socket(s->conn);
 }
 
 /* May the kernel's registration stay as it is, with k asked for? */
 static bool may_be_late(const struct watch *w, uint32_t k)
 {
     uint32_t lacks = k & ~w->kevents, has = w->kevents & ~k;
-    return (lacks & ~OUT_BITS) == 0 && (has & ~IN_BITS) == 0 && watch_may_differ(w) && atomic_load(&w->sock->nonblock) &&
-           conn_room_likely(w->sock->conn);
+    return (lacks & ~OUT_BITS) == 0 && (has & ~IN_BITS) == 0 && watch_may_differ(w) &&
+           atomic_load(&w->sock->nonblock) && conn_room_likely(w->sock->conn);
 }
 
 int watch_tell(struct watch *w)

@@ -1,5 +1,6 @@
 /*
- * The ready lists of epoll sets: connections of which the program is to be told what the kernel does not know, or not any more.
+ * The ready lists of epoll sets: connections of which the program is to be told what the kernel does not know, or not
+ * any more.
  */
 #include <fcntl.h>
 #include <string.h>

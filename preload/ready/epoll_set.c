@@ -27,8 +27,7 @@
 
 typedef _Atomic(struct epset *) set_slot;
 static _Atomic(set_slot *) sets[EPOLL_CHUNKS];
-static pthread_mutex_t sets_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* protects making chunks, changing entries, free_sets */
+static pthread_mutex_t sets_lock = PTHREAD_MUTEX_INITIALIZER; /* protects making chunks, changing entries, free_sets */
 static _Atomic unsigned sets_n;
 static _Atomic int fd_limit;
 

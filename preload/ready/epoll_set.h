@@ -48,9 +48,9 @@ struct watch {
     bool out_told;
     bool queued; /* on the ready list; ready_lock, as the next two */
     struct watch *rnext, **rpprev;
-    uint32_t record; /* 1 + that of set->share, 0: none; set's lock and sock's watch_lock */
-    uint32_t mods;   /* the record's; set's lock, as the next one */
-    bool foreign;    /* what it is of is not what this process has by its number */
+    uint32_t record;   /* 1 + that of set->share, 0: none; set's lock and sock's watch_lock */
+    uint32_t mods;     /* the record's; set's lock, as the next one */
+    bool foreign;      /* what it is of is not what this process has by its number */
     uint64_t told_seq; /* the epoll_wait that has it among its events already, */
     int told_at;       /* and where; set's lock */
 };
@@ -58,8 +58,7 @@ struct watch {
 struct epset {
     _Atomic int epfd;      /* one of its descriptors */
     _Atomic uint32_t refs; /* descriptors, and waits under way */
-    pthread_mutex_t
-        lock; /* protects: chunk, watches' fields as said above, seq, gen, free_watches, parked_n */
+    pthread_mutex_t lock;  /* protects: chunk, watches' fields as said above, seq, gen, free_watches, parked_n */
     struct watch **chunk[EPOLL_CHUNKS];
     struct watch *free_watches;
     uint32_t gen;
@@ -71,21 +70,22 @@ struct epset {
     _Atomic uint32_t ready_n;
     _Atomic bool list_owed; /* the kernel's events took all the room last time */
     _Atomic uint32_t waiters;
-    _Atomic int
-        kick_fd; /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
-    _Atomic bool
-        nested; /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
-    _Atomic bool tokened; /* see epset_take_over; share has it for all processes */
-    _Atomic bool strays;  /* some keep the program's data though: their numbers were closed (watch_stray) */
-    _Atomic bool taken;   /* epset_take_over has seen to what this process knows */
-    bool fork_locked;     /* lock is held for a fork; sets_lock */
-    uint64_t left_seen;   /* the count of epoll_shared_left that was looked at; lock */
+    _Atomic int kick_fd;           /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
+    _Atomic bool nested;           /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
+    _Atomic bool tokened;          /* see epset_take_over; share has it for all processes */
+    _Atomic bool strays;           /* some keep the program's data though: their numbers were closed (watch_stray) */
+    _Atomic bool taken;            /* epset_take_over has seen to what this process knows */
+    bool fork_locked;              /* lock is held for a fork; sets_lock */
+    uint64_t left_seen;            /* the count of epoll_shared_left that was looked at; lock */
     _Atomic(struct share *) share; /* NULL: no fork has seen the set; changed with lock */
     struct watch **share_at;       /* by record: ours; lock, as the next ones */
     uint64_t share_seen;           /* the table's count of changes */
     bool share_held;               /* lock's holder has the table's lock as well */
     struct watch *gone;            /* detached; their socks' references are dropped when lock is given back */
-    /* Events of registrations that we did not see, taken from the kernel and not told yet; lock. Each counts in ready_n. */
+    /*
+     * Events of registrations that we did not see, taken from the kernel and not told yet; lock. Each counts in
+     * ready_n.
+     */
     struct epoll_event kept[EPOLL_KEPT_MAX];
     _Atomic uint32_t kept_n;
     _Atomic bool unseen; /* there has been such an event: nobody takes from the kernel but who tells it at once; lock */
@@ -103,9 +103,10 @@ struct epset *epset_hold(int epfd);
 void epset_put(struct epset *set);
 
 /*
- * Until somebody waits in set by a call of ours the kernel has what the program put there: its data, its events. Programs that
- * register by the C library and wait by system calls of their own (Bun) see nothing else. From then on the data are our tokens, the
- * events those that the connections' states ask for. Whoever waits, or takes the kernel's events, calls this first; no lock held.
+ * Until somebody waits in set by a call of ours the kernel has what the program put there: its data, its events.
+ * Programs that register by the C library and wait by system calls of their own (Bun) see nothing else. From then on
+ * the data are our tokens, the events those that the connections' states ask for. Whoever waits, or takes the kernel's
+ * events, calls this first; no lock held.
  */
 void epset_take_over(struct epset *set);
 /* Is it so for the registrations that are made from now on? */
@@ -116,7 +117,8 @@ static inline bool epset_is_tokened(const struct epset *set)
 }
 
 /*
- * set->lock, with our registrations as they are. epset_lock_whole: and nobody in any process changes one until epset_unlock.
+ * set->lock, with our registrations as they are. epset_lock_whole: and nobody in any process changes one until
+ * epset_unlock.
  */
 void epset_lock(struct epset *set);
 void epset_lock_whole(struct epset *set);
@@ -129,8 +131,8 @@ int watch_put(struct watch *w, int op, uint32_t events) SW_MUST;
 /* The token of w, and the registration of a token, or NULL. */
 uint64_t watch_token(const struct watch *w);
 /*
- * Was it given out by this set, for a registration that may be gone? (Registrations that are made beside us, by a ring or by a
- * system call of the program's own, have what the program put there, which is no number of this kind.)
+ * Was it given out by this set, for a registration that may be gone? (Registrations that are made beside us, by a ring
+ * or by a system call of the program's own, have what the program put there, which is no number of this kind.)
  */
 bool watch_token_is_ours(const struct epset *set, uint64_t token);
 /* Was the token given out before the registration became edge-triggered? */
@@ -181,8 +183,8 @@ bool watch_park(struct watch *w) SW_MUST;
 /* It is registered again, for ev. False: it has to be expelled, and made anew. */
 bool watch_unpark(struct watch *w, const struct epoll_event *ev) SW_MUST;
 /*
- * The program's events of w have changed: tells the kernel, if it need know. 0, or -1 with errno. sock's watch_lock is held. Of one
- * that is owed then the caller puts w on the ready list, without that lock.
+ * The program's events of w have changed: tells the kernel, if it need know. 0, or -1 with errno. sock's watch_lock is
+ * held. Of one that is owed then the caller puts w on the ready list, without that lock.
  */
 int watch_tell(struct watch *w) SW_MUST;
 /* Does it await writability of which the kernel does not know? Then it belongs on the ready list. */
@@ -199,8 +201,8 @@ static inline void watch_is_told(struct watch *w)
         atomic_fetch_sub(&w->set->late_n, 1);
 }
 /*
- * Deletes it in the kernel as well. closing: its number is open still, though our table does not have it any more. epset_unlock drops
- * its reference to the sock.
+ * Deletes it in the kernel as well. closing: its number is open still, though our table does not have it any more.
+ * epset_unlock drops its reference to the sock.
  */
 void watch_expel(struct watch *w, bool closing);
 /* All of set's, and tells the kernel of all that is late. */
@@ -215,8 +217,9 @@ void epoll_park_go_on(void);
 void watch_queue(struct watch *w);
 void watch_unqueue(struct watch *w);
 /*
- * Takes off the list, before a wait, whom only the kernel can have news of: a level-triggered registration for input, told
- * already, whose octets the program has taken since. Who takes in more than he is asked for tells it anew. No lock held.
+ * Takes off the list, before a wait, whom only the kernel can have news of: a level-triggered registration for input,
+ * told already, whose octets the program has taken since. Who takes in more than he is asked for tells it anew. No lock
+ * held.
  */
 void epset_drop_read(struct epset *set);
 /*

@@ -15,8 +15,8 @@
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
 
-#define SHARE_MAX 65536u /* registrations of a set; those above are known to their process alone */
-#define SHARE_LOG 1024u  /* changes that are looked at one by one */
+#define SHARE_MAX 65536u   /* registrations of a set; those above are known to their process alone */
+#define SHARE_LOG 1024u    /* changes that are looked at one by one */
 #define UNKNOWN UINT32_MAX /* the kernel's events, after somebody died while he changed them */
 
 struct record {
@@ -40,7 +40,7 @@ struct share {
     uint32_t hint; /* where a free one may be */
     uint32_t at;   /* 1 + the record that is being changed, 0: none */
     bool full;
-    uint32_t log[SHARE_LOG]; /* by version: the record changed */
+    uint32_t log[SHARE_LOG];         /* by version: the record changed */
     struct record record[SHARE_MAX]; /* pages that were never used cost nothing */
 };
 
@@ -162,8 +162,8 @@ static void catch_up(struct epset *set)
 /* ---- the lock ---- */
 
 /*
- * Its holder was killed. The records are whole, but what it was doing may or may not have been done in the kernel's set,
- * which says what is there.
+ * Its holder was killed. The records are whole, but what it was doing may or may not have been done in the kernel's
+ * set, which says what is there.
  */
 static void recover(struct epset *set)
 {
@@ -339,8 +339,8 @@ void share_forget(struct watch *w)
 
 static struct share *share_new(void)
 {
-    struct share *sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct share *sh =
+        mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sh == MAP_FAILED)
         return NULL;
     turn_mutex_init(&sh->lock);
@@ -364,8 +364,7 @@ void share_make(struct epset *set)
     if (set->share != NULL || sandbox_on())
         return;
     struct share *sh = share_new();
-    struct watch **at = mmap(NULL, AT_LEN, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct watch **at = mmap(NULL, AT_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sh == NULL || at == MAP_FAILED) {
         if (sh != NULL)
             munmap(sh, sizeof(*sh));
@@ -484,8 +483,8 @@ void epset_shared_look(struct epset *set)
     for (int c = 0; c < EPOLL_CHUNKS; c++)
         for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
             for (struct watch *w = set->chunk[c][i]; w != NULL; w = w->older)
-                if (w->sock != NULL && atomic_load(&w->sock->active) && !(w->events & EPOLLET) &&
-                    !w->disarmed && conn_may_be_staged(w->sock->conn))
+                if (w->sock != NULL && atomic_load(&w->sock->active) && !(w->events & EPOLLET) && !w->disarmed &&
+                    conn_may_be_staged(w->sock->conn))
                     watch_queue(w);
     epset_unlock(set);
 }

@@ -1,11 +1,11 @@
 /*
  * Epoll sets that processes share by fork. The kernel's set is one; what each of them registers, changes, deletes and
  * consumes there, the others have to know. So from the first fork on a set has a table in memory that children share, a
- * record for each registration, and a count of its changes; each process' own registrations are a copy that is brought up
- * to date when the count has moved.
+ * record for each registration, and a count of its changes; each process' own registrations are a copy that is brought
+ * up to date when the count has moved.
  *
- * Whoever changes a registration, in the kernel's set or in ours, holds the table's lock around both: for other processes it
- * is then as for other threads. A process that is killed meanwhile leaves the lock to the next.
+ * Whoever changes a registration, in the kernel's set or in ours, holds the table's lock around both: for other
+ * processes it is then as for other threads. A process that is killed meanwhile leaves the lock to the next.
  *
  * Sets that no fork has seen have none of this.
  */
@@ -25,13 +25,13 @@ struct sock;
 struct watch;
 
 /*
- * Before a fork: set has a table from now on. set->lock is held. Without memory for one it has none, and each process knows
- * only what it registered itself.
+ * Before a fork: set has a table from now on. set->lock is held. Without memory for one it has none, and each process
+ * knows only what it registered itself.
  */
 void share_make(struct epset *set);
 /*
- * This process is done with set, and knows nothing any more of what others do there. set->lock is held. Gives what is ended when
- * no registration is left through which another thread could find it; may be NULL.
+ * This process is done with set, and knows nothing any more of what others do there. set->lock is held. Gives what is
+ * ended when no registration is left through which another thread could find it; may be NULL.
  */
 struct share *share_leave(struct epset *set) SW_MUST;
 void share_end(struct share *sh);

@@ -133,9 +133,7 @@ void epoll_forget_fd(struct sock *s, int fd, bool last)
             break;
         epset_lock_whole(set);
         struct watch *w = watch_find(set, token);
-        struct sock *ref = w == NULL || w->sock != s ? NULL
-                           : shared                  ? left_to_kernel(w)
-                                                     : watch_remove(w);
+        struct sock *ref = w == NULL || w->sock != s ? NULL : shared ? left_to_kernel(w) : watch_remove(w);
         epset_unlock(set);
         if (ref != NULL)
             sock_put(ref);

@@ -1,8 +1,8 @@
 /*
  * Whoever waits for a connection hears that it has changed.
  */
-#include "preload/conn/conn_rx.h"
 #include "preload/sock/notify.h"
+#include "preload/conn/conn_rx.h"
 
 #include "preload/conn/conn.h"
 #include "preload/ready/epoll.h"

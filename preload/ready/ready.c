@@ -24,8 +24,8 @@
 static short negotiating(struct sock *s, struct conn *c, short want, short kernel, short *ask)
 {
     /*
-     * A new waiter looks once for itself: what it would wait for may have been taken before it came. (Not where all that comes is only
-     * looked at, and stays in the kernel: its input, which is asked for below, tells.)
+     * A new waiter looks once for itself: what it would wait for may have been taken before it came. (Not where all
+     * that comes is only looked at, and stays in the kernel: its input, which is asked for below, tells.)
      */
     int r = kernel == 0 && conn_waits_for_input(c) ? 0 : (want & OUT_BITS) ? startup_hurry(s) : startup_go_on(s, true);
     if (r < 0 && kernel != 0)

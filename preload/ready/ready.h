@@ -12,14 +12,14 @@
 #include "preload/sock/sock.h"
 
 /*
- * What poll would report on s for `want` (POLLIN, POLLOUT …), given what the kernel reports now (`kernel`, 0 if not asked
- * yet). *ask: the events to wait for in the kernel if the answer is 0. Takes turns briefly; does not wait.
+ * What poll would report on s for `want` (POLLIN, POLLOUT …), given what the kernel reports now (`kernel`, 0 if not
+ * asked yet). *ask: the events to wait for in the kernel if the answer is 0. Takes turns briefly; does not wait.
  */
 short ready_now(struct sock *s, int fd, short want, short kernel, short *ask);
 
 /*
- * After ready_now outside epoll: what came in by it the kernel has told this thread alone. Epoll sets and other threads in
- * poll look again.
+ * After ready_now outside epoll: what came in by it the kernel has told this thread alone. Epoll sets and other threads
+ * in poll look again.
  */
 void ready_arrived(struct sock *s);
 /* The same from epoll, which has seen to the sets itself. */

@@ -26,8 +26,9 @@ struct sock_hooks {
     void (*release)(struct sock *s);
     void (*unname)(struct sock *s);
     /*
-     * Other threads look after a connection on their own account (poll, epoll, a startup), by s->fd as they find it with a turn in
-     * their hands. Those that found the descriptor that goes are waited for: its number may be another file's soon.
+     * Other threads look after a connection on their own account (poll, epoll, a startup), by s->fd as they find it
+     * with a turn in their hands. Those that found the descriptor that goes are waited for: its number may be another
+     * file's soon.
      */
     void (*let_out)(struct sock *s, int fd);
     /* fd, which is open still, is about to name s no more: in epoll sets, too. */

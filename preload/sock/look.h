@@ -1,9 +1,10 @@
 /*
  * What a thread's last wait has seen of the kernel.
  *
- * A wait (epoll_wait, poll, select) takes what has come into staging, mostly until the kernel has nothing more. The read that
- * follows need not ask the kernel again: a program that has waited for nothing and read nothing else in between cannot know that
- * more has come, and the kernel will tell of it. Any other call of the thread that waits or reads ends that, and so does time.
+ * A wait (epoll_wait, poll, select) takes what has come into staging, mostly until the kernel has nothing more. The
+ * read that follows need not ask the kernel again: a program that has waited for nothing and read nothing else in
+ * between cannot know that more has come, and the kernel will tell of it. Any other call of the thread that waits or
+ * reads ends that, and so does time.
  */
 #ifndef SW_PRELOAD_LOOK_H
 #define SW_PRELOAD_LOOK_H

@@ -1,6 +1,7 @@
 /*
- * Whoever waits for a connection hears that it has changed: threads in poll and select, epoll sets, in this process and in others that
- * have it. Declared down here for all who change one; what it means for those who wait is in the room above (notify.c).
+ * Whoever waits for a connection hears that it has changed: threads in poll and select, epoll sets, in this process and
+ * in others that have it. Declared down here for all who change one; what it means for those who wait is in the room
+ * above (notify.c).
  *
  * Turns may be held. Any thread.
  */

@@ -11,14 +11,15 @@
 #include "preload/sock/wait.h"
 
 /*
- * Protects: the lists below and every sock's pending_next, pending_pprev, pending_silent, pending_over, pending_off_ns. Innermost but for wait.c's,
- * and watch_lock in what the hooks do.
+ * Protects: the lists below and every sock's pending_next, pending_pprev, pending_silent, pending_over, pending_off_ns.
+ * Innermost but for wait.c's, and watch_lock in what the hooks do.
  *
- * A connection that was accepted, and on which nothing has come, has no deadline and may stay so for ever. It stands on a list of its
- * own while it is young, unless an epoll set of the program's watches it: its wait sees what comes. So no wait walks past silent ones.
+ * A connection that was accepted, and on which nothing has come, has no deadline and may stay so for ever. It stands on
+ * a list of its own while it is young, unless an epoll set of the program's watches it: its wait sees what comes. So no
+ * wait walks past silent ones.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sock *list, *silent; /* the newest first */
+static struct sock *list, *silent;       /* the newest first */
 static _Atomic unsigned count, silent_n; /* of both; of those */
 static _Atomic uint64_t looked;          /* how many entries waits have looked at */
 

@@ -1,7 +1,7 @@
 /*
- * What is under way in this process beside the program's calls: startups, and tails of upgraded connections. There is no helper
- * thread: whoever waits in one of our calls also sees to these (wait.h), so that two ends in one waiting thread or process come to an
- * end. What an entry waits for, and what its step is, the hooks say.
+ * What is under way in this process beside the program's calls: startups, and tails of upgraded connections. There is
+ * no helper thread: whoever waits in one of our calls also sees to these (wait.h), so that two ends in one waiting
+ * thread or process come to an end. What an entry waits for, and what its step is, the hooks say.
  */
 #ifndef SW_PRELOAD_PENDING_H
 #define SW_PRELOAD_PENDING_H
@@ -26,16 +26,22 @@ bool pending_others(const struct sock *self);
 /* How many connections waits have looked at so far, for the log. */
 uint64_t pending_looked(void);
 
-/* For wait.c: what is to be waited for, into fds and socks, at most max, with references; self is left out. Returns how many. */
+/*
+ * For wait.c: what is to be waited for, into fds and socks, at most max, with references; self is left out. Returns how
+ * many.
+ */
 unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
 /* Those are not waited for any more; their references stay. */
 void pending_let_go(struct sock **socks, unsigned n);
 /*
- * Another thread is at s, and what has come on it is that one's to take: waits leave s out for a moment (they would find it ready
- * again and again, on the processor that the other thread needs). Any thread; takes the list's lock.
+ * Another thread is at s, and what has come on it is that one's to take: waits leave s out for a moment (they would
+ * find it ready again and again, on the processor that the other thread needs). Any thread; takes the list's lock.
  */
 void pending_put_off(struct sock *s);
-/* The end of that moment, to which a wait that was filled before sleeps at most; 0: nothing is put off. CLOCK_MONOTONIC, ns. */
+/*
+ * The end of that moment, to which a wait that was filled before sleeps at most; 0: nothing is put off.
+ * CLOCK_MONOTONIC, ns.
+ */
 uint64_t pending_put_off_until(void);
 
 /* Steps all whose time has come. */

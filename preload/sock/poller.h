@@ -10,16 +10,17 @@
 #include "preload/sock/sock.h"
 
 /*
- * A thread that sleeps in poll, select or epoll_wait while others may use its descriptors. Belongs to the thread and not to
- * its call, which may be left by siglongjmp or pthread_cancel: the thread's next call, or its end, takes it back then.
+ * A thread that sleeps in poll, select or epoll_wait while others may use its descriptors. Belongs to the thread and
+ * not to its call, which may be left by siglongjmp or pthread_cancel: the thread's next call, or its end, takes it back
+ * then.
  */
 struct poller {
-    int kick_fd; /* eventfd that wakes it, -1 */
-    struct sock *sock;          /* with a reference; NULL: it waits on a set */
-    _Atomic uint32_t *waiters;  /* where it is counted */
-    uintptr_t frame;            /* the stack of its call */
-    bool spare;                 /* of the thread's own few */
-    struct poller *mine;        /* the thread's, in use or free */
+    int kick_fd;                  /* eventfd that wakes it, -1 */
+    struct sock *sock;            /* with a reference; NULL: it waits on a set */
+    _Atomic uint32_t *waiters;    /* where it is counted */
+    uintptr_t frame;              /* the stack of its call */
+    bool spare;                   /* of the thread's own few */
+    struct poller *mine;          /* the thread's, in use or free */
     struct poller *next, **pprev; /* the sock's */
 };
 

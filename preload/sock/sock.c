@@ -28,7 +28,9 @@
 
 typedef _Atomic(struct sock *) fd_slot; /* an atomic pointer type needs a name to make arrays of */
 
-/* Beside the pointer, between sock_close_begin and sock_close_end. The slot has no reference then, the thread has one. */
+/*
+ * Beside the pointer, between sock_close_begin and sock_close_end. The slot has no reference then, the thread has one.
+ */
 #define LEAVING ((uintptr_t)1)
 #define REPLACED ((uintptr_t)2)
 #define MARKS (LEAVING | REPLACED)
@@ -166,7 +168,9 @@ static void sock_free(struct sock *s)
 
 static void last_put(struct sock *s)
 {
-    /* A call that ended after the close may have left it there. (Whoever finds it first holds it: then it is not free.) */
+    /*
+     * A call that ended after the close may have left it there. (Whoever finds it first holds it: then it is not free.)
+     */
     pending_remove(s);
     int kept = atomic_load(&s->inflight_fd) >= 0 ? atomic_exchange(&s->inflight_fd, -1) : -1;
     if (kept >= 0) {
@@ -201,8 +205,7 @@ static struct sock *sock_alloc(void)
         return s;
     }
     size_t n = BLOCK_SOCKS;
-    struct sock *block = mmap(NULL, n * sizeof(*block), PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sock *block = mmap(NULL, n * sizeof(*block), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED)
         return NULL;
     for (size_t i = 0; i < n; i++) {
@@ -223,8 +226,7 @@ static fd_slot *slot_make(int fd)
     fd_slot *slot = slot_of(fd);
     if (slot != NULL || fd < 0 || fd >= CHUNK * CHUNKS)
         return slot;
-    fd_slot *chunk = mmap(NULL, CHUNK * sizeof(fd_slot), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    fd_slot *chunk = mmap(NULL, CHUNK * sizeof(fd_slot), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (chunk == MAP_FAILED)
         return NULL;
     atomic_store(&table[fd / CHUNK], chunk);
@@ -566,7 +568,10 @@ bool sock_counted(struct sock *s)
     return true;
 }
 
-/* What another thread was closing, or giving back, is not open here. (Nor was its connection counted as held by the child.) */
+/*
+ * What another thread was closing, or giving back, is not open here. (Nor was its connection counted as held by the
+ * child.)
+ */
 void sock_count_end(void)
 {
     free_list = NULL;

@@ -22,7 +22,10 @@ struct poller;
 
 enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
 
-/* The names a listener is found by on this host (preload/startup/local.h): its address, IPv4's for a dual-stack wildcard, its inode. */
+/*
+ * The names a listener is found by on this host (preload/startup/local.h): its address, IPv4's for a dual-stack
+ * wildcard, its inode.
+ */
 #define SOCK_NAMES 3
 
 /* Threads that wait for one connection and are known to its close: a reader, a writer, and some more. */
@@ -30,38 +33,38 @@ enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
 
 /* Never unmapped once made (a stale pointer still points to a sock), so fds can be looked up without a lock. */
 struct sock {
-    _Atomic uint32_t refs;  /* fd table entries and calls under way; 0: free */
-    _Atomic bool active;    /* data calls must come to us: negotiating, accelerated, or octets left over */
-    uint8_t kind;           /* enum sock_kind */
-    _Atomic bool nonblock;  /* O_NONBLOCK of the description */
-    _Atomic int fd;         /* a descriptor that refers to it, -1: none any more in this process */
+    _Atomic uint32_t refs; /* fd table entries and calls under way; 0: free */
+    _Atomic bool active;   /* data calls must come to us: negotiating, accelerated, or octets left over */
+    uint8_t kind;          /* enum sock_kind */
+    _Atomic bool nonblock; /* O_NONBLOCK of the description */
+    _Atomic int fd;        /* a descriptor that refers to it, -1: none any more in this process */
     int domain;
-    _Atomic int names;      /* descriptors in the table; changed with sock.c's lock */
+    _Atomic int names;                       /* descriptors in the table; changed with sock.c's lock */
     _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
-    _Atomic int inflight_fd;  /* what they go on with after a close of the last descriptor, -1: none */
-    _Atomic bool closed_unseen; /* closed behind our back: whoever still uses it means the number */
-    uint64_t closing_ino;   /* the kernel's name of the file, while it is closed by a number */
-    bool stay_plain;        /* some earlier call ruled acceleration out: plain_reason */
+    _Atomic int inflight_fd;                 /* what they go on with after a close of the last descriptor, -1: none */
+    _Atomic bool closed_unseen;              /* closed behind our back: whoever still uses it means the number */
+    uint64_t closing_ino;                    /* the kernel's name of the file, while it is closed by a number */
+    bool stay_plain;                         /* some earlier call ruled acceleration out: plain_reason */
     uint8_t plain_reason;
-    bool port_known;        /* bound explicitly, or getsockname told the program its port */
-    struct conn *conn;      /* SOCK_CONN */
+    bool port_known;                     /* bound explicitly, or getsockname told the program its port */
+    struct conn *conn;                   /* SOCK_CONN */
     _Atomic(struct coalesce *) coalesce; /* its small writes are gathered there: preload/conn/coalesce.h */
-    _Atomic int sent_from;  /* 1 + the number of a file that sendfile has read as it is; a hint: preload/calls/file.c */
+    _Atomic int sent_from; /* 1 + the number of a file that sendfile has read as it is; a hint: preload/calls/file.c */
 
     /* SOCK_LISTENER */
     _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
-    _Atomic bool names_later; /* they are opened when a call of ours waits for it: preload/calls/ring.h */
-    _Atomic bool polled;      /* the program waits for it in poll, select or epoll: an accept() that follows may not wait */
-    bool mark_later;          /* marked as soon as a client of another host comes: preload/startup/mark.h */
-    bool mark_far;            /* a client of another host has come */
-    bool mark_own;            /* the program has chosen its segments' size */
-    uint16_t mark;            /* the segment size by which it is marked, 0: it is not; and what it has accepted, its listener's */
-    uint16_t mark_mtu;        /* for links of this MTU */
+    _Atomic bool names_later;        /* they are opened when a call of ours waits for it: preload/calls/ring.h */
+    _Atomic bool polled; /* the program waits for it in poll, select or epoll: an accept() that follows may not wait */
+    bool mark_later;     /* marked as soon as a client of another host comes: preload/startup/mark.h */
+    bool mark_far;       /* a client of another host has come */
+    bool mark_own;       /* the program has chosen its segments' size */
+    uint16_t mark; /* the segment size by which it is marked, 0: it is not; and what it has accepted, its listener's */
+    uint16_t mark_mtu;      /* for links of this MTU */
     _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
 
     /* SOCK_BRIDGED: preload/calls/bridge.h */
-    _Atomic int bridge_fd;  /* its connection's descriptor, -1: there is none any more */
-    uint64_t bridge_ino;    /* the kernel's name of this end */
+    _Atomic int bridge_fd; /* its connection's descriptor, -1: there is none any more */
+    uint64_t bridge_ino;   /* the kernel's name of this end */
 
     pthread_mutex_t watch_lock; /* protects watches, pollers */
     struct watch *watches;      /* epoll registrations, preload/calls/epoll.c */
@@ -69,16 +72,16 @@ struct sock {
     _Atomic uint32_t waiters;   /* pollers, and threads in epoll_wait on a set that holds it */
 
     struct sock *next_free;
-    struct sock *next_block;    /* of a block's first: the block made before; sock.c's lock */
-    _Atomic bool forked;        /* a fork has seen it: another process may have it */
-    bool child_counted;         /* fork.c: its conn counts the child of the last fork */
-    bool pending_inherited;         /* it was negotiating, or on a list of pending.c, when this process was forked */
-    uint32_t pending_held;          /* pending.c: threads whose wait has its descriptor among others' */
-    struct sock *pending_next;              /* pending.c: the list it is on */
-    _Atomic(struct sock **) pending_pprev;  /* the same, NULL: none; read without the lock as a hint */
-    bool pending_silent;                    /* pending.c: on the list of those that have said nothing */
-    uint64_t pending_off_ns;                /* pending.c: waits leave it out until then */
-    bool pending_over;                      /* pending.c: its last descriptor goes: nobody puts it on the list again */
+    struct sock *next_block;   /* of a block's first: the block made before; sock.c's lock */
+    _Atomic bool forked;       /* a fork has seen it: another process may have it */
+    bool child_counted;        /* fork.c: its conn counts the child of the last fork */
+    bool pending_inherited;    /* it was negotiating, or on a list of pending.c, when this process was forked */
+    uint32_t pending_held;     /* pending.c: threads whose wait has its descriptor among others' */
+    struct sock *pending_next; /* pending.c: the list it is on */
+    _Atomic(struct sock **) pending_pprev; /* the same, NULL: none; read without the lock as a hint */
+    bool pending_silent;                   /* pending.c: on the list of those that have said nothing */
+    uint64_t pending_off_ns;               /* pending.c: waits leave it out until then */
+    bool pending_over;                     /* pending.c: its last descriptor goes: nobody puts it on the list again */
 };
 
 /*
@@ -101,15 +104,19 @@ bool sock_dup(struct sock *s, int fd2);
 void sock_drop(int fd);
 
 /*
- * A close takes two steps. sock_close_begin, before the real call: as sock_drop, and the connection's unsent rest is seen to if this
- * was the last descriptor of this process. From then on the number is marked until sock_close_end, after the real call: another
- * thread that uses it in between would reach the kernel's socket, and get frames. `replaced`: by dup2, so that the number
- * never is free. What sock_close_begin gives, if anything, is to be handed to sock_close_end.
+ * A close takes two steps. sock_close_begin, before the real call: as sock_drop, and the connection's unsent rest is
+ * seen to if this was the last descriptor of this process. From then on the number is marked until sock_close_end,
+ * after the real call: another thread that uses it in between would reach the kernel's socket, and get frames.
+ * `replaced`: by dup2, so that the number never is free. What sock_close_begin gives, if anything, is to be handed to
+ * sock_close_end.
  */
 struct sock *sock_close_begin(int fd, bool replaced);
 void sock_close_end(int fd, struct sock *s);
 
-/* The kernel's name of the socket behind fd, 0: fd is none. Numbers are used again, this is not while the socket is open. */
+/*
+ * The kernel's name of the socket behind fd, 0: fd is none. Numbers are used again, this is not while the socket is
+ * open.
+ */
 uint64_t sock_ino(int fd);
 
 /* So many closes are between the two. */
@@ -117,9 +124,9 @@ extern _Atomic unsigned sock_closing_n;
 bool sock_look_closing(int fd);
 
 /*
- * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: the number is no good,
- * and the kernel's socket, which is open still, not for the program. True: errno is EBADF, the call's answer. Waits for one that
- * is being replaced.
+ * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: the number is
+ * no good, and the kernel's socket, which is open still, not for the program. True: errno is EBADF, the call's answer.
+ * Waits for one that is being replaced.
  */
 static inline bool sock_is_closing(int fd)
 {
@@ -131,8 +138,9 @@ static inline bool sock_is_closing(int fd)
 
 /*
  * A call that began on fd goes to wait, and is back: as in the kernel, a close of the last descriptor meanwhile takes
- * effect when such calls have ended. They go on with sock_fd_now(): fd's number may be something else by then. (A thread
- * that left its call by cancellation or siglongjmp stays counted: one that is gone, or closes itself, does not wait.)
+ * effect when such calls have ended. They go on with sock_fd_now(): fd's number may be something else by then. (A
+ * thread that left its call by cancellation or siglongjmp stays counted: one that is gone, or closes itself, does not
+ * wait.)
  */
 void sock_sleep(struct sock *s);
 void sock_wake(struct sock *s);
@@ -152,10 +160,10 @@ void sock_before_fork(void);
 void sock_after_fork(bool child);
 
 /*
- * In the child of a process with several threads, once all locks are free. fork does not copy memory at one moment: what
- * other threads were changing without a lock is in the child as it was at different times, and their references are
- * nobody's. So all is counted again, from the tables that were locked: sock_count_begin, sock_counted for each reference
- * from elsewhere (false: the sock is not open here, and takes none), sock_count_end.
+ * In the child of a process with several threads, once all locks are free. fork does not copy memory at one moment:
+ * what other threads were changing without a lock is in the child as it was at different times, and their references
+ * are nobody's. So all is counted again, from the tables that were locked: sock_count_begin, sock_counted for each
+ * reference from elsewhere (false: the sock is not open here, and takes none), sock_count_end.
  */
 void sock_count_begin(void);
 bool sock_counted(struct sock *s) SW_MUST;

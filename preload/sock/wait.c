@@ -31,8 +31,8 @@ struct waiting {
     _Atomic(const struct conn *) conn; /* it wants to know of changes of this one */
     _Atomic bool holds;                /* it waits with other threads' descriptors in its hand */
     bool kicked;
-    bool extra;                        /* what is beside the sockets was seen to go on, or not */
-    struct waiting *next, **pprev;     /* the list; its lock */
+    bool extra;                    /* what is beside the sockets was seen to go on, or not */
+    struct waiting *next, **pprev; /* the list; its lock */
 };
 
 static struct waiting *waiting_list;

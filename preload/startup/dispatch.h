@@ -1,5 +1,6 @@
 /*
- * The program's calls on a connection, whatever has become of it: startup under way, upgraded, plain with octets left over, dead.
+ * The program's calls on a connection, whatever has become of it: startup under way, upgraded, plain with octets left
+ * over, dead.
  */
 #ifndef SW_PRELOAD_DISPATCH_H
 #define SW_PRELOAD_DISPATCH_H

@@ -27,8 +27,8 @@
 #define ANSWER_NS 20000000u
 
 /*
- * Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. 0; -EINPROGRESS: it
- * waits for a call of the other program's, or of that which a handler has interrupted.
+ * Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. 0;
+ * -EINPROGRESS: it waits for a call of the other program's, or of that which a handler has interrupted.
  */
 static int decide(struct sock *s, struct conn *c, int fd)
 {
@@ -58,8 +58,9 @@ static void tell_end(struct sock *s)
 }
 
 /*
- * The FIN would come before the startup's octets that are still to be sent, or the end of what is received before those that are
- * to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody has seen it.
+ * The FIN would come before the startup's octets that are still to be sent, or the end of what is received before those
+ * that are to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody
+ * has seen it.
  */
 static bool shut_later(struct sock *s, struct conn *c, int how)
 {
@@ -78,8 +79,8 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
 }
 
 /*
- * A program that has shut down both ways gets no answer: where that comes with octets of the other program's, those meet what they would
- * meet with TCP, a reset.
+ * A program that has shut down both ways gets no answer: where that comes with octets of the other program's, those
+ * meet what they would meet with TCP, a reset.
  */
 static bool ends_both(const struct conn *c, int how)
 {
@@ -87,7 +88,10 @@ static bool ends_both(const struct conn *c, int how)
            (how == SHUT_RDWR || (how == SHUT_RD && c->neg.mute) || (how == SHUT_WR && conn_shuts_later(c, SHUT_RD)));
 }
 
-/* Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did before. */
+/*
+ * Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did
+ * before.
+ */
 static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
 {
     int rx = turn_take_brief(&c->rx.turn), tx = rx == 0 ? turn_take_brief(&c->tx.turn) : -EBUSY;
@@ -163,9 +167,9 @@ int dispatch_shutdown(struct sock *s, int fd, int how)
 #define LATE_HELLO_LOOK_MS 5
 
 /*
- * The program spoke first and closes, and nothing has come yet. A Hello that is unread at the close, or comes after it, would
- * make the kernel reset the connection and drop what it still has to send, where the program's client says nothing. So it is
- * looked for as long as there is something to lose. (No event tells that all was sent.)
+ * The program spoke first and closes, and nothing has come yet. A Hello that is unread at the close, or comes after it,
+ * would make the kernel reset the connection and drop what it still has to send, where the program's client says
+ * nothing. So it is looked for as long as there is something to lose. (No event tells that all was sent.)
  */
 static void last_words(struct sock *s, struct conn *c, int fd)
 {
@@ -182,8 +186,8 @@ static void last_words(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * The other program has accepted just now, and may have been about to be answered for when it was last looked whether we have closed;
- * and some of what we have sent is not there yet. Then a moment is waited for the answer.
+ * The other program has accepted just now, and may have been about to be answered for when it was last looked whether
+ * we have closed; and some of what we have sent is not there yet. Then a moment is waited for the answer.
  */
 #define ANSWER_MS 20
 static bool answer_may_come(int fd)
@@ -193,13 +197,15 @@ static bool answer_may_come(int fd)
 }
 
 /*
- * The initiator closes before the other program has accepted, as far as is known. An answer that is unread at the close would make the
- * kernel reset the connection, where the other program is to see all that was sent, and the end: so it is taken now, and once it has
- * seen the end the responder sends none. (With SO_LINGER 0 it is a reset that the program wants.)
+ * The initiator closes before the other program has accepted, as far as is known. An answer that is unread at the close
+ * would make the kernel reset the connection, where the other program is to see all that was sent, and the end: so it
+ * is taken now, and once it has seen the end the responder sends none. (With SO_LINGER 0 it is a reset that the program
+ * wants.)
  */
 static void leave_late(struct sock *s, struct conn *c, int fd)
 {
-    if (c->startup.marked) { /* an answer comes with the server's program's octets, and that those meet a closed socket is TCP's */
+    /* An answer comes with octets of the server's program's, and that those meet a closed socket is TCP's. */
+    if (c->startup.marked) {
         pending_remove(s);
         return;
     }
@@ -216,12 +222,13 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the program's
- * octets, yet unread, or after the close, it would make the kernel reset: the end is announced first (an initiator that
- * knows of it sends no more), then what has come is taken away.
+ * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the
+ * program's octets, yet unread, or after the close, it would make the kernel reset: the end is announced first (an
+ * initiator that knows of it sends no more), then what has come is taken away.
  *
- * One that this program has found, and not used, may be another's: it ran `date`, and closes nothing on exec. Nobody tells who
- * has it, so it is left as it is. (If nobody has, a Hello that waits is answered by a reset, which its initiator takes for the end.)
+ * One that this program has found, and not used, may be another's: it ran `date`, and closes nothing on exec. Nobody
+ * tells who has it, so it is left as it is. (If nobody has, a Hello that waits is answered by a reset, which its
+ * initiator takes for the end.)
  */
 static void leave_startup(struct sock *s, struct conn *c, int fd)
 {

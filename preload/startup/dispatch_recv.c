@@ -21,8 +21,8 @@
 #include "preload/startup/startup.h"
 
 /*
- * The first octet of a client, or its end, as its program's own recv would wait for it: for this socket, whatever becomes
- * of the descriptor's number. 1, or -errno.
+ * The first octet of a client, or its end, as its program's own recv would wait for it: for this socket, whatever
+ * becomes of the descriptor's number. 1, or -errno.
  */
 static __attribute__((noinline)) int await_first(int fd)
 {
@@ -33,13 +33,14 @@ static __attribute__((noinline)) int await_first(int fd)
 }
 
 /*
- * Waits for the first octet, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be waited for so.
- * Other threads' waits leave alone what is counted in; and a step of theirs that is under way, and may take what would wake us, is
- * over when ours is.
+ * Waits for the first octet, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be
+ * waited for so. Other threads' waits leave alone what is counted in; and a step of theirs that is under way, and may
+ * take what would wake us, is over when ours is.
  */
 static int await_unheard(struct sock *s, struct conn *c, int fd)
 {
-    if (!conn_unheard(c) || pending_others(s) || conn_ring_busy() || atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
+    if (!conn_unheard(c) || pending_others(s) || conn_ring_busy() ||
+        atomic_load(&proc.peek_off_used)) /* (a look would use it up) */
         return -EAGAIN;
     if (!poller_threads())
         return await_first(fd);
@@ -52,7 +53,10 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
     return r;
 }
 
-/* While the negotiation runs there is nothing to read: drive it. 0: it is over; -ESHUTDOWN: for the program it is the end. */
+/*
+ * While the negotiation runs there is nothing to read: drive it. 0: it is over; -ESHUTDOWN: for the program it is the
+ * end.
+ */
 static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, bool *waits)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);

@@ -23,8 +23,8 @@
 #define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
 
 /*
- * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators, and
- * responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
+ * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators,
+ * and responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
  * -errno if none were. No turn held.
  */
 static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
@@ -118,7 +118,8 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         if (r < 0)
             return r;
         st = conn_state(c);
-        if (len == 0 && conn_speaks_plain(c)) /* can it be sent to at all? (What else the call sends is not the kernel's.) */
+        if (len == 0 &&
+            conn_speaks_plain(c)) /* can it be sent to at all? (What else the call sends is not the kernel's.) */
             return REAL(send)(sock_fd_now(s, fd), NULL, 0, flags) < 0 ? -errno : 0;
         if (st == CONN_NEGOTIATING || (done > 0 && done == len))
             return (ssize_t)done;

@@ -15,7 +15,9 @@
 #include "preload/startup/fallback.h"
 
 static struct verdicts verdicts;
-/* Protects verdicts; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder. */
+/*
+ * Protects verdicts; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder.
+ */
 static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
 
 bool fallback_known_plain(const struct sockaddr *peer)
@@ -29,7 +31,8 @@ bool fallback_known_plain(const struct sockaddr *peer)
 
 void fallback_remember(const struct conn *c)
 {
-    if ((c->startup.known_shim && !c->startup.marked) || proc.set.verdict_ttl_s == 0 || pthread_mutex_trylock(&verdict_lock) != 0)
+    if ((c->startup.known_shim && !c->startup.marked) || proc.set.verdict_ttl_s == 0 ||
+        pthread_mutex_trylock(&verdict_lock) != 0)
         return;
     verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
                 proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
@@ -80,8 +83,7 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
         trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
     c->startup.in_len = c->rx.pre_len = c->rx.pre_off = 0;
     c->startup.rx_total = c->startup.tx_total = 0;
-    if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 &&
-        errno != EINPROGRESS)
+    if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 && errno != EINPROGRESS)
         err = errno;
     if (rev_1 && err == 0) {
         /* Without a Hello the peer may be of before RFC 6581: its section 10 allows a second attempt. */

@@ -19,7 +19,10 @@ void fallback_remember(const struct conn *c);
  * does. The outcome for a blocking connect() is in c->so_error (0: connected). Both turns held.
  */
 void fallback_plain(struct sock *s, struct conn *c, int fd);
-/* The rule says require and it did not come to pass: ECONNREFUSED for the initiator, a reset for the responder. Likewise. */
+/*
+ * The rule says require and it did not come to pass: ECONNREFUSED for the initiator, a reset for the responder.
+ * Likewise.
+ */
 void fallback_refuse(struct sock *s, struct conn *c, int fd, unsigned reason);
 /* In the child of a fork. */
 void fallback_after_fork(void);

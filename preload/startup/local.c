@@ -83,9 +83,9 @@ static bool key_same(const struct key *a, const struct key *b)
 }
 
 /*
- * What was found lately, for connections that follow each other closely: the look-up takes as long as a tenth of a plain
- * connection. Within that time a listener may be replaced; then the connection stays plain, or its Hello falls back as one to
- * another host does.
+ * What was found lately, for connections that follow each other closely: the look-up takes as long as a tenth of a
+ * plain connection. Within that time a listener may be replaced; then the connection stays plain, or its Hello falls
+ * back as one to another host does.
  */
 #define LATELY_NS 10000000u
 #define LATELY_SLOTS 64u
@@ -134,8 +134,8 @@ static char *hex(char *p, uint32_t v, int digits)
 }
 
 /*
- * "\0sockwarp/2/4/7f000001/1451" in hexadecimal, with "%00000002" behind a link-local address; returns the length of the
- * AF_UNIX address.
+ * "\0sockwarp/2/4/7f000001/1451" in hexadecimal, with "%00000002" behind a link-local address; returns the length of
+ * the AF_UNIX address.
  */
 static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
 {
@@ -194,13 +194,16 @@ static bool is_local(const struct key *k)
         return false;
     _Alignas(struct nlmsghdr) uint8_t buf[NETLINK_ANSWER_LEN];
     const struct nlmsghdr *h = netlink_ask(fd, &req, req.h.nlmsg_len, buf, sizeof(buf));
-    bool local = h != NULL && h->nlmsg_type == RTM_NEWROUTE &&
-                 ((const struct rtmsg *)NLMSG_DATA(h))->rtm_type == RTN_LOCAL;
+    bool local =
+        h != NULL && h->nlmsg_type == RTM_NEWROUTE && ((const struct rtmsg *)NLMSG_DATA(h))->rtm_type == RTN_LOCAL;
     REAL(close)(fd);
     return local;
 }
 
-/* The TCP listener the kernel would give a connection to k, and its owner. 1; 0: there is none; -errno: nobody can be asked. */
+/*
+ * The TCP listener the kernel would give a connection to k, and its owner. 1; 0: there is none; -errno: nobody can be
+ * asked.
+ */
 static int find_listener(const struct key *k, struct inet_diag_msg *out)
 {
     struct inet_diag_sockid id;
@@ -227,8 +230,8 @@ static bool same_address(const struct key *k, const struct inet_diag_msg *diag)
 }
 
 /*
- * Connects to a name: 0 with the holder's credentials, or -errno. A socket whose connect was refused is as it was: *fd is made
- * for the first name (-1) and asks for the others, too.
+ * Connects to a name: 0 with the holder's credentials, or -errno. A socket whose connect was refused is as it was: *fd
+ * is made for the first name (-1) and asks for the others, too.
  */
 static int name_ask(int *fd, const struct sockaddr_un *un, socklen_t len, struct ucred *cred)
 {
@@ -345,10 +348,12 @@ static bool has_ino_name(uint32_t ino, uid_t uid)
 }
 
 /* One message of the dump: is it of the same group, and how many were? False: it is, and has no name of its own. */
-static bool is_named(const struct inet_diag_msg *m, const struct inet_diag_msg *like, unsigned *members, uint32_t *first)
+static bool is_named(const struct inet_diag_msg *m, const struct inet_diag_msg *like, unsigned *members,
+                     uint32_t *first)
 {
     if (m->idiag_family != like->idiag_family || m->id.idiag_sport != like->id.idiag_sport ||
-        m->id.idiag_if != like->id.idiag_if || memcmp(m->id.idiag_src, like->id.idiag_src, sizeof(m->id.idiag_src)) != 0)
+        m->id.idiag_if != like->id.idiag_if ||
+        memcmp(m->id.idiag_src, like->id.idiag_src, sizeof(m->id.idiag_src)) != 0)
         return true;
     if ((*members)++ == 0) {
         *first = m->idiag_inode;
@@ -358,8 +363,8 @@ static bool is_named(const struct inet_diag_msg *m, const struct inet_diag_msg *
 }
 
 /*
- * Of several listeners at one address (SO_REUSEPORT) the kernel takes any, so all have to be under sockwarp: then each has a
- * name by its inode.
+ * Of several listeners at one address (SO_REUSEPORT) the kernel takes any, so all have to be under sockwarp: then each
+ * has a name by its inode.
  */
 static bool whole_group(const struct inet_diag_msg *like)
 {
@@ -384,7 +389,8 @@ static bool whole_group(const struct inet_diag_msg *like)
         ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_TRUNC);
         whole = n > 0 && (size_t)n <= sizeof(buf);
         unsigned left = whole ? (unsigned)n : 0;
-        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; whole && !end && NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
+        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; whole && !end && NLMSG_OK(h, left);
+             h = NLMSG_NEXT(h, left)) {
             end = h->nlmsg_type == NLMSG_DONE;
             whole = end || (h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*like)) &&
                             is_named(NLMSG_DATA(h), like, &members, &first));
@@ -532,8 +538,8 @@ static socklen_t called(int fd, struct sockaddr_un *un)
     static const char head[] = "\0sockwarp/2/";
     socklen_t len = sizeof(*un);
     memset(un, 0, sizeof(*un));
-    bool is = REAL(getsockname)(fd, (struct sockaddr *)un, &len) == 0 && un->sun_family == AF_UNIX && len <= sizeof(*un) &&
-              memcmp(un->sun_path, head, sizeof(head) - 1) == 0;
+    bool is = REAL(getsockname)(fd, (struct sockaddr *)un, &len) == 0 && un->sun_family == AF_UNIX &&
+              len <= sizeof(*un) && memcmp(un->sun_path, head, sizeof(head) - 1) == 0;
     return is ? len : 0;
 }
 
@@ -612,7 +618,8 @@ unsigned local_names_drain(struct sock *s)
     unsigned n = 0;
     for (int i = 0; i < SOCK_NAMES; i++) {
         int fd = s->name_fd[i];
-        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; n += i < 2) /* (its inode comes second) */
+        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0;
+             n += i < 2) /* (its inode comes second) */
             REAL(close)(c);
     }
     return n;
@@ -624,6 +631,5 @@ bool local_same_host(const struct sockaddr_storage *local, const struct sockaddr
     if (!key_of((const struct sockaddr *)local, &l) || !key_of((const struct sockaddr *)peer, &p) ||
         l.family != p.family)
         return false;
-    return memcmp(l.addr, p.addr, l.addr_len) == 0 ||
-           (l.family == AF_INET && l.addr[0] == 127 && p.addr[0] == 127);
+    return memcmp(l.addr, p.addr, l.addr_len) == 0 || (l.family == AF_INET && l.addr[0] == 127 && p.addr[0] == 127);
 }

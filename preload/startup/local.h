@@ -2,9 +2,9 @@
  * Same host: does the listener at an address run sockwarp? Asked before a single octet is sent, so that a plain local
  * server never sees one of ours.
  *
- * A listener under sockwarp also holds an abstract AF_UNIX listening socket named after its TCP address and port. Abstract
- * names are per network namespace and vanish with their process; whoever holds one is believed only if its user is the
- * owner of the TCP listener (sock_diag).
+ * A listener under sockwarp also holds an abstract AF_UNIX listening socket named after its TCP address and port.
+ * Abstract names are per network namespace and vanish with their process; whoever holds one is believed only if its
+ * user is the owner of the TCP listener (sock_diag).
  */
 #ifndef SW_PRELOAD_LOCAL_H
 #define SW_PRELOAD_LOCAL_H
@@ -24,14 +24,14 @@ enum local_answer {
 /* Does anybody listen there on this host? (Where that cannot be found out: yes.) */
 bool local_listens(const struct sockaddr *addr);
 /*
- * Does somebody listen there on this host still, without a name? (Where that is not certain: no.) A listener that had one has gone to
- * a program that does not load the library. Some system calls, never blocks.
+ * Does somebody listen there on this host still, without a name? (Where that is not certain: no.) A listener that had
+ * one has gone to a program that does not load the library. Some system calls, never blocks.
  */
 bool local_lost_name(const struct sockaddr *peer);
 
 /*
- * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. Part of what it finds is
- * believed for 10 ms. Any thread, handlers.
+ * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. Part of what it
+ * finds is believed for 10 ms. Any thread, handlers.
  */
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
 /* A listener that was LOCAL_ABSENT has taken a connection: local_ask will say the same of it for 10 ms. */
@@ -39,19 +39,22 @@ void local_absent(const struct sockaddr *peer);
 /* In the child of a fork. */
 void local_after_fork(void);
 
-/* fd listens, or is about to: marks it (mark.h), and takes the names. A name that is taken already (SO_REUSEPORT groups) is left to its holder. */
+/*
+ * fd listens, or is about to: marks it (mark.h), and takes the names. A name that is taken already (SO_REUSEPORT
+ * groups) is left to its holder.
+ */
 void local_names_open(struct sock *s, int fd);
 /*
- * Does fd, which is s, listen with TCP_DEFER_ACCEPT, or is it about to? A Hello would be what its program waits for: it has no names
- * from now on, and stays plain.
+ * Does fd, which is s, listen with TCP_DEFER_ACCEPT, or is it about to? A Hello would be what its program waits for: it
+ * has no names from now on, and stays plain.
  */
 bool local_defers(struct sock *s, int fd);
 /* The port of an address of IPv4 or IPv6, 0: it has none yet, or is of another family. */
 unsigned local_port_of(const struct sockaddr_storage *ss);
 void local_names_close(struct sock *s);
 /*
- * From now on nobody finds it, by its names or by its mark, whichever process asks and whichever holds the names: a program without this library will accept
- * its connections, or may.
+ * From now on nobody finds it, by its names or by its mark, whichever process asks and whichever holds the names: a
+ * program without this library will accept its connections, or may.
  */
 void local_names_end(struct sock *s);
 /* How many names are open, and listeners marked? */

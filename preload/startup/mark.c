@@ -73,8 +73,9 @@ struct links {
 static unsigned mtu_of(int fd, int index)
 {
     struct ifreq req = { .ifr_ifindex = index };
-    if (REAL(ioctl)(fd, SIOCGIFNAME, &req) < 0 || REAL(ioctl)(fd, SIOCGIFFLAGS, &req) < 0 || !(req.ifr_flags & IFF_UP) ||
-        (req.ifr_flags & IFF_LOOPBACK) || REAL(ioctl)(fd, SIOCGIFMTU, &req) < 0 || req.ifr_mtu < 0)
+    if (REAL(ioctl)(fd, SIOCGIFNAME, &req) < 0 || REAL(ioctl)(fd, SIOCGIFFLAGS, &req) < 0 ||
+        !(req.ifr_flags & IFF_UP) || (req.ifr_flags & IFF_LOOPBACK) || REAL(ioctl)(fd, SIOCGIFMTU, &req) < 0 ||
+        req.ifr_mtu < 0)
         return 0;
     return (unsigned)req.ifr_mtu;
 }
@@ -92,7 +93,8 @@ static void add_address(struct links *l, const struct nlmsghdr *h)
             addr = RTA_DATA(a);
     }
     addr = local != NULL ? local : addr;
-    bool served = m->ifa_family == AF_INET6 ? l->listens->sa_family == AF_INET6 : m->ifa_family == AF_INET && !l->v6only;
+    bool served =
+        m->ifa_family == AF_INET6 ? l->listens->sa_family == AF_INET6 : m->ifa_family == AF_INET && !l->v6only;
     if (addr == NULL || !served || (!l->any && !is_same(l->listens, m->ifa_family, addr)))
         return;
     unsigned mtu = mtu_of(l->fd, (int)m->ifa_index);
@@ -114,7 +116,8 @@ static void find_links(struct links *l)
         ssize_t n = REAL(recv)(fd, buf, sizeof(buf), 0);
         unsigned left = n > 0 ? (unsigned)n : 0;
         more = n > 0;
-        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; more && NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
+        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; more && NLMSG_OK(h, left);
+             h = NLMSG_NEXT(h, left)) {
             more = h->nlmsg_type == RTM_NEWADDR;
             if (more)
                 add_address(l, h);
@@ -189,8 +192,8 @@ void mark_end(struct sock *s)
 }
 
 /*
- * Segments of the mark's size make bulk transfers on loopback dearer, so a listener that had clients of this host only has no mark,
- * until the first one of another. (One that other processes have is theirs, too, and is let be.)
+ * Segments of the mark's size make bulk transfers on loopback dearer, so a listener that had clients of this host only
+ * has no mark, until the first one of another. (One that other processes have is theirs, too, and is let be.)
  */
 void mark_client(struct sock *s, int fd, bool near)
 {
@@ -250,8 +253,8 @@ int mark_shown(const struct sock *s, int fd, int v)
 }
 
 /*
- * Only the marks that go with the initiator's own path, or with links of Ethernet, are believed; and none that its own path would have
- * made of a longer one.
+ * Only the marks that go with the initiator's own path, or with links of Ethernet, are believed; and none that its own
+ * path would have made of a longer one.
  */
 bool mark_is_seen(int fd, uint32_t *rtt_us)
 {
@@ -261,7 +264,8 @@ bool mark_is_seen(int fd, uint32_t *rtt_us)
         return false;
     *rtt_us = seg.rtt_us;
     unsigned octets = seg.octets + seg.options_len;
-    if (octets < OCTETS_MIN || mark_of(octets) != octets || octets + HDR_4 == seg.path_mtu || octets + HDR_6 == seg.path_mtu)
+    if (octets < OCTETS_MIN || mark_of(octets) != octets || octets + HDR_4 == seg.path_mtu ||
+        octets + HDR_6 == seg.path_mtu)
         return false;
     const unsigned mtus[] = { seg.path_mtu, 1500, 9000 };
     for (unsigned i = 0; i < sizeof(mtus) / sizeof(mtus[0]); i++)

@@ -30,19 +30,20 @@
 #include "preload/startup/local.h"
 
 /*
- * The program's error, kept for its next call: looking at the socket took it from the kernel. EPIPE is a reset behind the
- * peer's end: it had closed when a frame of ours came, and the program, which has sent nothing, sees the end.
+ * The program's error, kept for its next call: looking at the socket took it from the kernel. EPIPE is a reset behind
+ * the peer's end: it had closed when a frame of ours came, and the program, which has sent nothing, sees the end.
  */
 static void note_error(struct conn *c, int err)
 {
     atomic_store(&c->so_error, err);
     /*
-     * Before the answer it may be the trace of our Hello, which came when the program had closed, or that of a listener that is
-     * gone, with what was in its backlog.
+     * Before the answer it may be the trace of our Hello, which came when the program had closed, or that of a listener
+     * that is gone, with what was in its backlog.
      */
-    c->startup.peer_reset = err == ECONNRESET &&
-                    (negotiate_peer_known(&c->neg) ||
-                     (c->startup.known_shim && (c->startup.marked || !local_listens((struct sockaddr *)&c->peer))));
+    c->startup.peer_reset =
+        err == ECONNRESET &&
+        (negotiate_peer_known(&c->neg) ||
+         (c->startup.known_shim && (c->startup.marked || !local_listens((struct sockaddr *)&c->peer))));
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */
@@ -61,8 +62,8 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * Nothing goes out any more: counts as sent, so that what the peer said before it went, and that it closed rather than failed,
- * is read. If there is nothing to read, not even an end, the connection is of no use.
+ * Nothing goes out any more: counts as sent, so that what the peer said before it went, and that it closed rather than
+ * failed, is read. If there is nothing to read, not even an end, the connection is of no use.
  */
 static void give_up_out(struct conn *c, int fd, size_t len)
 {
@@ -73,7 +74,8 @@ static void give_up_out(struct conn *c, int fd, size_t len)
 }
 
 /*
- * What the kernel has returned: n, or -1 with errno. True: it would wait, and that is kept; another error is noted for the program.
+ * What the kernel has returned: n, or -1 with errno. True: it would wait, and that is kept; another error is noted for
+ * the program.
  */
 static bool would_wait(struct conn *c, ssize_t n, uint32_t events)
 {
@@ -111,7 +113,9 @@ static bool step_out(struct conn *c, int fd)
     return true;
 }
 
-/* The same; nobody has answered yet what a hurried initiator has asked just now. False, too: that is what it waits for. */
+/*
+ * The same; nobody has answered yet what a hurried initiator has asked just now. False, too: that is what it waits for.
+ */
 static bool step_says(struct conn *c, int fd)
 {
     bool asks = c->startup.tx_total == 0 && c->neg.state == NEGOTIATE_LATE;
@@ -138,8 +142,8 @@ static void lowat_back(struct conn *c, int fd, int octets)
 }
 
 /*
- * The responder looks for a Hello, or, after it has declined one, for its withdrawal; the initiator that has gone on in streaming mode
- * for the answer.
+ * The responder looks for a Hello, or, after it has declined one, for its withdrawal; the initiator that has gone on in
+ * streaming mode for the answer.
  */
 static bool peeks(const struct conn *c)
 {
@@ -153,8 +157,9 @@ static bool seeks_answer(const struct conn *c)
 }
 
 /*
- * What the initiator's program has done behind its Hello. Where it has closed nobody reads an answer, which would destroy what is still
- * under way (one that has only shut down its side waits for it). Its urgent octet may be told apart in streaming mode alone.
+ * What the initiator's program has done behind its Hello. Where it has closed nobody reads an answer, which would
+ * destroy what is still under way (one that has only shut down its side waits for it). Its urgent octet may be told
+ * apart in streaming mode alone.
  */
 static void look_at_late(struct conn *c, int fd)
 {
@@ -168,7 +173,10 @@ static void look_at_late(struct conn *c, int fd)
         negotiate_decline(&c->neg, REASON_URGENT);
 }
 
-/* What was sent behind the HWDR, by the kernel's own count: a program that shares the descriptor without us may have sent, too. */
+/*
+ * What was sent behind the HWDR, by the kernel's own count: a program that shares the descriptor without us may have
+ * sent, too.
+ */
 static void count_streamed(struct conn *c, int fd)
 {
     uint64_t rx, tx;
@@ -188,7 +196,8 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     uint8_t buf[HELLO_LEN_MAX];
     ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
     int mark = 0;
-    if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark) {
+    if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 &&
+        mark) {
         buf[0] = 0; /* an urgent octet comes first: no Hello, or no answer */
         n = 1;
     }
@@ -237,8 +246,8 @@ static uint8_t *collected(const struct conn *c)
 }
 
 /*
- * The negotiation looks at what was collected, or, in buf, is first seen. True: it took something, has something to say, or is
- * over. What it leaves is collected then.
+ * The negotiation looks at what was collected, or, in buf, is first seen. True: it took something, has something to
+ * say, or is over. What it leaves is collected then.
  */
 static bool look_at(struct conn *c, const uint8_t *buf)
 {
@@ -267,7 +276,9 @@ static bool look_at(struct conn *c, const uint8_t *buf)
     return used > 0 || c->neg.state >= NEGOTIATE_DONE || negotiate_out(&c->neg, &p) > 0;
 }
 
-/* Startup frames are short, and mostly come alone: so the pages of the connection's buffers are not touched for them. */
+/*
+ * Startup frames are short, and mostly come alone: so the pages of the connection's buffers are not touched for them.
+ */
 #define FIRST_LEN 2048u
 
 /* False: would block. */
@@ -309,8 +320,8 @@ static bool step_in(struct conn *c, int fd)
 }
 
 /*
- * What is to be waited for has changed. A thread in poll may have looked while we were at it (it found the turns taken and
- * went to sleep for what we have taken since): it looks again.
+ * What is to be waited for has changed. A thread in poll may have looked while we were at it (it found the turns taken
+ * and went to sleep for what we have taken since): it looks again.
  */
 static void changed(struct sock *s)
 {
@@ -319,14 +330,15 @@ static void changed(struct sock *s)
 }
 
 /*
- * Octets that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in what it read
- * into pre.
+ * Octets that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in
+ * what it read into pre.
  */
 _Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");
 static void keep_octets(struct conn *c)
 {
     if (c->startup.in_len > 0) {
-        size_t n = c->startup.in_len < c->mem.pre_cap - c->rx.pre_len ? c->startup.in_len : c->mem.pre_cap - c->rx.pre_len;
+        size_t n =
+            c->startup.in_len < c->mem.pre_cap - c->rx.pre_len ? c->startup.in_len : c->mem.pre_cap - c->rx.pre_len;
         memcpy(c->mem.pre + c->rx.pre_len, c->mem.in, n);
         c->rx.pre_len += n;
         c->startup.in_len = 0;
@@ -342,8 +354,8 @@ static void stay_plain(struct sock *s, struct conn *c)
 }
 
 /*
- * The peer's program has closed. What it said is the program's, then comes the end: told by us, since a reset that answers
- * a frame of ours may still come, and the kernel would tell of that (recvmmsg, SO_ERROR, POLLERR).
+ * The peer's program has closed. What it said is the program's, then comes the end: told by us, since a reset that
+ * answers a frame of ours may still come, and the kernel would tell of that (recvmmsg, SO_ERROR, POLLERR).
  */
 static void peer_ended(struct sock *s, struct conn *c)
 {
@@ -352,39 +364,40 @@ static void peer_ended(struct sock *s, struct conn *c)
 }
 
 /*
- * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would have
- * answered it by a reset.
+ * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would
+ * have answered it by a reset.
  */
 static bool half_closed(const struct conn *c, int fd)
 {
     int unacked = 1;
-    return c->neg.reason == REASON_HELLO_CLOSED && atomic_load(&c->so_error) == 0 && tcpinfo_state(fd) == TCP_CLOSE_WAIT &&
-           REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked == 0;
+    return c->neg.reason == REASON_HELLO_CLOSED && atomic_load(&c->so_error) == 0 &&
+           tcpinfo_state(fd) == TCP_CLOSE_WAIT && REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked == 0;
 }
 
 /*
- * The same of one that goes on in streaming mode, whose program has said nothing: what closed, or reset, the connection met frames of
- * ours alone. (A peer that only has ended its direction has acknowledged them.)
+ * The same of one that goes on in streaming mode, whose program has said nothing: what closed, or reset, the connection
+ * met frames of ours alone. (A peer that only has ended its direction has acknowledged them.)
  */
 static bool ended_unanswered(const struct conn *c, int fd)
 {
     int err = atomic_load(&c->so_error), state, unacked = 0;
-    if (c->responder || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN || c->neg.streamed > 0 || c->neg.answered || c->neg.mute ||
-        c->startup.peer_reset || (err != 0 && err != ECONNRESET && err != EPIPE))
+    if (c->responder || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN || c->neg.streamed > 0 ||
+        c->neg.answered || c->neg.mute || c->startup.peer_reset || (err != 0 && err != ECONNRESET && err != EPIPE))
         return false;
     state = tcpinfo_state(fd);
-    return err != 0 || state == TCP_CLOSE || (state == TCP_CLOSE_WAIT && REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked > 0);
+    return err != 0 || state == TCP_CLOSE ||
+           (state == TCP_CLOSE_WAIT && REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 && unacked > 0);
 }
 
 /*
- * The same, and the other program has said something: where its listener has no name any more it went to one without us (a master that
- * starts its workers with an environment of their own when a client comes), which has read our Hello. Nobody has said anything to it, so
- * it is asked once more, without.
+ * The same, and the other program has said something: where its listener has no name any more it went to one without us
+ * (a master that starts its workers with an environment of their own when a client comes), which has read our Hello.
+ * Nobody has said anything to it, so it is asked once more, without.
  */
 static bool met_plain_worker(const struct conn *c)
 {
-    return !c->responder && c->startup.known_shim && c->neg.cfg.may_switch && c->neg.reason == REASON_WITHDRAWN && c->neg.streamed == 0 &&
-           c->neg.answered && !c->neg.mute && atomic_load(&c->so_error) == 0 &&
+    return !c->responder && c->startup.known_shim && c->neg.cfg.may_switch && c->neg.reason == REASON_WITHDRAWN &&
+           c->neg.streamed == 0 && c->neg.answered && !c->neg.mute && atomic_load(&c->so_error) == 0 &&
            local_lost_name((const struct sockaddr *)&c->peer);
 }
 
@@ -440,7 +453,10 @@ static void settle(struct sock *s, struct conn *c, int fd)
     if (SW_UNLIKELY(atomic_load(&c->startup.shut_later) != 0) && conn_state(c) != CONN_CONNECTING)
         dispatch_shut_now(s, fd);
     changed(s);
-    /* What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for something else. */
+    /*
+     * What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for
+     * something else.
+     */
     if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
         atomic_store(&c->rx.arrived, true);
         notify_readable(s);
@@ -448,8 +464,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * The program goes on with a connection that it was not told of by us: it waits by system calls of its own, and would miss what
- * those do not tell. Nothing has been said to the peer yet.
+ * The program goes on with a connection that it was not told of by us: it waits by system calls of its own, and would
+ * miss what those do not tell. Nothing has been said to the peer yet.
  */
 static void leave_unseen(struct sock *s, struct conn *c)
 {

@@ -1,5 +1,6 @@
 /*
- * A connection's startup, from a fresh TCP connection to the upgraded stream or to plain: its steps, and who takes them.
+ * A connection's startup, from a fresh TCP connection to the upgraded stream or to plain: its steps, and who takes
+ * them.
  */
 #ifndef SW_PRELOAD_STARTUP_H
 #define SW_PRELOAD_STARTUP_H
@@ -20,18 +21,18 @@ struct conn;
 void startup_step(struct sock *s);
 /* The same, for a call of the program's on s. */
 void startup_step_called(struct sock *s);
-void startup_step_last(struct sock *s); /* for startup_hand_on */
+void startup_step_last(struct sock *s);   /* for startup_hand_on */
 void startup_step_unmade(struct sock *s); /* for startup_decline */
 /*
- * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of another
- * thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
+ * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of
+ * another thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
  */
 int startup_go_on(struct sock *s, bool brief);
 /* As startup_go_on, not brief; but this is no call of the program's on s. */
 int startup_go_on_unused(struct sock *s);
 /*
- * The program gives s to another process: a Hello that has come is declined, and after that this process looks for none. That is the
- * other's, if it runs sockwarp.
+ * The program gives s to another process: a Hello that has come is declined, and after that this process looks for
+ * none. That is the other's, if it runs sockwarp.
  */
 int startup_hand_on(struct sock *s);
 /* A ring of the program's uses s: what is undecided is declined, what is not connected yet stays plain. */
@@ -39,8 +40,9 @@ void startup_decline(struct sock *s);
 /* A step for a program that does not wait for connect(). Both turns held. */
 void startup_step_hurried(struct sock *s);
 /*
- * startup_go_on, brief, for a program that would send without waiting. On a connection that it was told is up though nobody has
- * accepted it yet, TCP would take its octets; so the Hello is withdrawn, or the connection goes on in streaming mode for now.
+ * startup_go_on, brief, for a program that would send without waiting. On a connection that it was told is up though
+ * nobody has accepted it yet, TCP would take its octets; so the Hello is withdrawn, or the connection goes on in
+ * streaming mode for now.
  */
 int startup_hurry(struct sock *s);
 
@@ -60,13 +62,13 @@ int startup_begin_initiator(struct sock *s, struct conn *c) SW_MUST;
 int startup_upgrade(struct sock *s, struct conn *c) SW_MUST;
 
 /*
- * An upgraded connection whose answer waits for the program's first octets (neg.deferred): is it still to be said? Without the turns a
- * hint.
+ * An upgraded connection whose answer waits for the program's first octets (neg.deferred): is it still to be said?
+ * Without the turns a hint.
  */
 bool startup_is_unsaid(const struct conn *c);
 /*
- * The program is about to send (by MSG_OOB, if urgent), or to look at what is received. Urgent data of either program's go in streaming
- * mode alone: an answer that is unsaid then never is, and the connection is plain. No turn held.
+ * The program is about to send (by MSG_OOB, if urgent), or to look at what is received. Urgent data of either program's
+ * go in streaming mode alone: an answer that is unsaid then never is, and the connection is plain. No turn held.
  */
 void startup_before_send(struct sock *s, struct conn *c, int fd, bool urgent);
 void startup_before_look(struct sock *s, struct conn *c, int fd);

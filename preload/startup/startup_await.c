@@ -14,8 +14,8 @@
 #include "preload/startup/startup.h"
 
 /*
- * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits for
- * our answers. accept() sees it through, for at most so long.
+ * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits
+ * for our answers. accept() sees it through, for at most so long.
  */
 #define STARTUP_NS 20000000u
 #define HELLO_NS 5000000u
@@ -28,8 +28,9 @@ static bool awaits_hello(const struct conn *c)
 static struct spin startup_spin; /* do the clients' answers come soon? */
 
 /*
- * Any process of this host may ask for a listener's name, connect, and say nothing. So a wait in vain is followed by so many times
- * its length in which accept() waits for nobody: the startup goes on in the program's next calls, as it does for other hosts.
+ * Any process of this host may ask for a listener's name, connect, and say nothing. So a wait in vain is followed by so
+ * many times its length in which accept() waits for nobody: the startup goes on in the program's next calls, as it does
+ * for other hosts.
  */
 #define VAIN_TIMES 128u
 static _Atomic uint64_t hasty_until_ns;
@@ -45,7 +46,8 @@ static void in_vain(int fd, uint64_t start)
 static void count_off(struct sock *listener, const struct conn *c)
 {
     uint32_t asked = listener != NULL ? atomic_load(&listener->asked) : 0;
-    while (asked > 0 && conn_state(c) != CONN_PLAIN && !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
+    while (asked > 0 && conn_state(c) != CONN_PLAIN &&
+           !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
         ;
 }
 
@@ -111,7 +113,8 @@ void startup_finish_on_use(struct sock *s)
 {
     struct conn *c = s->conn;
     conn_use(c);
-    if (!atomic_load_explicit(&c->startup.finish_on_use, memory_order_relaxed) || !atomic_exchange(&c->startup.finish_on_use, false))
+    if (!atomic_load_explicit(&c->startup.finish_on_use, memory_order_relaxed) ||
+        !atomic_exchange(&c->startup.finish_on_use, false))
         return;
     struct cancel hold = cancel_never();
     startup_await(NULL, s, c, atomic_load(&s->fd));

@@ -16,15 +16,21 @@
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
-/* A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on plain. */
+/*
+ * A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on
+ * plain.
+ */
 #define ACCEPT_NS 500000000u
 
 /*
- * And so long connect() looks whether it is accepting just now. (One that does answers in a fifth of that.) TCP's connect() is done:
- * behind that the program goes on, in streaming mode, until the answer is there.
+ * And so long connect() looks whether it is accepting just now. (One that does answers in a fifth of that.) TCP's
+ * connect() is done: behind that the program goes on, in streaming mode, until the answer is there.
  */
 #define LOOK_NS 300000u
-/* Of another host a round trip takes its part of it; and a server that only takes never says more than the answer in this time. */
+/*
+ * Of another host a round trip takes its part of it; and a server that only takes never says more than the answer in
+ * this time.
+ */
 #define LOOK_FAR_NS 800000u
 
 /* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
@@ -59,8 +65,8 @@ int startup_begin(struct conn *c)
         },
         .timeout_ns = (uint64_t)proc.set.hello_timeout_ms * 1000000u,
     };
-    cfg.early = !c->opts.separate && (c->responder || (!c->opts.immediate && !c->opts.rtr_frame &&
-                                                       cfg.transports == HELLO_TRANSPORT_IWARP));
+    cfg.early = !c->opts.separate &&
+                (c->responder || (!c->opts.immediate && !c->opts.rtr_frame && cfg.transports == HELLO_TRANSPORT_IWARP));
     cfg.may_switch = cfg.shim_known && cfg.early && !c->responder;
     cfg.at_once = cfg.may_switch && c->startup.hurried;
     uint64_t most = !cfg.may_switch ? ACCEPT_NS : c->startup.marked ? LOOK_FAR_NS : LOOK_NS;
@@ -84,8 +90,8 @@ int startup_begin(struct conn *c)
 }
 
 /*
- * Is there, as far as is known, somebody to be asked? Nothing was sent yet. A marked listener is one that runs sockwarp, and its
- * program accepts when it likes; it is looked for an answer only where one can be there in time.
+ * Is there, as far as is known, somebody to be asked? Nothing was sent yet. A marked listener is one that runs
+ * sockwarp, and its program accepts when it likes; it is looked for an answer only where one can be there in time.
  */
 static bool asks(const struct sock *s, struct conn *c, int fd)
 {
@@ -102,8 +108,8 @@ static bool asks(const struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * The program's first octets go behind the Hello, and not, by Nagle's rule, when that is acknowledged: TCP would have nothing to wait
- * for.
+ * The program's first octets go behind the Hello, and not, by Nagle's rule, when that is acknowledged: TCP would have
+ * nothing to wait for.
  */
 static void lend_nodelay(struct conn *c, int fd)
 {

@@ -21,8 +21,8 @@ bool startup_is_silent(const struct sock *s)
 }
 
 /*
- * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what we would take.
- * (Here, only calls on it drive it.)
+ * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what we would
+ * take. (Here, only calls on it drive it.)
  */
 bool startup_is_parents(const struct sock *s)
 {
@@ -30,12 +30,15 @@ bool startup_is_parents(const struct sock *s)
 }
 
 /*
- * So long after accept() a connection is held that no child has. Then this process drives it though the program made no call on it,
- * which may be long in coming while the client's connect() waits; a fork would have come sooner.
+ * So long after accept() a connection is held that no child has. Then this process drives it though the program made no
+ * call on it, which may be long in coming while the client's connect() waits; a fork would have come sooner.
  */
 #define HELD_NS 50000000u
 
-/* Not to be driven here before a call is made on it: what a device's startup needs is, or may come to be, another process'. */
+/*
+ * Not to be driven here before a call is made on it: what a device's startup needs is, or may come to be, another
+ * process'.
+ */
 static bool is_anothers(const struct sock *s)
 {
     const struct conn *c = s->conn;
@@ -53,7 +56,8 @@ static bool needs_nobody(struct sock *s, uint64_t now)
 {
     if (conn_state(s->conn) == CONN_UPGRADED)
         return !conn_tail_is_ours(s->conn);
-    return s->pending_silent && startup_is_silent(s) && (now - s->conn->record.born_ns > YOUNG_NS || sock_hooks.watched(s));
+    return s->pending_silent && startup_is_silent(s) &&
+           (now - s->conn->record.born_ns > YOUNG_NS || sock_hooks.watched(s));
 }
 
 enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
@@ -106,7 +110,8 @@ static bool step_tail(struct sock *s)
 }
 
 /*
- * Both turns held. Another process may have begun with it since it was looked up: what comes on the socket wakes all that have it.
+ * Both turns held. Another process may have begun with it since it was looked up: what comes on the socket wakes all
+ * that have it.
  */
 static void step_as_other(struct sock *s)
 {
@@ -118,8 +123,8 @@ static void step_as_other(struct sock *s)
 }
 
 /*
- * Both turns held. Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself in before
- * he looks, we look at the count with the turns held.
+ * Both turns held. Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself
+ * in before he looks, we look at the count with the turns held.
  */
 static void step_unwaited(struct sock *s)
 {

@@ -24,7 +24,8 @@ int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s))
 
 static bool is_withdrawn_at_once(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO && (c->startup.in_backlog || c->neg.cfg.may_switch);
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_HELLO &&
+           (c->startup.in_backlog || c->neg.cfg.may_switch);
 }
 
 static void withdraw(struct sock *s)

@@ -77,7 +77,9 @@ static int begin_fpdus(struct conn *c, int fd)
     int r = iwarp_init(&c->ep, &ic);
     if (r < 0)
         return r;
-    /* The ring's STag was offered in the private data, before this endpoint existed. RFC 5042 6.3.5/1: for Writes only. */
+    /*
+     * The ring's STag was offered in the private data, before this endpoint existed. RFC 5042 6.3.5/1: for Writes only.
+     */
     struct ddp_region ring = {
         .stag = c->neg.cfg.params.ring_stag,
         .access = DDP_ACCESS_REMOTE_WRITE,
@@ -112,8 +114,7 @@ static void take_over_options(struct conn *c, int fd, bool device)
 {
     int lowat = 1;
     socklen_t lowat_len = sizeof(lowat);
-    if (proc.lowat_used &&
-        REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &lowat_len) == 0 && lowat != 1) {
+    if (proc.lowat_used && REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &lowat_len) == 0 && lowat != 1) {
         atomic_store(&c->rx.user_lowat, (uint32_t)lowat);
         lowat = 1;
         REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
@@ -123,8 +124,9 @@ static void take_over_options(struct conn *c, int fd, bool device)
     if (proc.inq_used && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INQ, &inq, &inq_len) == 0)
         atomic_store(&c->rx.tells_waiting, inq != 0);
     /*
-     * Urgent data: the kernel's urgent pointer goes with a frame's last octet, so that SIGURG and POLLPRI come by themselves;
-     * but no octet may leave the stream for it. What the program sees of it is done by the stream (conn_rx.c).
+     * Urgent data: the kernel's urgent pointer goes with a frame's last octet, so that SIGURG and POLLPRI come by
+     * themselves; but no octet may leave the stream for it. What the program sees of it is done by the stream
+     * (conn_rx.c).
      */
     int inlined = 0;
     socklen_t inlined_len = sizeof(inlined);
@@ -169,8 +171,8 @@ static void send_first(struct conn *c, int fd)
         SW_CHECK(r == 0, "the first message: %d", r);
     }
     /*
-     * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes with
-     * the program's first octets, if any, which are answered so in any case.
+     * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes
+     * with the program's first octets, if any, which are answered so in any case.
      */
     int r = conn_only_leads(c) || (!c->responder && tcpinfo_peer_closed(fd)) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN)
@@ -178,10 +180,11 @@ static void send_first(struct conn *c, int fd)
     if (c->neg.switched && !c->responder && c->neg.mute)
         c->tx.shut = true;
     if (c->neg.switched)
-        trace_info("fd %d: switched late, %s", fd, c->responder ? "what comes is plain for now" : "behind what was sent plain");
+        trace_info("fd %d: switched late, %s", fd,
+                   c->responder ? "what comes is plain for now" : "behind what was sent plain");
     /*
-     * The startup's exchange has put the kernel into its request-and-response mode, where acknowledgements wait for data to
-     * go with. A fresh TCP connection is not in it: the program's first small writes would feel the difference.
+     * The startup's exchange has put the kernel into its request-and-response mode, where acknowledgements wait for
+     * data to go with. A fresh TCP connection is not in it: the program's first small writes would feel the difference.
      */
     int quick = 1;
     REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));

@@ -57,8 +57,7 @@ static void check_decoded(const uint8_t *buf, size_t len, const struct hello *h)
     struct hello back;
     must(hello_encode(h, again, sizeof(again)) == (ssize_t)len);
     must(hello_decode(again, len, &back) == (ssize_t)len);
-    must(back.kind == h->kind && back.flags == h->flags && back.arg == h->arg &&
-         back.host == h->host);
+    must(back.kind == h->kind && back.flags == h->flags && back.arg == h->arg && back.host == h->host);
     must(back.streamed == (h->kind == HELLO_HELO ? 0 : h->streamed));
     must(back.version == HELLO_VERSION && again[16] == HELLO_VERSION);
     again[16] = buf[16];
@@ -70,8 +69,8 @@ static ssize_t find_slowly(const uint8_t *buf, size_t len, uint64_t base)
 {
     for (size_t i = 0; i < len; i++) {
         struct hello h;
-        if (hello_decode(buf + i, len - i, &h) > 0 && h.kind != HELLO_HELO &&
-            h.streamed == base + i && memcmp(h.nonce, nonce, sizeof(nonce)) == 0)
+        if (hello_decode(buf + i, len - i, &h) > 0 && h.kind != HELLO_HELO && h.streamed == base + i &&
+            memcmp(h.nonce, nonce, sizeof(nonce)) == 0)
             return (ssize_t)i;
     }
     return -EAGAIN;

@@ -5,8 +5,8 @@
  *   octet 1: how the octets are cut
  *   then frames, four octets each: what it is, two octets of length, and which octet of it is spoilt (of 256 parts; 0: none)
  *
- * What must hold: both give the same octets in the same order and find the same error, whatever is foreseen; nothing of a spoilt
- * frame is given.
+ * What must hold: both give the same octets in the same order and find the same error, whatever is foreseen; nothing of
+ * a spoilt frame is given.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -42,7 +42,12 @@ static void must(int cond)
 static void setup(struct end *e, bool crc)
 {
     struct stream_params params = {
-        .version = 1, .flags = STREAM_FLAG_LLP, .ring_stag = STAG, .ring_len = RING, .eager_max = 32768, .bufs = 64,
+        .version = 1,
+        .flags = STREAM_FLAG_LLP,
+        .ring_stag = STAG,
+        .ring_len = RING,
+        .eager_max = 32768,
+        .bufs = 64,
     };
     struct iwarp_cfg c;
     struct stream_cfg sc = { .ep = &e->side.ep.base, .local = params, .peer = params };

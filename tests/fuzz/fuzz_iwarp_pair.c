@@ -64,9 +64,9 @@ static int post_send(struct dir *d, unsigned op, const uint8_t *hdr, uint8_t *at
 
     if (op & 128) /* its number, and what follows from it */
         return iwarp_post_immediate(&d->from->ep.base,
-                                    (uint64_t)(d->sent & 0xff) << 56 |
-                                        (uint64_t)(d->sent >> 8 & 0xff) << 48 |
-                                        (uint64_t)octet(d->sent, 0) << 24, op & 32);
+                                    (uint64_t)(d->sent & 0xff) << 56 | (uint64_t)(d->sent >> 8 & 0xff) << 48 |
+                                        (uint64_t)octet(d->sent, 0) << 24,
+                                    op & 32);
     return iwarp_post_send_with(&d->from->ep, flags, 0, hdr, 4, &it, len);
 }
 
@@ -88,10 +88,9 @@ static void post(struct dir *d, unsigned op, size_t len)
     else if (op == 1)
         err = side_write(d->from, d->region, len % 7, at, len < REGION - 7 ? len : 0);
     else
-        err = iwarp_post_read(&d->from->ep, &(struct rdmap_read){
-            .sink_stag = d->dst, .len = (uint32_t)len, .src_stag = d->src });
-    must(err == 0 || err == -EAGAIN ||
-         (err == -EPIPE && iwarp_state_now(&d->from->ep) >= IWARP_TERMINATING));
+        err = iwarp_post_read(&d->from->ep,
+                              &(struct rdmap_read){ .sink_stag = d->dst, .len = (uint32_t)len, .src_stag = d->src });
+    must(err == 0 || err == -EAGAIN || (err == -EPIPE && iwarp_state_now(&d->from->ep) >= IWARP_TERMINATING));
     if (err)
         return;
     d->used += len;

@@ -28,7 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static uint8_t in_buf[MPA_FPDU_MAX + MPA_HDR_LEN + SEND_MAX], out_buf[SIDE_OUT_CAP];
 static uint8_t memory[4][GUARD + REGION + GUARD]; /* write, read, sink, read and write */
 static const uint8_t access_of[4] = {
-    DDP_ACCESS_REMOTE_WRITE, DDP_ACCESS_REMOTE_READ, DDP_ACCESS_LOCAL_SINK,
+    DDP_ACCESS_REMOTE_WRITE,
+    DDP_ACCESS_REMOTE_READ,
+    DDP_ACCESS_LOCAL_SINK,
     DDP_ACCESS_REMOTE_READ | DDP_ACCESS_REMOTE_WRITE,
 };
 static struct side s;
@@ -52,8 +54,7 @@ static uint32_t counter(void *arg)
 static void check_memory(bool reads)
 {
     for (int i = 0; i < 4; i++) {
-        bool may_change = access_of[i] & DDP_ACCESS_REMOTE_WRITE ||
-                          (reads && access_of[i] & DDP_ACCESS_LOCAL_SINK);
+        bool may_change = access_of[i] & DDP_ACCESS_REMOTE_WRITE || (reads && access_of[i] & DDP_ACCESS_LOCAL_SINK);
 
         for (size_t k = 0; k < sizeof(memory[i]); k++)
             if (k < GUARD || k >= GUARD + REGION || !may_change)
@@ -148,9 +149,7 @@ static void setup(uint8_t flags)
     must(iwarp_init(&s.ep, &c) == 0);
     terminated = false;
     for (int i = 0; i < 4; i++) {
-        struct ddp_region r = {
-            .access = access_of[i], .to = 0x1000, .len = REGION, .base = memory[i] + GUARD
-        };
+        struct ddp_region r = { .access = access_of[i], .to = 0x1000, .len = REGION, .base = memory[i] + GUARD };
 
         memset(memory[i], 0xa0 + i, sizeof(memory[i]));
         must(ddp_stags_add(&s.ep.stags, &r, counter, &stags) == 0);
@@ -159,7 +158,10 @@ static void setup(uint8_t flags)
     ddp_stags_init(&shared);
     for (int i = 0; i < 3; i++) {
         struct ddp_region r = {
-            .of = { .pd = 0, .id = i == 0 ? 0 : i == 1 ? 9 : 8 },
+            .of = { .pd = 0,
+                    .id = i == 0   ? 0
+                          : i == 1 ? 9
+                                   : 8 },
             .access = DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ,
             .to = 0x1000,
             .len = REGION,
@@ -190,9 +192,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     setup(data[0]);
     reads = (data[0] & 9) == 9;
     for (uint32_t i = 0; reads && i < 2; i++) {
-        struct rdmap_read rd = {
-            .sink_stag = 0x103, .sink_to = 0x1000 + 100 * i, .len = 100, .src_stag = 7
-        };
+        struct rdmap_read rd = { .sink_stag = 0x103, .sink_to = 0x1000 + 100 * i, .len = 100, .src_stag = 7 };
 
         must(iwarp_post_read(&s.ep, &rd) == 0);
     }

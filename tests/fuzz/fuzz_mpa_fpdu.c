@@ -25,8 +25,8 @@ static void must(int cond)
 }
 
 /* In a block that ends with the octets, so that a read beyond them is seen. */
-static ssize_t decode(const struct mpa_framing *framing, const uint8_t *data, size_t len,
-                      size_t *ulpdu_len, size_t *need)
+static ssize_t decode(const struct mpa_framing *framing, const uint8_t *data, size_t len, size_t *ulpdu_len,
+                      size_t *need)
 {
     uint8_t *buf = malloc(len ? len : 1);
     struct mpa_fpdu f = { .ulpdu = NULL, .ulpdu_len = SIZE_MAX };
@@ -50,8 +50,7 @@ static ssize_t decode(const struct mpa_framing *framing, const uint8_t *data, si
         *ulpdu_len = f.ulpdu_len;
     } else {
         must(f.ulpdu == NULL && f.ulpdu_len == SIZE_MAX);
-        must(r == -EAGAIN ? *need > len && *need <= MPA_FPDU_MARKED_MAX
-                          : r == -EBADMSG || r == -EILSEQ);
+        must(r == -EAGAIN ? *need > len && *need <= MPA_FPDU_MARKED_MAX : r == -EBADMSG || r == -EILSEQ);
         must(r != -EBADMSG || framing->crc);
         must(r != -EILSEQ || framing->markers);
     }
@@ -105,8 +104,7 @@ static void send_and_receive(const struct mpa_framing *framing, const uint8_t *d
 }
 
 /* The same with markers, and the FPDU as long as announced. */
-static void send_and_receive_marked(const struct mpa_framing *framing, const uint8_t *data,
-                                    size_t size)
+static void send_and_receive_marked(const struct mpa_framing *framing, const uint8_t *data, size_t size)
 {
     size_t len = size < MPA_MULPDU_MAX ? size : MPA_MULPDU_MAX, got = 0, need, n;
     size_t want = mpa_fpdu_wire_len(framing, pos, len);

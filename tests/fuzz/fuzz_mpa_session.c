@@ -33,8 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(mpa_session_encode(&s, out, sizeof(out)) == (ssize_t)size);
         bool word = mpa_session_is_enhanced(s.function);
         must(memcmp(out, buf, 4) == 0);
-        must(!word || s.enhanced.p2p ? memcmp(out, buf, size) == 0
-                                     : memcmp(out + 8, buf + 8, size - 8) == 0);
+        must(!word || s.enhanced.p2p ? memcmp(out, buf, size) == 0 : memcmp(out + 8, buf + 8, size - 8) == 0);
         must(mpa_session_decode(out, size, &again) == 0);
         must(memcmp(&again.enhanced, &s.enhanced, sizeof(s.enhanced)) == 0);
     }

@@ -54,21 +54,18 @@ static void check_result(const struct mpa_startup *s)
     must(r->rev == 1 || r->rev == 2);
     must(!r->enhanced || r->rev == 2);
     must(r->peer_priv >= s->in + MPA_STARTUP_HDR_LEN);
-    must(r->peer_priv + r->peer_priv_len ==
-         s->in + MPA_STARTUP_HDR_LEN + get_be16(s->in + 18));
+    must(r->peer_priv + r->peer_priv_len == s->in + MPA_STARTUP_HDR_LEN + get_be16(s->in + 18));
     must(!r->rtr_frame || (r->rev == 1 && s->cfg.dialect == MPA_DIALECT_RTR_FRAME));
     must(r->peer_ird <= MPA_IRD_ORD_NONE && r->peer_ord <= MPA_IRD_ORD_NONE);
     must(r->peer_p2p || r->peer_rtr == 0);
     if (s->state != MPA_ST_DONE)
         return;
-    must((r->rtr & (r->rtr - 1)) == 0 && (r->rtr & ~s->cfg.rtr) == 0 &&
-         (r->rtr & ~r->peer_rtr) == 0);
+    must((r->rtr & (r->rtr - 1)) == 0 && (r->rtr & ~s->cfg.rtr) == 0 && (r->rtr & ~r->peer_rtr) == 0);
     must((r->rtr != 0) == r->peer_p2p);
     must(r->markers_rx == s->cfg.markers);
     must(r->crc || !s->cfg.crc);
     must(s->cfg.ird == MPA_IRD_ORD_NONE ? r->ird == s->cfg.ird : r->ird <= s->cfg.ird);
-    must(s->cfg.ord == MPA_IRD_ORD_NONE ? r->ord == s->cfg.ord
-                                        : r->ord <= s->cfg.ord || r->rtr == MPA_RTR_READ);
+    must(s->cfg.ord == MPA_IRD_ORD_NONE ? r->ord == s->cfg.ord : r->ord <= s->cfg.ord || r->rtr == MPA_RTR_READ);
     if (!s->cfg.responder && r->peer_ord != MPA_IRD_ORD_NONE)
         must(r->ird >= r->peer_ord);
 }
@@ -93,8 +90,7 @@ static void check_reply(struct mpa_startup *s)
     mpa_startup_sent(&ini, mpa_startup_output(&ini, &p));
     size_t len = mpa_startup_output(s, &p);
     must(len >= MPA_STARTUP_HDR_LEN && len <= FRAME_MAX);
-    must((p[16] & 0x0f) == 0 && p[17] == r->rev &&
-         ((p[16] & 0x10) != 0) == (r->enhanced || (r->rtr_frame && !reject)));
+    must((p[16] & 0x0f) == 0 && p[17] == r->rev && ((p[16] & 0x10) != 0) == (r->enhanced || (r->rtr_frame && !reject)));
     memcpy(buf, p, len);
     mpa_startup_sent(s, len);
     must(s->state == (reject ? MPA_ST_REJECTED : r->rtr_frame ? MPA_ST_WAIT_RTR : MPA_ST_DONE));
@@ -144,8 +140,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (q < 0)
             break;
         must((size_t)q <= n && ((size_t)q == n || mpa_startup_need(&pieces) == 0));
-        must((size_t)q < need || mpa_startup_need(&pieces) == 0 ||
-             pieces.in_len == MPA_STARTUP_HDR_LEN || need <= MPA_STARTUP_HDR_LEN);
+        must((size_t)q < need || mpa_startup_need(&pieces) == 0 || pieces.in_len == MPA_STARTUP_HDR_LEN ||
+             need <= MPA_STARTUP_HDR_LEN);
         used += (size_t)q;
     }
     must(whole.state == pieces.state && whole.err == pieces.err);

@@ -33,10 +33,10 @@ struct run {
     struct negotiate n;
     struct iwarp_ep ep;
     struct stream st;
-    bool full, up;       /* FPDUs; the stream could be set up */
-    bool ended;          /* nothing more is taken in */
-    uint64_t got, hash;  /* octets the program read */
-    uint64_t prefix;     /* of those in streaming mode before the answer */
+    bool full, up;      /* FPDUs; the stream could be set up */
+    bool ended;         /* nothing more is taken in */
+    uint64_t got, hash; /* octets the program read */
+    uint64_t prefix;    /* of those in streaming mode before the answer */
 };
 
 static struct run runs[2];
@@ -180,8 +180,7 @@ static void stream_step(struct run *r)
     } while (e == 1);
     if (e < 0) {
         must(r->st.rx.end == STREAM_BROKEN);
-        iwarp_fail(&r->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
-                                               TERM_RDMAP_UNSPECIFIED });
+        iwarp_fail(&r->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED });
         must(iwarp_state_now(&r->ep) >= IWARP_TERMINATING);
     } else if (stream_wants_credit(&r->st)) {
         e = stream_credit(&r->st);

@@ -41,13 +41,13 @@ struct mock {
 static struct mock m;
 static struct stream st;
 static uint8_t ring[8192], source[70000], sink[70000];
-static uint64_t model_off;       /* octets the peer has sent */
-static uint64_t model_ring;      /* of those by Write */
-static uint64_t taken;           /* octets the program has read */
+static uint64_t model_off;                          /* octets the peer has sent */
+static uint64_t model_ring;                         /* of those by Write */
+static uint64_t taken;                              /* octets the program has read */
 static uint32_t out_bufs, out_ring, out_credits;    /* what has left for the peer */
 static uint32_t peer_bufs, peer_ring, peer_credits; /* and what it has returned of that */
-static uint8_t data_flags;       /* octet 0 */
-static bool clean;               /* the peer has kept the rules so far */
+static uint8_t data_flags;                          /* octet 0 */
+static bool clean;                                  /* the peer has kept the rules so far */
 
 static void must(int cond)
 {
@@ -72,8 +72,7 @@ static size_t mock_send_max(const struct endpoint *e)
     return 2000;
 }
 
-static int mock_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
-                           size_t len)
+static int mock_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len)
 {
     (void)e;
     must(!st.tx.fin && len > 0 && len <= 3000 && stag == 0x5555);
@@ -92,8 +91,7 @@ static int mock_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struc
     return 0;
 }
 
-static int mock_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len,
-                          struct iov_iter *src, size_t len)
+static int mock_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
 {
     struct stream_hdr h;
 
@@ -225,7 +223,10 @@ static void deliver_immediate(uint64_t off)
         clean = false;
     put_be64(m.arena + m.used, off);
     m.ev = (struct endpoint_event){
-        .type = ENDPOINT_IMMEDIATE, .data = m.arena + m.used, .len = 8, .solicited = off & 1,
+        .type = ENDPOINT_IMMEDIATE,
+        .data = m.arena + m.used,
+        .len = 8,
+        .solicited = off & 1,
     };
     m.used += 8;
     m.have_ev = true;
@@ -382,7 +383,9 @@ static void step(unsigned op, size_t n, const uint8_t *rest, size_t left)
             break;
         clean = false;
         m.ev = (struct endpoint_event){
-            .type = ENDPOINT_SEND, .data = m.arena + m.used, .len = n,
+            .type = ENDPOINT_SEND,
+            .data = m.arena + m.used,
+            .len = n,
         };
         memcpy(m.arena + m.used, rest, n);
         m.used += n;
@@ -420,8 +423,7 @@ static void step(unsigned op, size_t n, const uint8_t *rest, size_t left)
             h.ring = peer_ring;
             h.aux = peer_credits;
         }
-        if ((st.rx.end != STREAM_OPEN && h.type != STREAM_RESET) ||
-            (h.type != STREAM_CREDIT && !has_buffer()))
+        if ((st.rx.end != STREAM_OPEN && h.type != STREAM_RESET) || (h.type != STREAM_CREDIT && !has_buffer()))
             clean = false;
         deliver(&h, 0, NULL, 0);
         break;

@@ -48,10 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(terminate_decode(buf, n, &again) == 0);
     if (!known(t.code))
         return 0;
-    must(again.code.layer == t.code.layer && again.code.etype == t.code.etype &&
-         again.code.code == t.code.code);
-    must(again.has_len == t.has_len && again.has_ddp_hdr == t.has_ddp_hdr &&
-         again.has_read_hdr == t.has_read_hdr);
+    must(again.code.layer == t.code.layer && again.code.etype == t.code.etype && again.code.code == t.code.code);
+    must(again.has_len == t.has_len && again.has_ddp_hdr == t.has_ddp_hdr && again.has_read_hdr == t.has_read_hdr);
     must(again.ddp_segment_len == t.ddp_segment_len && again.ddp_hdr_len == t.ddp_hdr_len);
     must(memcmp(again.ddp_hdr, t.ddp_hdr, sizeof(t.ddp_hdr)) == 0);
     must(memcmp(again.read_hdr, t.read_hdr, sizeof(t.read_hdr)) == 0);

@@ -8,9 +8,10 @@
  * FILE becomes a pcap file. What tshark's dissector can do is respected: frames of the startup are
  * each in one segment; without markers a segment has 8 octets at least of an FPDU that starts in it;
  * with markers each FPDU is a segment, and none with markers inside ends where the next one is due,
- * which it would count in. It also takes markers in one direction for markers in both: TWIN holds the connections that have them in one only, once more, with a startup that says
- * there are none, so that the direction without can be judged. To standard output goes what was asked of the endpoints, not what their
- * frames look like: what the frames have to be follows from it by the standards.
+ * which it would count in. It also takes markers in one direction for markers in both: TWIN holds the connections that
+ * have them in one only, once more, with a startup that says there are none, so that the direction without can be
+ * judged. To standard output goes what was asked of the endpoints, not what their frames look like: what the frames
+ * have to be follows from it by the standards.
  *
  *   conn PORT MARKERS_AB MARKERS_BA CRC STARTUP MULPDU
  *   send|write|read PORT SIDE LENGTH [STAG TO [SOURCE_STAG SOURCE_TO]]     posted by SIDE (a, b)
@@ -96,8 +97,7 @@ static void put32(uint8_t *p, uint32_t v)
 enum { FIN = 1, SYN = 2, PSH = 8, ACK = 16 };
 
 /* One packet: IPv4 without options, TCP without options; checksums are left 0 and not checked. */
-static void packet(struct tcp_side *from, const struct tcp_side *to, unsigned flags,
-                   const uint8_t *data, size_t len)
+static void packet(struct tcp_side *from, const struct tcp_side *to, unsigned flags, const uint8_t *data, size_t len)
 {
     uint8_t record[16], h[40] = { 0x45 };
     bool a = from->port > to->port;
@@ -144,15 +144,14 @@ static const char *const startup_names[] = { "send", "write", "read", "client-se
 static struct pair p;
 static struct tcp_side ta, tb;
 static uint8_t mem_a[MEM_LEN], mem_b[MEM_LEN], in_a[IN_LEN], in_b[IN_LEN], *out;
-static size_t most; /* octets of a segment */
+static size_t most;    /* octets of a segment */
 static size_t left[2]; /* octets of the FPDU under way from a, b */
 static uint64_t fpdu_octets[2];
 static unsigned asked[2]; /* Reads posted by a, b that are not on their way yet */
 static unsigned due[2];   /* Reads that have arrived at a, b and are not answered */
 
 /* How many of the octets at data go into the next segment; they end with an FPDU. */
-static size_t cut(const struct iwarp_ep *ep, bool from_a, const uint8_t *data, size_t len,
-                  uint64_t pos)
+static size_t cut(const struct iwarp_ep *ep, bool from_a, const uint8_t *data, size_t len, uint64_t pos)
 {
     size_t *rest = &left[!from_a], n = 1 + rnd((uint32_t)most);
     if (ep->cfg.tx.markers)

@@ -3,8 +3,8 @@
  *
  *   clones KIND
  *
- * Prints its port. The grandchild greets and echoes, then each of the others says its number and ends. Exit status 77: the kernel does
- * not allow this kind here.
+ * Prints its port. The grandchild greets and echoes, then each of the others says its number and ends. Exit status 77:
+ * the kernel does not allow this kind here.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,13 +1,13 @@
 /*
- * A program that allows itself no more than reading, writing and waiting once it is connected, as servers do that keep what
- * parses the network apart (sshd's unprivileged child is one). Run by filtered.test.
+ * A program that allows itself no more than reading, writing and waiting once it is connected, as servers do that keep
+ * what parses the network apart (sshd's unprivileged child is one). Run by filtered.test.
  *
  *   filtered connect PORT OCTETS | filtered accept PORT OCTETS     seccomp(2) by prctl
  *   filtered ... blocking                                          the socket blocks
  *   filtered ... syscall                                           seccomp(2) by syscall(2)
  *
- * Sends so many octets, and receives as many, both at once if it does not block; the other end echoes. Any other system call
- * ends it by SIGSYS.
+ * Sends so many octets, and receives as many, both at once if it does not block; the other end echoes. Any other system
+ * call ends it by SIGSYS.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -36,9 +36,7 @@
 #endif
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
-#define ALLOW(name)                                        \
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), \
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define ALLOW(name) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
 static void fail(const char *what)
 {
@@ -82,7 +80,9 @@ static void enter(bool by_syscall)
 
 static int connected(bool accepts, uint16_t port)
 {
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons(port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int s = socket(AF_INET, SOCK_STREAM, 0);
     if (s < 0)
         fail("socket");

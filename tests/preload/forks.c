@@ -93,7 +93,10 @@ static size_t echo(int in, int out, size_t most)
     return all;
 }
 
-/* Until the client has said something, be it a Hello: a call on the connection that would tell of it makes this its process. */
+/*
+ * Until the client has said something, be it a Hello: a call on the connection that would tell of it makes this its
+ * process.
+ */
 static void await_octets(int fd)
 {
     struct tcp_info info = { 0 };
@@ -113,7 +116,8 @@ static void filter_all(void)
 
 static _Noreturn void child(char kind, int fd)
 {
-    char *const argv[] = { (char *)(uintptr_t) "forks", (char *)(uintptr_t) "echo", (char *)(uintptr_t)(kind == 'x' ? "0" : "3"), NULL };
+    char *const argv[] = { (char *)(uintptr_t) "forks", (char *)(uintptr_t) "echo",
+                           (char *)(uintptr_t)(kind == 'x' ? "0" : "3"), NULL };
     if (kind == 'k') {
         echo(fd, fd, KILLED_AT);
         raise(SIGKILL);

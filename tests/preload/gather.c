@@ -3,9 +3,9 @@
  *
  *   gather PORT THREADS RECORDS HANDLER
  *
- * Each thread writes RECORDS records of 8 octets (source, number) to 127.0.0.1:PORT, one a write; with HANDLER 1 so does a handler
- * of SIGALRM, as source 255, whenever it comes (a record whose write fails there is not counted). At the end: "SOURCE COUNT" for
- * each source on standard output.
+ * Each thread writes RECORDS records of 8 octets (source, number) to 127.0.0.1:PORT, one a write; with HANDLER 1 so
+ * does a handler of SIGALRM, as source 255, whenever it comes (a record whose write fails there is not counted). At the
+ * end: "SOURCE COUNT" for each source on standard output.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -61,7 +61,8 @@ int main(int argc, char **argv)
         return 2;
     unsigned n = (unsigned)atoi(argv[2]);
     records = (uint32_t)atoi(argv[3]);
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1])),
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)atoi(argv[1])),
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     conn = socket(AF_INET, SOCK_STREAM, 0);
     if (n == 0 || n > SOURCES || conn < 0 || connect(conn, (struct sockaddr *)&to, sizeof(to)) < 0) {

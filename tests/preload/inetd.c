@@ -5,8 +5,8 @@
  *
  * Prints its port, then serves one connection after the other until its input ends, and prints the
  * status of each command. looked: it waits for the client's first octet before it starts the
- * command, which then finds a connection in use. untouched: only until the kernel has something, and before accept(), so that
- * what accept() finds does not depend on who is faster.
+ * command, which then finds a connection in use. untouched: only until the kernel has something, and before accept(),
+ * so that what accept() finds does not depend on who is faster.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -38,7 +38,8 @@ static int has_spoken(unsigned port)
     while (table != NULL && !found && fgets(line, sizeof(line), table) != NULL) {
         unsigned local, state, unread;
         unsigned long inode;
-        found = sscanf(line, "%*d: %*x:%x %*x:%*x %x %*x:%x %*x:%*x %*x %*u %*u %lu", &local, &state, &unread, &inode) == 4 &&
+        found = sscanf(line, "%*d: %*x:%x %*x:%*x %x %*x:%x %*x:%*x %*x %*u %*u %lu", &local, &state, &unread,
+                       &inode) == 4 &&
                 local == port && state != TCP_LISTEN && unread > 0 && inode == 0;
     }
     if (table != NULL)

@@ -153,8 +153,7 @@ static int open_connect(int port)
 int main(int argc, char **argv)
 {
     if (argc < 4 || (strcmp(argv[1], "connect") == 0) != (argc == 5)) {
-        fprintf(stderr,
-                "usage: p2p accept|connect first=accept|connect|both wait=block|poll [PORT]\n");
+        fprintf(stderr, "usage: p2p accept|connect first=accept|connect|both wait=block|poll [PORT]\n");
         return 2;
     }
     bool accepting = strcmp(argv[1], "accept") == 0;

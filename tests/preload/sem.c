@@ -32,7 +32,7 @@
 #define LIMIT_S 40    /* a scenario that hangs is ended by SIGALRM */
 #define FULL 1000     /* tries, 3 ms each */
 #define WAITS_MS 3000 /* a thread that does not sleep by then is not about to */
-#define FAR_MADE 16 /* connections of the far end that FAR_USE knows */
+#define FAR_MADE 16   /* connections of the far end that FAR_USE knows */
 
 uint64_t sem_tx, sem_rx;
 bool sem_accepting;
@@ -388,7 +388,10 @@ static _Noreturn void far_main(int commands)
         _exit(1);
     struct far_command c;
     while (next_message(commands, &c, sizeof(c))) {
-        /* A delay is for what comes when the thread that gave the command waits in its next call: its length does not say so. */
+        /*
+         * A delay is for what comes when the thread that gave the command waits in its next call: its length does not
+         * say so.
+         */
         if (c.delay_ms > 0) {
             sleep_ms(c.delay_ms);
             await_asleep(c.pid, c.tid, WAITS_MS);
@@ -414,9 +417,7 @@ static _Noreturn void far_main(int commands)
 
 void far_begin(enum far_op op, int64_t a, unsigned delay_ms)
 {
-    struct far_command c = {
-        .a = a, .op = (int32_t)op, .delay_ms = delay_ms, .pid = getpid(), .tid = gettid()
-    };
+    struct far_command c = { .a = a, .op = (int32_t)op, .delay_ms = delay_ms, .pid = getpid(), .tid = gettid() };
     must("command the far end", write(far_fd, &c, sizeof(c)));
 }
 
@@ -530,8 +531,7 @@ void await_signals(int count)
 
 void signals_begin(void (*handler)(int), bool restart)
 {
-    struct sigaction sa = { .sa_handler = handler != NULL ? handler : on_signal,
-                            .sa_flags = restart ? SA_RESTART : 0 };
+    struct sigaction sa = { .sa_handler = handler != NULL ? handler : on_signal, .sa_flags = restart ? SA_RESTART : 0 };
     must("sigaction", sigaction(SIGUSR1, &sa, NULL));
     struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
     ev._sigev_un._tid = gettid();
@@ -542,8 +542,8 @@ void signals_begin(void (*handler)(int), bool restart)
 }
 
 /*
- * Has the peer acknowledged all that the kernel sent, and wants no more? Then there is no more room by itself. (A window smaller
- * than a segment is filled when a timer says so.)
+ * Has the peer acknowledged all that the kernel sent, and wants no more? Then there is no more room by itself. (A
+ * window smaller than a segment is filled when a timer says so.)
  */
 static bool at_rest(int s)
 {
@@ -558,7 +558,10 @@ size_t fill_up(int s)
     static uint8_t buf[65536];
     size_t total = 0;
     int full = 0;
-    /* The kernel finds more room for a while: full is what stays so, for a single octet, too. (What was dropped is sent again.) */
+    /*
+     * The kernel finds more room for a while: full is what stays so, for a single octet, too. (What was dropped is sent
+     * again.)
+     */
     while (full < FULL) {
         size_t len = full ? 1 : sizeof(buf);
         fill(buf, len, sem_tx);
@@ -579,12 +582,12 @@ size_t fill_up(int s)
 /* ---- one scenario ---- */
 
 static const struct scenario *const all[] = {
-    sem_recv,       sem_send,       sem_end,  sem_ready, sem_signal, sem_fd,   sem_close,
-    sem_epoll,      sem_epoll_life, sem_epoll_sets, sem_flags, sem_interrupt, sem_left, sem_move,
-    sem_name,       sem_option,     sem_poll, sem_raw,   sem_select, sem_share, sem_stdio,
-    sem_thread,     sem_vector,     sem_efault, sem_backlog, sem_waiting, sem_urgent, sem_drain, sem_epoll_fork,
-    sem_epoll_late,
-    sem_epoll_park, sem_epoll_beside, sem_ring, sem_ring_data, sem_ring_lib, sem_peek, sem_zerocopy, sem_ends, sem_stack,
+    sem_recv,       sem_send,       sem_end,        sem_ready,        sem_signal,    sem_fd,        sem_close,
+    sem_epoll,      sem_epoll_life, sem_epoll_sets, sem_flags,        sem_interrupt, sem_left,      sem_move,
+    sem_name,       sem_option,     sem_poll,       sem_raw,          sem_select,    sem_share,     sem_stdio,
+    sem_thread,     sem_vector,     sem_efault,     sem_backlog,      sem_waiting,   sem_urgent,    sem_drain,
+    sem_epoll_fork, sem_epoll_late, sem_epoll_park, sem_epoll_beside, sem_ring,      sem_ring_data, sem_ring_lib,
+    sem_peek,       sem_zerocopy,   sem_ends,       sem_stack,
 };
 
 /* NULL if there is none of that name. */

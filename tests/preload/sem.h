@@ -19,12 +19,12 @@ struct scenario {
 };
 
 /* Each file's scenarios; an entry without a name ends them. */
-extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[],
-    sem_fd[], sem_backlog[], sem_close[], sem_efault[], sem_epoll[], sem_epoll_life[],
-    sem_epoll_sets[], sem_epoll_beside[], sem_epoll_fork[], sem_epoll_late[], sem_epoll_park[], sem_flags[],
-    sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[], sem_poll[], sem_raw[],
-    sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[],
-    sem_ring[], sem_ring_data[], sem_ring_lib[], sem_urgent[], sem_drain[], sem_peek[], sem_zerocopy[], sem_ends[], sem_stack[];
+extern const struct scenario sem_recv[], sem_send[], sem_end[], sem_ready[], sem_signal[], sem_fd[], sem_backlog[],
+    sem_close[], sem_efault[], sem_epoll[], sem_epoll_life[], sem_epoll_sets[], sem_epoll_beside[], sem_epoll_fork[],
+    sem_epoll_late[], sem_epoll_park[], sem_flags[], sem_interrupt[], sem_left[], sem_move[], sem_name[], sem_option[],
+    sem_poll[], sem_raw[], sem_select[], sem_share[], sem_stdio[], sem_thread[], sem_vector[], sem_waiting[],
+    sem_ring[], sem_ring_data[], sem_ring_lib[], sem_urgent[], sem_drain[], sem_peek[], sem_zerocopy[], sem_ends[],
+    sem_stack[];
 
 /* ---- the outcome ---- */
 
@@ -57,21 +57,21 @@ size_t recv_next(int s, size_t len);
 /* ---- the far end: another process, which does one thing after the other ---- */
 
 enum far_op {
-    FAR_ACCEPT, /* the listener's next connection becomes the far end; a: then is busy until the next command */
+    FAR_ACCEPT,   /* the listener's next connection becomes the far end; a: then is busy until the next command */
     FAR_CONNECT,  /* a: port */
     FAR_SEND,     /* a: octets; returns them */
     FAR_RECV,     /* a: octets; how many came before the end; .bad if not the next ones */
     FAR_SHUTDOWN, /* a: how */
     FAR_CLOSE,
-    FAR_RESET, /* close with SO_LINGER 0 */
+    FAR_RESET,  /* close with SO_LINGER 0 */
     FAR_LINGER, /* a: close with SO_LINGER of so many seconds */
-    FAR_ECHO,  /* a: octets to send back as they come */
-    FAR_DRAIN, /* reads to the end, octets of value a; returns how many came from the first other one on */
+    FAR_ECHO,   /* a: octets to send back as they come */
+    FAR_DRAIN,  /* reads to the end, octets of value a; returns how many came from the first other one on */
     FAR_EXIT,   /* _exit without close */
     FAR_KILL,   /* SIGKILL to itself */
     /*
-     * A child does what is said from now on, until it ends by one of these, or is killed: the parent has a result then, beside
-     * those of the child. Returns its process.
+     * A child does what is said from now on, until it ends by one of these, or is killed: the parent has a result then,
+     * beside those of the child. Returns its process.
      */
     FAR_CHILD,
     FAR_FILL,   /* sends until it would block */
@@ -80,7 +80,7 @@ enum far_op {
     FAR_FRESH,  /* its octets begin anew, those of a connection that was just made */
     FAR_OOB,    /* sends an urgent octet; a: with so many before it, in one call */
     FAR_SIGNAL, /* SIGUSR1 to the thread that gives the command; there is no far_end() */
-    FAR_PUT,    /* as FAR_SEND, without Nagle's rule; returns the octets that its kernel has sent in all, headers included */
+    FAR_PUT, /* as FAR_SEND, without Nagle's rule; returns the octets that its kernel has sent in all, headers included */
 };
 
 struct far_result {
@@ -102,7 +102,7 @@ void far_say(const char *what, struct far_result r);
 /* ---- this and that ---- */
 
 int connect_to(uint16_t port); /* -1 with errno */
-int sem_pair(void);            /* another connection as the scenario's first one was made; the far end knows it as its last */
+int sem_pair(void); /* another connection as the scenario's first one was made; the far end knows it as its last */
 
 extern bool sem_accepting; /* did this end accept the connection? */
 extern int sem_listener;   /* a listening socket of this end, and its port */
@@ -124,14 +124,15 @@ void set_nonblock(int s, bool on);
 /* SIGUSR1 is counted. */
 void handle_signal(bool restart);
 /*
- * SIGUSR1 to this thread, from the far end, when ms are over and it sleeps: so it is in the next call that waits. What the far
- * end is told afterwards it does later. Handled with or without SA_RESTART.
+ * SIGUSR1 to this thread, from the far end, when ms are over and it sleeps: so it is in the next call that waits. What
+ * the far end is told afterwards it does later. Handled with or without SA_RESTART.
  */
 void signal_after(unsigned ms, bool restart);
 /* Until it was handled so often. */
 void await_signals(int count);
 /*
- * SIGUSR1 to this thread every few milliseconds from now on: one at least comes while it waits. handler NULL: one that counts.
+ * SIGUSR1 to this thread every few milliseconds from now on: one at least comes while it waits. handler NULL: one that
+ * counts.
  */
 void signals_begin(void (*handler)(int), bool restart);
 extern volatile int sem_signals; /* how often it was handled */

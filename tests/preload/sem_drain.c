@@ -1,6 +1,7 @@
 /*
- * A receive gives as much as TCP has, up to its length, in however many writes it came and whatever was read of it before. Programs
- * that wait by edges take a short read for "there is no more" and wait for an edge: nothing may be left behind then.
+ * A receive gives as much as TCP has, up to its length, in however many writes it came and whatever was read of it
+ * before. Programs that wait by edges take a short read for "there is no more" and wait for an edge: nothing may be
+ * left behind then.
  */
 #include <errno.h>
 #include <poll.h>
@@ -153,8 +154,7 @@ static void drain_asked(int s)
     for (struct epoll_event ev; rest > 0;) {
         must("FIONREAD", ioctl(s, FIONREAD, &there));
         for (ssize_t r; there > 0; there -= (int)r, rest -= (int)r)
-            check(buf,
-                  (size_t)(r = must("recv", recv(s, buf, there < 5000 ? (size_t)there : 5000, 0))));
+            check(buf, (size_t)(r = must("recv", recv(s, buf, there < 5000 ? (size_t)there : 5000, 0))));
         if (rest > 0 && must("epoll_wait", epoll_wait(ep, &ev, 1, 2000)) == 0)
             break;
     }
@@ -169,9 +169,7 @@ static void say_left(int s, size_t len, size_t room)
         struct cmsghdr hdr;
     } ctl;
     struct iovec v = { buf, len };
-    struct msghdr m = {
-        .msg_iov = &v, .msg_iovlen = 1, .msg_control = &ctl, .msg_controllen = room
-    };
+    struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &ctl, .msg_controllen = room };
     ssize_t r = recvmsg(s, &m, MSG_DONTWAIT);
     say_got("recvmsg", r);
     if (r < 0)
@@ -228,9 +226,7 @@ static int some(void)
 /* One call that reads up to len octets; it does not wait. Returns what it has taken. */
 static ssize_t read_somehow(int s, size_t len)
 {
-    struct iovec part[3] = { { buf, len / 3 },
-                             { buf + len / 3, len / 2 - len / 3 },
-                             { buf + len / 2, len - len / 2 } };
+    struct iovec part[3] = { { buf, len / 3 }, { buf + len / 3, len / 2 - len / 3 }, { buf + len / 2, len - len / 2 } };
     struct msghdr m = { .msg_iov = part, .msg_iovlen = 3 };
     struct mmsghdr mm[2] = { { .msg_hdr = { .msg_iov = part, .msg_iovlen = 2 } },
                              { .msg_hdr = { .msg_iov = part + 2, .msg_iovlen = 1 } } };
@@ -349,19 +345,9 @@ AT_RANDOM(7)
 AT_RANDOM(8)
 
 const struct scenario sem_drain[] = {
-    { "drain_edge", drain_edge },
-    { "drain_calls", drain_calls },
-    { "drain_stdio", drain_stdio },
-    { "drain_marks", drain_marks },
-    { "drain_inq", drain_inq },
-    { "drain_asked", drain_asked },
-    { "drain_random_1", drain_random_1 },
-    { "drain_random_2", drain_random_2 },
-    { "drain_random_3", drain_random_3 },
-    { "drain_random_4", drain_random_4 },
-    { "drain_random_5", drain_random_5 },
-    { "drain_random_6", drain_random_6 },
-    { "drain_random_7", drain_random_7 },
-    { "drain_random_8", drain_random_8 },
-    { NULL, NULL },
+    { "drain_edge", drain_edge },         { "drain_calls", drain_calls },       { "drain_stdio", drain_stdio },
+    { "drain_marks", drain_marks },       { "drain_inq", drain_inq },           { "drain_asked", drain_asked },
+    { "drain_random_1", drain_random_1 }, { "drain_random_2", drain_random_2 }, { "drain_random_3", drain_random_3 },
+    { "drain_random_4", drain_random_4 }, { "drain_random_5", drain_random_5 }, { "drain_random_6", drain_random_6 },
+    { "drain_random_7", drain_random_7 }, { "drain_random_8", drain_random_8 }, { NULL, NULL },
 };

@@ -334,7 +334,9 @@ static void say_action(const char *what, int number)
     struct sigaction sa;
     must("sigaction", sigaction(number, NULL, &sa));
     say(" %s=%s,%x,%d", what,
-        sa.sa_handler == SIG_DFL ? "default" : sa.sa_handler == SIG_IGN ? "ignored" : "handler",
+        sa.sa_handler == SIG_DFL   ? "default"
+        : sa.sa_handler == SIG_IGN ? "ignored"
+                                   : "handler",
         (unsigned)sa.sa_flags, sigismember(&sa.sa_mask, SIGUSR2));
 }
 
@@ -641,20 +643,12 @@ static void efault_accept(int s)
 }
 
 const struct scenario sem_efault[] = {
-    { "efault_recv", efault_recv },
-    { "efault_readv", efault_readv },
-    { "efault_recvmsg", efault_recvmsg },
-    { "efault_recv_part", efault_recv_part },
-    { "efault_send", efault_send },
-    { "efault_writev", efault_writev },
-    { "efault_send_part", efault_send_part },
-    { "efault_sendmmsg_part", efault_sendmmsg_part },
-    { "efault_handled", efault_handled },
-    { "efault_actions", efault_actions },
-    { "efault_children", efault_children },
-    { "efault_threads", efault_threads },
-    { "efault_waits", efault_waits },
-    { "efault_options", efault_options },
-    { "efault_accept", efault_accept },
-    { NULL, NULL },
+    { "efault_recv", efault_recv },           { "efault_readv", efault_readv },
+    { "efault_recvmsg", efault_recvmsg },     { "efault_recv_part", efault_recv_part },
+    { "efault_send", efault_send },           { "efault_writev", efault_writev },
+    { "efault_send_part", efault_send_part }, { "efault_sendmmsg_part", efault_sendmmsg_part },
+    { "efault_handled", efault_handled },     { "efault_actions", efault_actions },
+    { "efault_children", efault_children },   { "efault_threads", efault_threads },
+    { "efault_waits", efault_waits },         { "efault_options", efault_options },
+    { "efault_accept", efault_accept },       { NULL, NULL },
 };

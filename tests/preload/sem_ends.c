@@ -1,6 +1,6 @@
 /*
- * The end of a connection, as a matrix: what one end does, what the other end does, which of them is first, and whether there are
- * octets unread at either. After it: what every call says, and what poll does.
+ * The end of a connection, as a matrix: what one end does, what the other end does, which of them is first, and whether
+ * there are octets unread at either. After it: what every call says, and what poll does.
  */
 #include <errno.h>
 #include <poll.h>
@@ -49,9 +49,7 @@ static bool near_act(int s, enum act act)
     case ACT_RD:
     case ACT_WR:
     case ACT_RDWR:
-        say_result(act_names[act], shutdown(s, act == ACT_RD   ? SHUT_RD
-                                               : act == ACT_WR ? SHUT_WR
-                                                               : SHUT_RDWR));
+        say_result(act_names[act], shutdown(s, act == ACT_RD ? SHUT_RD : act == ACT_WR ? SHUT_WR : SHUT_RDWR));
         return false;
     case ACT_LINGER:
     case ACT_RESET:
@@ -191,7 +189,10 @@ static void row(enum act near)
             continue; /* nobody is left to tell */
         for (unsigned bits = 0; bits < 16; bits++) {
             struct cell c = { near, (enum act)far, bits & 1, bits & 2, bits & 4, bits & 8 };
-            /* (sockwarp(7): what a look has taken dies with the process that is killed, and its kernel knows of nothing unread.) */
+            /*
+             * (sockwarp(7): what a look has taken dies with the process that is killed, and its kernel knows of nothing
+             * unread.)
+             */
             if (far == ACT_KILL && c.near_first && c.far_unread && c.seen)
                 continue;
             cell(&c);
@@ -300,8 +301,8 @@ static void ends_exit_read(int s)
 }
 
 /*
- * A sender is killed whose last octets found no room: what had come before is all right, and then there is an end. (How much comes
- * is not said: of a frame that is not whole nothing does.)
+ * A sender is killed whose last octets found no room: what had come before is all right, and then there is an end. (How
+ * much comes is not said: of a frame that is not whole nothing does.)
  */
 static void cut(enum far_op how)
 {
@@ -333,7 +334,10 @@ static void ends_cut_full(int s)
     cut(FAR_FILL);
 }
 
-/* The peer sends as much as there is room for before this end accepts, and then resets: nobody may take what came for all. */
+/*
+ * The peer sends as much as there is room for before this end accepts, and then resets: nobody may take what came for
+ * all.
+ */
 static void ends_filled(int s)
 {
     close(s);

@@ -75,10 +75,8 @@ static void epoll_exclusive_errors(int s)
     int fd = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     for (int i = 0; i < 2; i++) {
         int of = i == 0 ? s : fd;
-        say_result("oneshot",
-                   ep_ctl(ep, EPOLL_CTL_ADD, of, EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT, 1));
-        say_result("rdhup",
-                   ep_ctl(ep, EPOLL_CTL_ADD, of, EPOLLIN | EPOLLEXCLUSIVE | EPOLLRDHUP, 1));
+        say_result("oneshot", ep_ctl(ep, EPOLL_CTL_ADD, of, EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT, 1));
+        say_result("rdhup", ep_ctl(ep, EPOLL_CTL_ADD, of, EPOLLIN | EPOLLEXCLUSIVE | EPOLLRDHUP, 1));
         say_result("add", ep_ctl(ep, EPOLL_CTL_ADD, of, EPOLLIN | EPOLLEXCLUSIVE | EPOLLET, 1));
         say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, of, EPOLLIN, 1));
         say_result("mod", ep_ctl(ep, EPOLL_CTL_MOD, of, EPOLLIN | EPOLLEXCLUSIVE, 1));

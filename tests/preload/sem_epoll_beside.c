@@ -1,6 +1,6 @@
 /*
- * epoll, with registrations or waits that the C library does not see: system calls of the program's own, as Zig's and Rust's
- * libraries make them, and rings.
+ * epoll, with registrations or waits that the C library does not see: system calls of the program's own, as Zig's and
+ * Rust's libraries make them, and rings.
  */
 #include <errno.h>
 #include <netinet/in.h>

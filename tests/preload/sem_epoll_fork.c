@@ -1,5 +1,6 @@
 /*
- * epoll sets that processes share by fork: what one registers, changes, deletes, consumes and closes there, the others see.
+ * epoll sets that processes share by fork: what one registers, changes, deletes, consumes and closes there, the others
+ * see.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -121,8 +122,7 @@ static void epoll_fork_child_changes(int s)
     must("write", write(p[1], "x", 1));
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {
-        int bad = ep_ctl(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 2) ||
-                  ep_ctl(ep, EPOLL_CTL_ADD, other, EPOLLIN, 3) ||
+        int bad = ep_ctl(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 2) || ep_ctl(ep, EPOLL_CTL_ADD, other, EPOLLIN, 3) ||
                   ep_ctl(ep, EPOLL_CTL_MOD, s, EPOLLIN, 4);
         _exit(bad);
     }
@@ -339,8 +339,7 @@ static void epoll_fork_grandchild(int s)
         int status;
         struct epoll_event ev[3];
         must("waitpid", waitpid(pid, &status, 0));
-        end_of(status || epoll_wait(ep, ev, 3, 10000) != 2 ||
-               ep_ctl(ep, EPOLL_CTL_MOD, p[0], EPOLLIN, 4));
+        end_of(status || epoll_wait(ep, ev, 3, 10000) != 2 || ep_ctl(ep, EPOLL_CTL_MOD, p[0], EPOLLIN, 4));
     }
     end_child(pid);
     ep_say("child_heard", ep, 10000);

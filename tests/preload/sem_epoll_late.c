@@ -1,5 +1,6 @@
 /*
- * epoll registrations that change between input and output and back: what the kernel may be spared of that, the program does not see.
+ * epoll registrations that change between input and output and back: what the kernel may be spared of that, the program
+ * does not see.
  */
 #include <errno.h>
 #include <poll.h>
@@ -120,7 +121,10 @@ static void epoll_turns_blocking(int s)
     say(" far=%s", r.r == (int64_t)sent && !r.bad ? "all" : "WRONG");
 }
 
-/* Blocks of which the socket takes a part, between turns of the registration: nothing is lost, and the CPU is left alone. */
+/*
+ * Blocks of which the socket takes a part, between turns of the registration: nothing is lost, and the CPU is left
+ * alone.
+ */
 static void epoll_turns_stream(int s)
 {
     static uint8_t buf[300000];

@@ -322,8 +322,7 @@ static void epoll_set_again(int s)
 static void epoll_set_polled(int s)
 {
     int ep = ep_new();
-    struct pollfd p[2] = { { .fd = ep, .events = POLLIN | POLLOUT },
-                           { .fd = s, .events = POLLIN } };
+    struct pollfd p[2] = { { .fd = ep, .events = POLLIN | POLLOUT }, { .fd = s, .events = POLLIN } };
     ep_add(ep, s, EPOLLIN, 1);
     say_result("empty", poll(p, 2, 10));
     far_begin(FAR_SEND, 10, 20);
@@ -361,8 +360,7 @@ static void epoll_max_events(int s)
         far_send_on(i, 10);
         poll_one(fd[i], POLLIN, 10000);
     }
-    for (int round = 0; round < 3;
-         round++) { /* two of the six at a time: everybody has had its turn */
+    for (int round = 0; round < 3; round++) { /* two of the six at a time: everybody has had its turn */
         struct epoll_event ev[2];
         say_result("n", epoll_wait(ep, ev, 2, 10000));
         for (int i = 0; i < 2; i++)

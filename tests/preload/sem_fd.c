@@ -279,10 +279,8 @@ static void stdio_lines(int s)
     fprintf(out, "%s", "rest\n");
     say_result("fflush", fflush(out));
     char line[100];
-    say(" got=%s",
-        fgets(line, sizeof(line), in) && strcmp(line, "line 1\n") == 0 ? "one" : "WRONG");
-    say(" got=%s",
-        fgets(line, sizeof(line), in) && strcmp(line, "and line 2\n") == 0 ? "two" : "WRONG");
+    say(" got=%s", fgets(line, sizeof(line), in) && strcmp(line, "line 1\n") == 0 ? "one" : "WRONG");
+    say(" got=%s", fgets(line, sizeof(line), in) && strcmp(line, "and line 2\n") == 0 ? "two" : "WRONG");
     say(" got=%s", fgets(line, sizeof(line), in) && strcmp(line, "rest\n") == 0 ? "rest" : "WRONG");
     say_result("fclose", fclose(out));
     far_end();
@@ -331,8 +329,7 @@ static void what_it_is(int s)
     must("getpeername", getpeername(s, (struct sockaddr *)&a, &len));
     len = sizeof(b);
     must("getsockname", getsockname(s, (struct sockaddr *)&b, &len));
-    say(" port=%d",
-        sem_accepting ? ntohs(b.sin_port) == sem_port : ntohs(a.sin_port) == sem_far_port);
+    say(" port=%d", sem_accepting ? ntohs(b.sin_port) == sem_port : ntohs(a.sin_port) == sem_far_port);
     say_result("connect", connect(s, (struct sockaddr *)&a, sizeof(a)));
     say_result("bind", bind(s, (struct sockaddr *)&a, sizeof(a)));
     say_result("listen", listen(s, 1));
@@ -353,8 +350,7 @@ static void accept_flags(int s)
     socklen_t len = sizeof(in);
     int c = accept4(sem_listener, (struct sockaddr *)&in, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     far_end();
-    say(" nonblock=%d cloexec=%d", (fcntl(c, F_GETFL) & O_NONBLOCK) != 0,
-        fcntl(c, F_GETFD) == FD_CLOEXEC);
+    say(" nonblock=%d cloexec=%d", (fcntl(c, F_GETFL) & O_NONBLOCK) != 0, fcntl(c, F_GETFD) == FD_CLOEXEC);
     say(" len=%u family=%d", (unsigned)len, in.sin_family == AF_INET);
     uint8_t buf[5];
     say_result("recv", recv(c, buf, sizeof(buf), 0));

@@ -82,9 +82,8 @@ static void trunc_waitall(int s)
 /* Flags that mean nothing to a receiver are ignored. */
 static void recv_odd_flags(int s)
 {
-    static const int flags[] = { MSG_EOR,          MSG_CONFIRM, MSG_NOSIGNAL, MSG_MORE,
-                                 MSG_DONTROUTE,    MSG_CTRUNC,  MSG_RST,      MSG_PROXY,
-                                 MSG_CMSG_CLOEXEC, 0x01000000 };
+    static const int flags[] = { MSG_EOR,    MSG_CONFIRM, MSG_NOSIGNAL, MSG_MORE,         MSG_DONTROUTE,
+                                 MSG_CTRUNC, MSG_RST,     MSG_PROXY,    MSG_CMSG_CLOEXEC, 0x01000000 };
     uint8_t buf[4];
     far_do(FAR_SEND, 4 * (int)(sizeof(flags) / sizeof(flags[0])));
     await_octets(s, 4 * (int)(sizeof(flags) / sizeof(flags[0])));
@@ -98,11 +97,9 @@ static void recv_odd_flags(int s)
 
 static void send_odd_flags(int s)
 {
-    static const int flags[] = {
-        MSG_EOR,    MSG_CONFIRM, MSG_NOSIGNAL, MSG_DONTROUTE,         MSG_PROXY,
-        MSG_CTRUNC, MSG_RST,     MSG_SYN,      MSG_CMSG_CLOEXEC,      0x01000000,
-        MSG_TRUNC,  MSG_WAITALL, MSG_PEEK,     MSG_DONTWAIT | MSG_EOR
-    };
+    static const int flags[] = { MSG_EOR,    MSG_CONFIRM, MSG_NOSIGNAL, MSG_DONTROUTE,         MSG_PROXY,
+                                 MSG_CTRUNC, MSG_RST,     MSG_SYN,      MSG_CMSG_CLOEXEC,      0x01000000,
+                                 MSG_TRUNC,  MSG_WAITALL, MSG_PEEK,     MSG_DONTWAIT | MSG_EOR };
     uint8_t buf[4];
     size_t n = sizeof(flags) / sizeof(flags[0]);
     for (size_t i = 0; i < n; i++) {
@@ -140,9 +137,7 @@ static void errqueue(int s)
 {
     uint8_t buf[10], control[64];
     struct iovec iov = { buf, sizeof(buf) };
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = 64
-    };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = 64 };
     say_result("empty", recv(s, buf, sizeof(buf), MSG_ERRQUEUE));
     far_do(FAR_SEND, 5);
     await_octets(s, 5);
@@ -245,17 +240,14 @@ static void send_addresses(int s)
     fill(buf, sizeof(buf), 0);
     struct sockaddr_storage ss = { .ss_family = AF_INET6 };
     struct sockaddr *to = (struct sockaddr *)&ss;
-    volatile socklen_t too_long = sizeof(ss) + 1,
-                       negative = (socklen_t)-1; /* not the compiler's to judge */
+    volatile socklen_t too_long = sizeof(ss) + 1, negative = (socklen_t)-1; /* not the compiler's to judge */
     say_result("family", sendto(s, buf, 5, 0, to, sizeof(struct sockaddr_in6)));
     say_result("short", sendto(s, buf + 5, 5, 0, to, 1));
     say_result("none", sendto(s, buf + 10, 5, 0, NULL, 16));
     say_result("long", sendto(s, buf, 5, 0, to, too_long));
     say_result("negative", sendto(s, buf, 5, 0, to, negative));
     struct iovec iov = { buf + 15, 5 };
-    struct msghdr m = {
-        .msg_name = to, .msg_namelen = (socklen_t)-1, .msg_iov = &iov, .msg_iovlen = 1
-    };
+    struct msghdr m = { .msg_name = to, .msg_namelen = (socklen_t)-1, .msg_iov = &iov, .msg_iovlen = 1 };
     say_result("sendmsg_negative", sendmsg(s, &m, 0));
     m.msg_namelen = 4000;
     say_result("sendmsg_long", sendmsg(s, &m, 0));
@@ -270,10 +262,9 @@ static ssize_t send_control(int s, uint8_t *buf, int level, int type, size_t cms
     } control;
     memset(&control, 0, sizeof(control));
     struct iovec iov = { buf, 5 };
-    struct msghdr m = { .msg_iov = &iov,
-                        .msg_iovlen = 1,
-                        .msg_control = &control,
-                        .msg_controllen = CMSG_SPACE(sizeof(int)) };
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(sizeof(int))
+    };
     control.h.cmsg_level = level;
     control.h.cmsg_type = type;
     control.h.cmsg_len = cmsg_len;
@@ -297,9 +288,7 @@ static void send_controls(int s)
     say_result("short", send_control(s, buf, SOL_SOCKET, SCM_RIGHTS, 3, 0));
     say_result("long", send_control(s, buf, SOL_SOCKET, SCM_RIGHTS, 4000, 0));
     struct iovec iov = { buf, 5 };
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = NULL, .msg_controllen = 0
-    };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = NULL, .msg_controllen = 0 };
     say_result("none", sendmsg(s, &m, 0));
     sem_tx += 5;
     far_say("far", far_do(FAR_RECV, (int64_t)sem_tx));
@@ -370,9 +359,7 @@ static void unconnected(int s)
     struct sigaction sa = { .sa_handler = on_pipe };
     must("sigaction", sigaction(SIGPIPE, &sa, NULL));
     int n = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
-    struct sockaddr_in in = { .sin_family = AF_INET,
-                              .sin_addr.s_addr = sem_address(),
-                              .sin_port = htons(9) };
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = sem_address(), .sin_port = htons(9) };
     for (int i = 0; i < 2; i++) {
         int fd = i == 0 ? n : sem_listener;
         say_result("send", send(fd, &c, 1, 0));

@@ -50,9 +50,8 @@ enum call {
 };
 
 static const char *const call_name[CALLS] = {
-    "read",    "readv",    "recv",     "peek",        "waitall",  "recvfrom",
-    "recvmsg", "recvmmsg", "preadv2",  "splice_from", "write",    "writev",
-    "send",    "sendmsg",  "sendmmsg", "pwritev2",    "sendfile", "splice_to",
+    "read",        "readv", "recv",   "peek", "waitall", "recvfrom", "recvmsg",  "recvmmsg", "preadv2",
+    "splice_from", "write", "writev", "send", "sendmsg", "sendmmsg", "pwritev2", "sendfile", "splice_to",
 };
 
 /* One octet by each of them. */
@@ -213,8 +212,7 @@ static void pipe_interrupted(int s)
     signals_begin(NULL, false);
     say_result("read", read(a_pipe[0], &c, 1));
     say_result("recv", recv(pair[0], &c, 1, 0));
-    say_result("recvmsg",
-               recvmsg(pair[0], &(struct msghdr){ .msg_iov = &one, .msg_iovlen = 1 }, 0));
+    say_result("recvmsg", recvmsg(pair[0], &(struct msghdr){ .msg_iov = &one, .msg_iovlen = 1 }, 0));
 }
 
 static void accept_timed(int s)
@@ -292,8 +290,7 @@ static void handler_uses_another(int s)
     await_octets(other, 4);
     signals_begin(using_handler, false);
     say_result("recv", recv(s, buf, sizeof(buf), 0));
-    say(" same=%zd again=%d other=%zd sent=%zd", got_same, err_same == EAGAIN, got_other,
-        sent_other);
+    say(" same=%zd again=%d other=%zd sent=%zd", got_same, err_same == EAGAIN, got_other, sent_other);
     far_say("far", far_do(FAR_RECV, 1));
 }
 
@@ -306,8 +303,7 @@ static void handler_in_poll(int s)
     signals_begin(using_handler, true);
     struct pollfd p = { .fd = s, .events = POLLIN };
     say_result("poll", poll(&p, 1, 10000));
-    say(" same=%zd again=%d other=%zd sent=%zd", got_same, err_same == EAGAIN, got_other,
-        sent_other);
+    say(" same=%zd again=%d other=%zd sent=%zd", got_same, err_same == EAGAIN, got_other, sent_other);
     far_say("far", far_do(FAR_RECV, 1));
 }
 

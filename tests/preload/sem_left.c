@@ -1,6 +1,6 @@
 /*
- * Calls that are left without returning: siglongjmp out of a signal handler, pthread_cancel, the death of a process that shares
- * the connection.
+ * Calls that are left without returning: siglongjmp out of a signal handler, pthread_cancel, the death of a process
+ * that shares the connection.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -364,8 +364,7 @@ static void splice_through(int s)
     far_begin(FAR_SEND, total, 0);
     off64_t at = 0;
     while (at < total) {
-        ssize_t n =
-            must("splice", splice(s, NULL, p[1], NULL, 65536, SPLICE_F_MOVE | SPLICE_F_MORE));
+        ssize_t n = must("splice", splice(s, NULL, p[1], NULL, 65536, SPLICE_F_MOVE | SPLICE_F_MORE));
         if (n == 0)
             break;
         while (n > 0)

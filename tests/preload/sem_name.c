@@ -237,8 +237,7 @@ static void both_ends_here(int s)
 static void listen_calls(int s)
 {
     struct sockaddr_in in;
-    int l = holder(&in, 1), n = new_socket(0),
-        u = (int)must("socket", socket(AF_UNIX, SOCK_STREAM, 0));
+    int l = holder(&in, 1), n = new_socket(0), u = (int)must("socket", socket(AF_UNIX, SOCK_STREAM, 0));
     say_result("twice", listen(l, 7));
     say_result("unbound", listen(n, 1));
     say_result("negative", listen(n, -1));

@@ -76,8 +76,7 @@ static void option_buffers(int s)
 static void option_times(int s)
 {
     static const struct timeval times[] = {
-        { 0, 1 },       { 0, 1500 }, { 3, 999999 },  { 0, 0 },
-        { 1000000, 0 }, { -1, 0 },   { 0, 1000000 }, { 0, -1 },
+        { 0, 1 }, { 0, 1500 }, { 3, 999999 }, { 0, 0 }, { 1000000, 0 }, { -1, 0 }, { 0, 1000000 }, { 0, -1 },
     };
     for (int which = 0; which < 2; which++) {
         int name = which ? SO_SNDTIMEO : SO_RCVTIMEO;
@@ -136,8 +135,7 @@ static void option_tcp(int s)
     char name[32] = "";
     socklen_t len = sizeof(name);
     say_result("congestion", getsockopt(s, IPPROTO_TCP, TCP_CONGESTION, name, &len));
-    say_result("set_congestion",
-               setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)));
+    say_result("set_congestion", setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)));
     say_result("bad_congestion", setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, "nosuch", 6));
     send_next(s, 10);
     far_say("far", far_do(FAR_RECV, 10));

@@ -89,7 +89,9 @@ static void peek_off_waits(int s)
     look(s, 5, 0);
 }
 
-/* Before the other end has said anything: set on a connection that accept() has just given, and on its listener before. */
+/*
+ * Before the other end has said anything: set on a connection that accept() has just given, and on its listener before.
+ */
 static void peek_off_at_once(bool listener)
 {
     int off = 0;

@@ -62,12 +62,10 @@ static void poll_negative(int s)
     uint64_t t = now_ms();
     say_result("quiet", poll(p, 4, 30));
     say_time("after", (unsigned)(now_ms() - t), 28, LATE_MS);
-    say(" %x,%x,%x,%x", (unsigned)p[0].revents, (unsigned)p[1].revents, (unsigned)p[2].revents,
-        (unsigned)p[3].revents);
+    say(" %x,%x,%x,%x", (unsigned)p[0].revents, (unsigned)p[1].revents, (unsigned)p[2].revents, (unsigned)p[3].revents);
     far_do(FAR_SEND, 1);
     say_result("ready", poll(p, 4, 10000));
-    say(" %x,%x,%x,%x", (unsigned)p[0].revents, (unsigned)p[1].revents, (unsigned)p[2].revents,
-        (unsigned)p[3].revents);
+    say(" %x,%x,%x,%x", (unsigned)p[0].revents, (unsigned)p[1].revents, (unsigned)p[2].revents, (unsigned)p[3].revents);
     say_result("negative_only", poll(p, 3, 10));
 }
 
@@ -93,14 +91,14 @@ static void poll_same_twice(int s)
         { .fd = s },
     };
     say_result("out", poll(p, 4, 10000));
-    say(" %s,%s,%s,%s", poll_names(p[0].revents), poll_names(p[1].revents),
-        poll_names(p[2].revents), poll_names(p[3].revents));
+    say(" %s,%s,%s,%s", poll_names(p[0].revents), poll_names(p[1].revents), poll_names(p[2].revents),
+        poll_names(p[3].revents));
     far_do(FAR_SEND, 9);
     poll_one(s, POLLIN, 10000);
     recv_next(s, 4);
     say_result("both", poll(p, 4, 10000));
-    say(" %s,%s,%s,%s", poll_names(p[0].revents), poll_names(p[1].revents),
-        poll_names(p[2].revents), poll_names(p[3].revents));
+    say(" %s,%s,%s,%s", poll_names(p[0].revents), poll_names(p[1].revents), poll_names(p[2].revents),
+        poll_names(p[3].revents));
     recv_next(p[2].fd, 5);
     say_result("drained", poll(p, 1, 10));
 }
@@ -203,8 +201,7 @@ static void poll_many_entries(int s)
     poll_one(s, POLLIN, 10000);
     recv_next(s, 5);
     say_result("left", poll(p, 200, 10000));
-    say(" %s,%s,%s", poll_names(p[0].revents), poll_names(p[3].revents),
-        poll_names(p[198].revents));
+    say(" %s,%s,%s", poll_names(p[0].revents), poll_names(p[3].revents), poll_names(p[198].revents));
 }
 
 /* ---- the stages of a connection ---- */

@@ -90,8 +90,7 @@ static void raw_descriptors(int s)
     far_say("far", far_end());
     int v = -1;
     socklen_t len = sizeof(v);
-    say_result("getsockopt",
-               syscall(SYS_getsockopt, 70L, (long)SOL_SOCKET, (long)SO_TYPE, &v, &len));
+    say_result("getsockopt", syscall(SYS_getsockopt, 70L, (long)SOL_SOCKET, (long)SO_TYPE, &v, &len));
     say(" type=%d", v);
     far_do(FAR_CLOSE, 0);
     struct pollfd p = { .fd = 70, .events = POLLIN };
@@ -241,9 +240,7 @@ static void fortified_ends(int s)
 }
 
 const struct scenario sem_raw[] = {
-    { "raw_octets", raw_octets },           { "raw_positioned", raw_positioned },
-    { "raw_descriptors", raw_descriptors }, { "raw_waits", raw_waits },
-    { "raw_connection", raw_connection },   { "fortified", fortified },
-    { "fortified_ends", fortified_ends },   { "raw_pointers", raw_pointers },
-    { NULL, NULL },
+    { "raw_octets", raw_octets },         { "raw_positioned", raw_positioned }, { "raw_descriptors", raw_descriptors },
+    { "raw_waits", raw_waits },           { "raw_connection", raw_connection }, { "fortified", fortified },
+    { "fortified_ends", fortified_ends }, { "raw_pointers", raw_pointers },     { NULL, NULL },
 };

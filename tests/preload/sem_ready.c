@@ -76,8 +76,7 @@ static void poll_several(int s)
     far_do(FAR_SEND, 10);
     await_octets(s, 10);
     say_result("both", poll(fds, 4, 10000));
-    say(" %s,%s,%s", poll_names(fds[0].revents), poll_names(fds[1].revents),
-        poll_names(fds[2].revents));
+    say(" %s,%s,%s", poll_names(fds[0].revents), poll_names(fds[1].revents), poll_names(fds[2].revents));
     int gone = (int)must("dup", dup(s));
     close(gone);
     fds[2].fd = gone;

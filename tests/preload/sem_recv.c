@@ -165,9 +165,7 @@ static void readv_shapes(int s)
 {
     volatile int too_many = 1025, negative = -1; /* not the compiler's to judge */
     uint8_t buf[4000];
-    struct iovec iov[] = {
-        { buf, 1 }, { buf + 1, 0 }, { buf + 1, 7 }, { buf + 8, 992 }, { buf + 1000, 3000 }
-    };
+    struct iovec iov[] = { { buf, 1 }, { buf + 1, 0 }, { buf + 1, 7 }, { buf + 8, 992 }, { buf + 1000, 3000 } };
     far_do(FAR_SEND, 2000);
     await_octets(s, 2000);
     ssize_t r = readv(s, iov, 5);

@@ -54,7 +54,10 @@ static void ring_epoll(int s)
     ep_say("none", ep, 10);
 }
 
-/* Another connection, made when the program waits for it: a listener beside a ring is found from then on (preload/calls/ring.h). */
+/*
+ * Another connection, made when the program waits for it: a listener beside a ring is found from then on
+ * (preload/calls/ring.h).
+ */
 static int awaited(void)
 {
     struct pollfd p = { .fd = sem_listener, .events = POLLIN };
@@ -191,7 +194,8 @@ static void ring_connect(int s)
 }
 
 const struct scenario sem_ring[] = {
-    { "ring_epoll", ring_epoll },   { "ring_files", ring_files },   { "ring_gone", ring_gone },
-    { "ring_forked", ring_forked }, { "ring_ends", ring_ends },     { "ring_accept", ring_accept },
+    { "ring_epoll", ring_epoll },     { "ring_files", ring_files },
+    { "ring_gone", ring_gone },       { "ring_forked", ring_forked },
+    { "ring_ends", ring_ends },       { "ring_accept", ring_accept },
     { "ring_connect", ring_connect }, { NULL, NULL },
 };

@@ -1,5 +1,6 @@
 /*
- * Connections that an io_uring of the program's own sends and receives on, after they were made, and upgraded, without it.
+ * Connections that an io_uring of the program's own sends and receives on, after they were made, and upgraded, without
+ * it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,8 +60,7 @@ static void ring_kinds(int s)
     ring_recv("recvmsg", &r, request(IORING_OP_RECVMSG, s, &msg, 1), buf);
     ring_recv("readv", &r, request(IORING_OP_READV, s, iov, 2), buf);
     ring_recv("read", &r, request(IORING_OP_READ, s, buf, 16), buf);
-    static const int ways[] = { IORING_OP_SEND, IORING_OP_SENDMSG, IORING_OP_WRITEV,
-                                IORING_OP_WRITE };
+    static const int ways[] = { IORING_OP_SEND, IORING_OP_SENDMSG, IORING_OP_WRITEV, IORING_OP_WRITE };
     for (unsigned i = 0; i < 4; i++) {
         bool vector = ways[i] == IORING_OP_WRITEV;
         fill(buf, 10, sem_tx);
@@ -117,16 +117,12 @@ static void ring_polls(int s)
         say_polled("multi", &r);
         recv_next(s, 10);
     }
-    struct io_uring_sqe remove = {
-        .opcode = IORING_OP_POLL_REMOVE, .fd = -1, .addr = 3, .user_data = 4
-    };
+    struct io_uring_sqe remove = { .opcode = IORING_OP_POLL_REMOVE, .fd = -1, .addr = 3, .user_data = 4 };
     ring_submit(&r, &remove);
     int seen = 0;
     for (int i = 0; i < 2; i++) {
         struct io_uring_cqe cqe = ring_cqe(&r);
-        seen |= cqe.user_data == 3 && cqe.res == -ECANCELED ? 1
-                : cqe.user_data == 4 && cqe.res == 0        ? 2
-                                                            : 4;
+        seen |= cqe.user_data == 3 && cqe.res == -ECANCELED ? 1 : cqe.user_data == 4 && cqe.res == 0 ? 2 : 4;
     }
     say(" removed=%d", seen);
     sqe = poll_for(s, POLLRDHUP, 0);
@@ -144,11 +140,9 @@ static void ring_multishot(int s)
 {
     struct ring r = ring_on(s);
     uint8_t bufs[BUFS][BUF_LEN];
-    struct io_uring_sqe provide = { .opcode = IORING_OP_PROVIDE_BUFFERS,
-                                    .fd = BUFS,
-                                    .addr = (uintptr_t)bufs,
-                                    .len = BUF_LEN,
-                                    .buf_group = 1 };
+    struct io_uring_sqe provide = {
+        .opcode = IORING_OP_PROVIDE_BUFFERS, .fd = BUFS, .addr = (uintptr_t)bufs, .len = BUF_LEN, .buf_group = 1
+    };
     say_res("provide", ring_do(&r, provide));
     struct io_uring_sqe sqe = { .opcode = IORING_OP_RECV,
                                 .fd = s,
@@ -187,8 +181,7 @@ static void ring_links(int s)
     for (int i = 0; i < 3; i++) {
         far_begin(FAR_ECHO, 10, 0);
         fill(out, 10, sem_tx);
-        struct io_uring_sqe send = request(IORING_OP_SEND, s, out, 10),
-                            recv = request(IORING_OP_RECV, s, in, 10);
+        struct io_uring_sqe send = request(IORING_OP_SEND, s, out, 10), recv = request(IORING_OP_RECV, s, in, 10);
         send.flags = (uint8_t)(IOSQE_IO_LINK | (i == 1 ? IOSQE_CQE_SKIP_SUCCESS : 0));
         send.user_data = 1;
         recv.user_data = 2;
@@ -213,9 +206,7 @@ static void ring_links(int s)
     int seen = 0;
     for (int i = 0; i < 2; i++) {
         struct io_uring_cqe cqe = ring_cqe(&r);
-        seen |= cqe.user_data == 1 && cqe.res == -ECANCELED ? 1
-                : cqe.user_data == 2 && cqe.res == -ETIME   ? 2
-                                                            : 4;
+        seen |= cqe.user_data == 1 && cqe.res == -ECANCELED ? 1 : cqe.user_data == 2 && cqe.res == -ETIME ? 2 : 4;
     }
     say(" late=%d", seen);
     struct io_uring_sqe last = request(IORING_OP_SEND, s, out, 10),
@@ -240,10 +231,9 @@ static void ring_cancels(int s)
     uint8_t buf[10];
     for (int by_fd = 0; by_fd < 2; by_fd++) {
         struct io_uring_sqe recv = request(IORING_OP_RECV, s, buf, 10);
-        struct io_uring_sqe cancel = { .opcode = IORING_OP_ASYNC_CANCEL,
-                                       .fd = by_fd ? s : -1,
-                                       .addr = by_fd ? 0 : 1,
-                                       .user_data = 2 };
+        struct io_uring_sqe cancel = {
+            .opcode = IORING_OP_ASYNC_CANCEL, .fd = by_fd ? s : -1, .addr = by_fd ? 0 : 1, .user_data = 2
+        };
         cancel.cancel_flags = by_fd ? IORING_ASYNC_CANCEL_FD : 0;
         recv.user_data = 1;
         ring_submit(&r, &recv);
@@ -251,9 +241,7 @@ static void ring_cancels(int s)
         int seen = 0;
         for (int i = 0; i < 2; i++) {
             struct io_uring_cqe cqe = ring_cqe(&r);
-            seen |= cqe.user_data == 1 && cqe.res == -ECANCELED ? 1
-                    : cqe.user_data == 2 && cqe.res == 0        ? 2
-                                                                : 4;
+            seen |= cqe.user_data == 1 && cqe.res == -ECANCELED ? 1 : cqe.user_data == 2 && cqe.res == 0 ? 2 : 4;
         }
         say(" cancelled=%d", seen);
     }
@@ -569,9 +557,7 @@ static void ring_connecting(int s)
 {
     struct ring r = ring_on(s);
     uint8_t buf[10];
-    say_res("file",
-            ring_do(&r, request(IORING_OP_READ, (int)must("open", open("/proc/self/exe", O_RDONLY)),
-                                buf, 4)));
+    say_res("file", ring_do(&r, request(IORING_OP_READ, (int)must("open", open("/proc/self/exe", O_RDONLY)), buf, 4)));
     int c = (int)must("socket", socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
     far_begin(FAR_ACCEPT, 0, 0);
     connect_begin_to(c, sem_far_port);

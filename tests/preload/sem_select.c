@@ -50,8 +50,7 @@ static void sel(const char *what, int s, int timeout_ms)
     set_bit(&r, s);
     set_bit(&w, s);
     set_bit(&e, s);
-    say_result(what,
-               select(s + 1, as_set(&r), as_set(&w), as_set(&e), timeout_ms < 0 ? NULL : &tv));
+    say_result(what, select(s + 1, as_set(&r), as_set(&w), as_set(&e), timeout_ms < 0 ? NULL : &tv));
     say(" %d%d%d", has_bit(&r, s), has_bit(&w, s), has_bit(&e, s));
 }
 
@@ -96,8 +95,7 @@ static void select_bad(int s)
     struct timeval tv = { .tv_sec = 10 };
     say_result("closed", select(gone + 1, as_set(&r), as_set(&w), NULL, &tv));
     say(" sets=%d%d%d", has_bit(&r, s), has_bit(&w, s), has_bit(&r, gone));
-    say_result("below",
-               select(gone, as_set(&r), NULL, NULL, &(struct timeval){ .tv_usec = 10000 }));
+    say_result("below", select(gone, as_set(&r), NULL, NULL, &(struct timeval){ .tv_usec = 10000 }));
     tv = (struct timeval){ .tv_sec = -1 };
     say_result("time", select(s + 1, as_set(&r), NULL, NULL, &tv));
     tv = (struct timeval){ .tv_usec = -1 };

@@ -50,9 +50,7 @@ static void writev_shapes(int s)
     volatile int too_many = 1025, negative = -1; /* not the compiler's to judge */
     uint8_t buf[4000];
     fill(buf, sizeof(buf), 0);
-    struct iovec iov[] = {
-        { buf, 1 }, { NULL, 0 }, { buf + 1, 7 }, { buf + 8, 992 }, { buf + 1000, 3000 }
-    };
+    struct iovec iov[] = { { buf, 1 }, { NULL, 0 }, { buf + 1, 7 }, { buf + 8, 992 }, { buf + 1000, 3000 } };
     say_result("writev", writev(s, iov, 5));
     say_result("many", writev(s, iov, too_many));
     say_result("negative", writev(s, iov, negative));
@@ -315,8 +313,8 @@ static void many_small(int s)
 }
 
 /*
- * The last small write arrives although the program never calls again, and does not wait for a delayed acknowledgement. (A busy
- * machine may keep it waiting, too, but not on every new connection.)
+ * The last small write arrives although the program never calls again, and does not wait for a delayed acknowledgement.
+ * (A busy machine may keep it waiting, too, but not on every new connection.)
  */
 static void small_then_idle(int s)
 {

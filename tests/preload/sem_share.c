@@ -318,9 +318,7 @@ static int passed(int fd)
     } control;
     uint8_t o = 1;
     struct iovec iov = { &o, 1 };
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
-    };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
     memset(&control, 0, sizeof(control));
     control.h.cmsg_level = SOL_SOCKET;
     control.h.cmsg_type = SCM_RIGHTS;
@@ -373,13 +371,20 @@ static void pass_others(int s)
 }
 
 const struct scenario sem_share[] = {
-    { "dup_errors", dup_errors },         { "dup2_closes", dup2_closes },
-    { "dup2_swaps", dup2_swaps },         { "fork_both_read", fork_both_read },
-    { "fork_divides", fork_divides },     { "fork_goes_on", fork_goes_on },
+    { "dup_errors", dup_errors },
+    { "dup2_closes", dup2_closes },
+    { "dup2_swaps", dup2_swaps },
+    { "fork_both_read", fork_both_read },
+    { "fork_divides", fork_divides },
+    { "fork_goes_on", fork_goes_on },
     { "fork_blocking_send", fork_blocking_send },
-    { "grandchild", grandchild },         { "child_killed_idle", child_killed_idle },
+    { "grandchild", grandchild },
+    { "child_killed_idle", child_killed_idle },
     { "closed_by_the_sender", closed_by_the_sender },
-    { "vfork_exec", vfork_exec },         { "spawn_actions", spawn_actions },
-    { "shell_commands", shell_commands }, { "pass_connection", pass_connection },
-    { "pass_others", pass_others },       { NULL, NULL },
+    { "vfork_exec", vfork_exec },
+    { "spawn_actions", spawn_actions },
+    { "shell_commands", shell_commands },
+    { "pass_connection", pass_connection },
+    { "pass_others", pass_others },
+    { NULL, NULL },
 };

@@ -230,8 +230,7 @@ static void handler_uses_it(int s)
     far_begin(FAR_SEND, 5, 90);
     say_result("recv", recv(s, buf, sizeof(buf), 0));
     far_end();
-    say(" handler_got=%zd again=%d handler_sent=%zd", handler_got, handler_errno == EAGAIN,
-        handler_sent);
+    say(" handler_got=%zd again=%d handler_sent=%zd", handler_got, handler_errno == EAGAIN, handler_sent);
     far_say("far", far_do(FAR_RECV, 1));
 }
 

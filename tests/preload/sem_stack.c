@@ -144,10 +144,7 @@ static void small_stack_startup(int s)
 }
 
 const struct scenario sem_stack[] = {
-    { "small_stack_send", small_stack_send },
-    { "small_stack_recv", small_stack_recv },
-    { "small_stack_sendfile", small_stack_sendfile },
-    { "small_stack_splice", small_stack_splice },
-    { "small_stack_startup", small_stack_startup },
-    { NULL, NULL },
+    { "small_stack_send", small_stack_send },         { "small_stack_recv", small_stack_recv },
+    { "small_stack_sendfile", small_stack_sendfile }, { "small_stack_splice", small_stack_splice },
+    { "small_stack_startup", small_stack_startup },   { NULL, NULL },
 };

@@ -80,14 +80,14 @@ static void say_flags(FILE *f)
 
 static void modes(int s)
 {
-    static const char *const good[] = { "r", "w", "a", "r+", "w+", "a+", "rb", "rb+", "r+b", "re", "wc",
-                                        "rm", "rx+", "wbec+", "rabc+" };
+    static const char *const good[] = { "r",   "w",  "a",  "r+", "w+",  "a+",    "rb",   "rb+",
+                                        "r+b", "re", "wc", "rm", "rx+", "wbec+", "rabc+" };
     static const char *const bad[] = { "", "+", "x", "R", " r" };
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         int d = (int)must("dup", dup(s));
         FILE *f = fdopen(d, good[i]);
-        say(" %s=%d%d%d", good[i], f != NULL && fileno(f) == d && fileno_unlocked(f) == d,
-            f != NULL && __freadable(f), f != NULL && __fwritable(f));
+        say(" %s=%d%d%d", good[i], f != NULL && fileno(f) == d && fileno_unlocked(f) == d, f != NULL && __freadable(f),
+            f != NULL && __fwritable(f));
         say(",%d", (fcntl(d, F_GETFL) & O_APPEND) != 0);
         say_result("fclose", f != NULL ? fclose(f) : -1);
         say_result("fd", fcntl(d, F_GETFD));
@@ -570,12 +570,12 @@ static void errno_kept(int s)
     must("ftruncate", ftruncate(file, 10));
     far_do(FAR_SEND, 100);
     await_octets(s, 100);
-#define KEPT(what, call)                    \
-    do {                                    \
-        errno = EXFULL;                     \
-        int r_ = (int)(call);               \
-        say(" %s=%d", what, r_);            \
-        if (errno != EXFULL)                \
+#define KEPT(what, call)                        \
+    do {                                        \
+        errno = EXFULL;                         \
+        int r_ = (int)(call);                   \
+        say(" %s=%d", what, r_);                \
+        if (errno != EXFULL)                    \
             say(",%s", strerrorname_np(errno)); \
     } while (0)
     KEPT("recv", recv(s, buf, 10, 0));
@@ -634,8 +634,8 @@ static void std_commands(int s)
     int reader = pclose(f), bad = popen("true", "q") == NULL ? errno : 0;
     int first = system("exec 2>/dev/null; /nonexistent/program");
     std_back(1);
-    say(" system=%x shell=%d fd=%d writer=%x got=%d cloexec=%d reader=%x bad=%d none=%x", status,
-        shell != 0, fd, writer, got, cloexec, reader, bad, first);
+    say(" system=%x shell=%d fd=%d writer=%x got=%d cloexec=%d reader=%x bad=%d none=%x", status, shell != 0, fd,
+        writer, got, cloexec, reader, bad, first);
     say_octets("line", line, strlen(line));
     echoed(s, 20);
 }

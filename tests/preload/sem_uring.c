@@ -26,10 +26,9 @@ struct ring ring_new(unsigned flags)
         return ring_new(0);
     must("io_uring_setup", r.fd);
     r.sq = mmap(NULL, SQ_LEN(r.p), PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, IORING_OFF_SQ_RING);
-    r.cq = mmap(NULL, r.p.cq_off.cqes + r.p.cq_entries * sizeof(struct io_uring_cqe),
-                PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, IORING_OFF_CQ_RING);
-    r.sqes = mmap(NULL, r.p.sq_entries * sizeof(*r.sqes), PROT_READ | PROT_WRITE, MAP_SHARED, r.fd,
-                  IORING_OFF_SQES);
+    r.cq = mmap(NULL, r.p.cq_off.cqes + r.p.cq_entries * sizeof(struct io_uring_cqe), PROT_READ | PROT_WRITE,
+                MAP_SHARED, r.fd, IORING_OFF_CQ_RING);
+    r.sqes = mmap(NULL, r.p.sq_entries * sizeof(*r.sqes), PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, IORING_OFF_SQES);
     return r;
 }
 
@@ -63,16 +62,14 @@ void ring_submit(struct ring *r, const struct io_uring_sqe *sqe)
 
 int ring_has(const struct ring *r)
 {
-    return *at(r->cq, r->p.cq_off.head) !=
-           __atomic_load_n(at(r->cq, r->p.cq_off.tail), __ATOMIC_ACQUIRE);
+    return *at(r->cq, r->p.cq_off.head) != __atomic_load_n(at(r->cq, r->p.cq_off.tail), __ATOMIC_ACQUIRE);
 }
 
 struct io_uring_cqe ring_cqe(struct ring *r)
 {
     unsigned *head = at(r->cq, r->p.cq_off.head);
     while (!ring_has(r))
-        must("io_uring_enter",
-             syscall(SYS_io_uring_enter, r->fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0));
+        must("io_uring_enter", syscall(SYS_io_uring_enter, r->fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0));
     struct io_uring_cqe cqe =
         ((struct io_uring_cqe *)(void *)(r->cq + r->p.cq_off.cqes))[*head & (r->p.cq_entries - 1)];
     __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
@@ -105,7 +102,5 @@ int ring_do(struct ring *r, struct io_uring_sqe sqe)
 
 struct io_uring_sqe request(int opcode, int fd, void *buf, unsigned len)
 {
-    return (struct io_uring_sqe){
-        .opcode = (uint8_t)opcode, .fd = fd, .addr = (uintptr_t)buf, .len = len
-    };
+    return (struct io_uring_sqe){ .opcode = (uint8_t)opcode, .fd = fd, .addr = (uintptr_t)buf, .len = len };
 }

@@ -114,8 +114,7 @@ static void vector_overlapping(int s)
 static void vector_huge(int s)
 {
     static uint8_t buf[100];
-    volatile size_t half = SIZE_MAX / 2, whole = SIZE_MAX, above = SIZE_MAX / 2 + 1,
-                    much = (size_t)1 << 33;
+    volatile size_t half = SIZE_MAX / 2, whole = SIZE_MAX, above = SIZE_MAX / 2 + 1, much = (size_t)1 << 33;
     struct iovec iov[2] = { { buf, 10 }, { buf + 10, above } };
     struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
     far_do(FAR_SEND, 60);
@@ -203,8 +202,7 @@ static void for_files(int s)
     struct stat st;
     struct statfs fs;
     must("fstat", fstat(s, &st));
-    say(" socket=%d size=%lld links=%d", S_ISSOCK(st.st_mode), (long long)st.st_size,
-        (int)st.st_nlink);
+    say(" socket=%d size=%lld links=%d", S_ISSOCK(st.st_mode), (long long)st.st_size, (int)st.st_nlink);
     say_result("fstatfs", fstatfs(s, &fs));
     say_result("ftruncate", ftruncate(s, 10));
     say_result("fsync", fsync(s));

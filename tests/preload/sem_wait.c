@@ -130,8 +130,7 @@ int ep_say(const char *what, int ep, int timeout_ms)
                 least = k;
         struct epoll_event e = ev[least];
         ev[least] = ev[i];
-        say("%s%llx:%s", i > 0 ? "," : "", (unsigned long long)e.data.u64,
-            poll_names((int)e.events));
+        say("%s%llx:%s", i > 0 ? "," : "", (unsigned long long)e.data.u64, poll_names((int)e.events));
     }
     return n;
 }

@@ -1,6 +1,6 @@
 /*
- * What waits to be read, seen without reading it: FIONREAD, MSG_PEEK, SO_RCVLOWAT. TCP knows no messages: all octets count
- * that are there, in however many writes they came.
+ * What waits to be read, seen without reading it: FIONREAD, MSG_PEEK, SO_RCVLOWAT. TCP knows no messages: all octets
+ * count that are there, in however many writes they came.
  */
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -127,10 +127,7 @@ static void waiting_much(int s)
 }
 
 const struct scenario sem_waiting[] = {
-    { "waiting_several", waiting_several },
-    { "waiting_peek_grows", waiting_peek_grows },
-    { "waiting_lowat", waiting_lowat },
-    { "waiting_tiny", waiting_tiny },
-    { "waiting_much", waiting_much },
-    { NULL, NULL },
+    { "waiting_several", waiting_several }, { "waiting_peek_grows", waiting_peek_grows },
+    { "waiting_lowat", waiting_lowat },     { "waiting_tiny", waiting_tiny },
+    { "waiting_much", waiting_much },       { NULL, NULL },
 };

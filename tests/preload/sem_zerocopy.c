@@ -64,9 +64,8 @@ static ssize_t take(int s, size_t room)
     const struct cmsghdr *h = CMSG_FIRSTHDR(&m);
     if (h != NULL && h->cmsg_len >= CMSG_LEN(sizeof(ee))) {
         memcpy(&ee, CMSG_DATA(h), sizeof(ee));
-        say(" %d/%d/%zu errno=%u origin=%u type=%u code=%u %u-%u", h->cmsg_level, h->cmsg_type,
-            (size_t)h->cmsg_len, ee.ee_errno, ee.ee_origin, ee.ee_type, ee.ee_code, ee.ee_info,
-            ee.ee_data);
+        say(" %d/%d/%zu errno=%u origin=%u type=%u code=%u %u-%u", h->cmsg_level, h->cmsg_type, (size_t)h->cmsg_len,
+            ee.ee_errno, ee.ee_origin, ee.ee_type, ee.ee_code, ee.ee_info, ee.ee_data);
     }
     return r;
 }
@@ -215,12 +214,8 @@ static void zerocopy_listener(int s)
 }
 
 const struct scenario sem_zerocopy[] = {
-    { "zerocopy_told", zerocopy_told },
-    { "zerocopy_long", zerocopy_long },
-    { "zerocopy_left", zerocopy_left },
-    { "zerocopy_short_control", zerocopy_short_control },
-    { "zerocopy_epoll", zerocopy_epoll },
-    { "zerocopy_values", zerocopy_values },
-    { "zerocopy_listener", zerocopy_listener },
-    { NULL, NULL },
+    { "zerocopy_told", zerocopy_told },         { "zerocopy_long", zerocopy_long },
+    { "zerocopy_left", zerocopy_left },         { "zerocopy_short_control", zerocopy_short_control },
+    { "zerocopy_epoll", zerocopy_epoll },       { "zerocopy_values", zerocopy_values },
+    { "zerocopy_listener", zerocopy_listener }, { NULL, NULL },
 };

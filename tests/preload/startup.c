@@ -1,6 +1,6 @@
 /*
- * A program that talks to an echo server at unusual times and under unusual circumstances. STARTUP_PORT says where it is; the
- * arguments say what is done before main's own exchange:
+ * A program that talks to an echo server at unusual times and under unusual circumstances. STARTUP_PORT says where it
+ * is; the arguments say what is done before main's own exchange:
  *
  *   plain            nothing
  *   constructor      an exchange before main, in a constructor

@@ -1,11 +1,12 @@
 /*
- * Two processes, each with eight threads that do anything with the same twenty connections, and every octet is looked at.
- * Run by storm.test.
+ * Two processes, each with eight threads that do anything with the same twenty connections, and every octet is looked
+ * at. Run by storm.test.
  *
  *   storm SECONDS SEED [signals] [cancel] [fork]
  *
- * signals: a handler that comes every few milliseconds sends and receives on connections of its own. cancel: threads are
- * cancelled in their calls and replaced. fork: children do nothing, or one call. Prints what was done; exits 1 with what was wrong.
+ * signals: a handler that comes every few milliseconds sends and receives on connections of its own. cancel: threads
+ * are cancelled in their calls and replaced. fork: children do nothing, or one call. Prints what was done; exits 1 with
+ * what was wrong.
  */
 #include "tests/preload/storm.h"
 
@@ -264,14 +265,16 @@ static void make_listener(unsigned i)
     socklen_t len = sizeof(in);
     listener[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     must(listener[i] >= 0 && bind(listener[i], (struct sockaddr *)&in, len) == 0 && listen(listener[i], 1000) == 0 &&
-             getsockname(listener[i], (struct sockaddr *)&in, &len) == 0, "listen");
+             getsockname(listener[i], (struct sockaddr *)&in, &len) == 0,
+         "listen");
     tell(ntohs(in.sin_port));
 }
 
 /* One connection each way, for the handler: the first connections of all. Side 0 connects first. */
 static void handlers_connect(void)
 {
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    struct sockaddr_in in = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                               .sin_port = htons(peer_port[0]) };
     outgoing = (struct slot){ .id = side, .mine = 0, .kind = OCTETS, .c = &shared->conn[side] };
     incoming = (struct slot){ .id = !side, .mine = 1, .kind = OCTETS, .c = &shared->conn[!side] };
@@ -346,12 +349,13 @@ static void drain_listeners(void)
 
 static bool is_left(struct descriptors before, struct descriptors now)
 {
-    return now.sockets > before.sockets || now.rings > before.rings || now.wakers > before.wakers || now.others > before.others;
+    return now.sockets > before.sockets || now.rings > before.rings || now.wakers > before.wakers ||
+           now.others > before.others;
 }
 
 /*
- * What goes on after a close is over soon. (The main thread, which is the only one left, has waited in poll meanwhile, and closed
- * connections with octets unsent: it may have a waker and a ring now.)
+ * What goes on after a close is over soon. (The main thread, which is the only one left, has waited in poll meanwhile,
+ * and closed connections with octets unsent: it may have a waker and a ring now.)
  */
 static void nothing_left(struct descriptors before)
 {
@@ -369,8 +373,9 @@ static void nothing_left(struct descriptors before)
     }
     if (is_left(before, after)) {
         count_fds(true);
-        fail("at the end %u sockets, %u rings, %u wakers and %u other descriptors; at the beginning %u, %u, %u and %u", after.sockets,
-             after.rings, after.wakers, after.others, before.sockets, before.rings, before.wakers, before.others);
+        fail("at the end %u sockets, %u rings, %u wakers and %u other descriptors; at the beginning %u, %u, %u and %u",
+             after.sockets, after.rings, after.wakers, after.others, before.sockets, before.rings, before.wakers,
+             before.others);
     }
     if (side == 1 && (waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD))
         fail("a child is left");

@@ -1,8 +1,8 @@
 /*
  * The connections of a process.
  *
- * A number must not be given to something else while a thread still uses it, as in any program. So users are counted; and
- * who closes a descriptor that others use keeps everybody from making new ones until they have returned.
+ * A number must not be given to something else while a thread still uses it, as in any program. So users are counted;
+ * and who closes a descriptor that others use keeps everybody from making new ones until they have returned.
  */
 #include "tests/preload/storm.h"
 
@@ -12,8 +12,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -375,7 +375,8 @@ void op_close(struct worker *w)
     for (unsigned i = 0, at = rnd(w, SLOTS); i < SLOTS; i++) {
         struct slot *s = &slots[(at + i) % SLOTS];
         pthread_mutex_lock(&s->lock);
-        bool over = s->state == OPEN && ((atomic_load(&s->tx_done) && atomic_load(&s->rx_done)) || atomic_load(&s->left));
+        bool over =
+            s->state == OPEN && ((atomic_load(&s->tx_done) && atomic_load(&s->rx_done)) || atomic_load(&s->left));
         bool open = s->state == OPEN;
         pthread_mutex_unlock(&s->lock);
         if (over || (abrupt && open)) {

@@ -8,8 +8,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <string.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -18,7 +19,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <signal.h>
 #include <unistd.h>
 
 #define STUCK_MS 20000
@@ -411,8 +411,15 @@ static void op_epoll(struct worker *w)
     int epfd = rnd(w, 2) ? shared_epfd : w->epfd;
     struct slot *s = slot_enter(w);
     if (s != NULL) {
-        static const uint32_t kinds[] = { EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLOUT | EPOLLET,
-                                          EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLEXCLUSIVE, EPOLLOUT, EPOLLIN | EPOLLOUT, 0 };
+        static const uint32_t kinds[] = { EPOLLIN,
+                                          EPOLLIN | EPOLLET,
+                                          EPOLLIN | EPOLLONESHOT,
+                                          EPOLLIN | EPOLLOUT | EPOLLET,
+                                          EPOLLIN | EPOLLRDHUP,
+                                          EPOLLIN | EPOLLEXCLUSIVE,
+                                          EPOLLOUT,
+                                          EPOLLIN | EPOLLOUT,
+                                          0 };
         struct epoll_event ev = { .events = kinds[rnd(w, 9)], .data.u64 = s->id };
         int op = rnd(w, 3) == 0 ? EPOLL_CTL_DEL : rnd(w, 2) ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
         /* (A number that was closed meanwhile: EBADF, or the null device's EPERM.) */
@@ -528,10 +535,10 @@ static const struct {
     unsigned weight;
     bool waits; /* in poll and the like */
 } ops[] = {
-    { "send", op_send, 400, false },     { "recv", op_recv, 500, false },   { "poll", op_poll, 60, true },
-    { "select", op_select, 30, true },   { "epoll", op_epoll, 80, true },   { "connect", op_connect, 40, false },
-    { "accept", op_accept, 60, false },  { "close", op_close, 40, false },  { "finish", op_finish, 10, false },
-    { "switch", op_switch, 40, false },  { "rename", op_rename, 10, false }, { "fork", op_fork, 2, false },
+    { "send", op_send, 400, false },    { "recv", op_recv, 500, false },    { "poll", op_poll, 60, true },
+    { "select", op_select, 30, true },  { "epoll", op_epoll, 80, true },    { "connect", op_connect, 40, false },
+    { "accept", op_accept, 60, false }, { "close", op_close, 40, false },   { "finish", op_finish, 10, false },
+    { "switch", op_switch, 40, false }, { "rename", op_rename, 10, false }, { "fork", op_fork, 2, false },
 };
 
 void ops_one(struct worker *w)

@@ -3,13 +3,13 @@
  */
 #include "tests/preload/storm.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <netinet/in.h>
 #include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define PERIOD 65521u
@@ -131,8 +131,9 @@ static void got_words(struct slot *s, const char *call, const uint8_t *p, size_t
     int64_t at = place(s, dir, p, len);
     if (at < 0) {
         if (len >= 15)
-            fail("connection %u (mine %u, got %llu): %s gave %zu octets of no place: %02x%02x%02x%02x%02x%02x%02x%02x", s->id, s->mine, (unsigned long long)s->c->dir[!s->mine].got, call, len,
-                 p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]);
+            fail("connection %u (mine %u, got %llu): %s gave %zu octets of no place: %02x%02x%02x%02x%02x%02x%02x%02x",
+                 s->id, s->mine, (unsigned long long)s->c->dir[!s->mine].got, call, len, p[0], p[1], p[2], p[3], p[4],
+                 p[5], p[6], p[7]);
         atomic_fetch_add(&s->strays, len);
         return;
     }
@@ -272,9 +273,11 @@ bool received(struct worker *w, struct slot *s, const char *call, ssize_t r, boo
             size_t i = 0;
             while (w->buf[i] == stream_octets(s, !s->mine, s->rx_at)[i])
                 i++;
-            fail("connection %u (mine %u): %s%s of %zd at %llu: wrong from octet %zu on: %02x%02x%02x%02x%02x%02x%02x%02x", s->id, s->mine, call,
-                 peek ? " (peek)" : "", r, (unsigned long long)s->rx_at, i, w->buf[i], w->buf[i + 1], w->buf[i + 2],
-                 w->buf[i + 3], w->buf[i + 4], w->buf[i + 5], w->buf[i + 6], w->buf[i + 7]);
+            fail(
+                "connection %u (mine %u): %s%s of %zd at %llu: wrong from octet %zu on: %02x%02x%02x%02x%02x%02x%02x%02x",
+                s->id, s->mine, call, peek ? " (peek)" : "", r, (unsigned long long)s->rx_at, i, w->buf[i],
+                w->buf[i + 1], w->buf[i + 2], w->buf[i + 3], w->buf[i + 4], w->buf[i + 5], w->buf[i + 6],
+                w->buf[i + 7]);
         }
         s->rx_at += peek ? 0 : (uint64_t)r;
     } else if (s->kind == WORDS && !peek) {

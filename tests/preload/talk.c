@@ -1,7 +1,7 @@
 /*
- * Both ends of a connection, and what else makes the library work: calls while the startup is under way, small writes, polls,
- * streams, children. Says "talked 0". Tests build it by themselves, with what they put before the calls. With an argument the
- * other end accepts late, when the startup may be given up.
+ * Both ends of a connection, and what else makes the library work: calls while the startup is under way, small writes,
+ * polls, streams, children. Says "talked 0". Tests build it by themselves, with what they put before the calls. With an
+ * argument the other end accepts late, when the startup may be given up.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,12 +19,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MUST(e)                                   \
-    do {                                          \
-        if (!(e)) {                               \
-            dprintf(2, "%s: " #e "\n", who);      \
-            _exit(9);                             \
-        }                                         \
+#define MUST(e)                              \
+    do {                                     \
+        if (!(e)) {                          \
+            dprintf(2, "%s: " #e "\n", who); \
+            _exit(9);                        \
+        }                                    \
     } while (0)
 static const char *who = "near";
 static char big[1 << 20];
@@ -119,7 +119,8 @@ int main(int argc, char **argv)
     socklen_t len = sizeof(in);
     int l = socket(AF_INET, SOCK_STREAM, 0), s, ends[2];
     char c;
-    MUST(bind(l, (struct sockaddr *)&in, len) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&in, &len) == 0);
+    MUST(bind(l, (struct sockaddr *)&in, len) == 0 && listen(l, 1) == 0 &&
+         getsockname(l, (struct sockaddr *)&in, &len) == 0);
     MUST(pipe(ends) == 0);
     signal(SIGUSR1, on_usr1);
     sigaction(SIGSEGV, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL);

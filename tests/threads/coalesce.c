@@ -1,6 +1,7 @@
 /*
- * The word of a buffer for small writes: one thread writes without the turn, others take the turn and send what is gathered. What is
- * sent is what was written, once, in its order. A signal handler sends in the middle of the writer's copying.
+ * The word of a buffer for small writes: one thread writes without the turn, others take the turn and send what is
+ * gathered. What is sent is what was written, once, in its order. A signal handler sends in the middle of the writer's
+ * copying.
  */
 #include <signal.h>
 #include <string.h>
@@ -225,7 +226,9 @@ int main(void)
     pthread_join(writer, NULL);
     for (unsigned i = 0; i < 2; i++)
         pthread_join(sender[i], NULL);
-    CHECK(by_word > 0 && by_turn > 0, "%llu by the word, %llu by the turn", (unsigned long long)by_word, (unsigned long long)by_turn);
-    fprintf(stderr, "%llu writes by the word, %llu by the turn\n", (unsigned long long)by_word, (unsigned long long)by_turn);
+    CHECK(by_word > 0 && by_turn > 0, "%llu by the word, %llu by the turn", (unsigned long long)by_word,
+          (unsigned long long)by_turn);
+    fprintf(stderr, "%llu writes by the word, %llu by the turn\n", (unsigned long long)by_word,
+            (unsigned long long)by_turn);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* Threads put connections on the lists and take them off, while others wait for what is there. */
-#include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
+#include "preload/sock/hooks.h"
 #include "preload/sock/wait.h"
 #include "tests/threads/threads.h"
 
@@ -38,7 +38,9 @@ static void step_due(struct sock *s)
     pending_remove(s);
 }
 
-const struct sock_hooks sock_hooks = { .silent = silent, .watched = watched, .look = look, .due = due, .step_due = step_due };
+const struct sock_hooks sock_hooks = {
+    .silent = silent, .watched = watched, .look = look, .due = due, .step_due = step_due
+};
 
 void sock_put(struct sock *s)
 {

@@ -1,6 +1,6 @@
 /*
- * Programs of several threads over one primitive of preload/: exit 0, or a line that says what was wrong and exit 1. Plain programs,
- * since Criterion does not work with ThreadSanitizer (make check-tsan).
+ * Programs of several threads over one primitive of preload/: exit 0, or a line that says what was wrong and exit 1.
+ * Plain programs, since Criterion does not work with ThreadSanitizer (make check-tsan).
  */
 #ifndef SW_TESTS_THREADS_H
 #define SW_TESTS_THREADS_H
@@ -12,14 +12,14 @@
 
 #include "tests/unit/preload_world.h"
 
-#define CHECK(cond, ...)                       \
-    do {                                       \
-        if (!(cond)) {                         \
-            fprintf(stderr, "%s: ", #cond);    \
-            fprintf(stderr, __VA_ARGS__);      \
-            fputc('\n', stderr);               \
-            _Exit(1);                          \
-        }                                      \
+#define CHECK(cond, ...)                    \
+    do {                                    \
+        if (!(cond)) {                      \
+            fprintf(stderr, "%s: ", #cond); \
+            fprintf(stderr, __VA_ARGS__);   \
+            fputc('\n', stderr);            \
+            _Exit(1);                       \
+        }                                   \
     } while (0)
 
 #define THREADS_MAX 8u

@@ -20,8 +20,8 @@ enum { HDR = 20, WORD = 4 };
 
 static const char req_key[] = "MPA ID Req Frame", rep_key[] = "MPA ID Rep Frame";
 
-static size_t put(uint8_t *buf, const char *key, unsigned flags, unsigned rev, uint16_t first,
-                  uint16_t second, const char *priv)
+static size_t put(uint8_t *buf, const char *key, unsigned flags, unsigned rev, uint16_t first, uint16_t second,
+                  const char *priv)
 {
     size_t len = strlen(priv), word = rev >= 2 ? WORD : 0;
 
@@ -48,8 +48,7 @@ static uint16_t min16(uint16_t a, uint16_t b)
 /* ---- irdma ---- */
 
 /* irdma_parse_mpa: what both frames have to be. NULL: the frame is good so far. */
-static const char *irdma_parse(const struct fake_device *d, const uint8_t *buf, size_t len,
-                               const char *key)
+static const char *irdma_parse(const struct fake_device *d, const uint8_t *buf, size_t len, const char *key)
 {
     if (len < HDR || get_be16(buf + 18) > 512)
         return "irdma_parse_mpa: too short, or private data too long";
@@ -70,12 +69,10 @@ static const char *irdma_parse(const struct fake_device *d, const uint8_t *buf, 
 
 static size_t irdma_request(const struct fake_device *d, uint8_t *buf)
 {
-    return put(buf, req_key, C, d->rev, (uint16_t)(A | d->ird),
-               (uint16_t)(RTR_READ | RTR_WRITE | d->ord), "irdma");
+    return put(buf, req_key, C, d->rev, (uint16_t)(A | d->ird), (uint16_t)(RTR_READ | RTR_WRITE | d->ord), "irdma");
 }
 
-static struct fake_result irdma_hear_request(const struct fake_device *d, const uint8_t *buf,
-                                             size_t len)
+static struct fake_result irdma_hear_request(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT };
     const char *wrong = irdma_parse(d, buf, len, req_key);
@@ -95,13 +92,12 @@ static struct fake_result irdma_hear_request(const struct fake_device *d, const 
         ord = min16(ord, peer_ird);
     }
     r.rtr = read ? MPA_RTR_READ : MPA_RTR_WRITE;
-    r.reply_len = put(r.reply, rep_key, C, 2, (uint16_t)(A | ird),
-                      (uint16_t)((read ? RTR_READ : RTR_WRITE) | ord), "irdma");
+    r.reply_len =
+        put(r.reply, rep_key, C, 2, (uint16_t)(A | ird), (uint16_t)((read ? RTR_READ : RTR_WRITE) | ord), "irdma");
     return r;
 }
 
-static struct fake_result irdma_hear_reply(const struct fake_device *d, const uint8_t *buf,
-                                           size_t len)
+static struct fake_result irdma_hear_reply(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT };
     const char *wrong = irdma_parse(d, buf, len, rep_key);
@@ -126,8 +122,7 @@ static struct fake_result irdma_hear_reply(const struct fake_device *d, const ui
 /* ---- cxgb4 ---- */
 
 /* process_mpa_request, process_mpa_reply */
-static const char *cxgb4_parse(const struct fake_device *d, const uint8_t *buf, size_t len,
-                               const char *key)
+static const char *cxgb4_parse(const struct fake_device *d, const uint8_t *buf, size_t len, const char *key)
 {
     if (len < HDR || buf[17] > d->rev)
         return "process_mpa: MPA version mismatch";
@@ -142,12 +137,10 @@ static const char *cxgb4_parse(const struct fake_device *d, const uint8_t *buf, 
 
 static size_t cxgb4_request(const struct fake_device *d, uint8_t *buf)
 {
-    return put(buf, req_key, C, d->rev, (uint16_t)(A | d->ird), (uint16_t)(RTR_READ | d->ord),
-               "cxgb4");
+    return put(buf, req_key, C, d->rev, (uint16_t)(A | d->ird), (uint16_t)(RTR_READ | d->ord), "cxgb4");
 }
 
-static struct fake_result cxgb4_hear_request(const struct fake_device *d, const uint8_t *buf,
-                                             size_t len)
+static struct fake_result cxgb4_hear_request(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT };
     const char *wrong = cxgb4_parse(d, buf, len, req_key);
@@ -166,13 +159,12 @@ static struct fake_result cxgb4_hear_request(const struct fake_device *d, const 
     if (p2p && ird == 0)
         ird = 1; /* c4iw_accept_cr */
     r.rtr = p2p ? MPA_RTR_READ : 0;
-    r.reply_len = put(r.reply, rep_key, C, 2, (uint16_t)((p2p ? A : 0) | ird),
-                      (uint16_t)((p2p ? RTR_READ : 0) | ord), "cxgb4");
+    r.reply_len =
+        put(r.reply, rep_key, C, 2, (uint16_t)((p2p ? A : 0) | ird), (uint16_t)((p2p ? RTR_READ : 0) | ord), "cxgb4");
     return r;
 }
 
-static struct fake_result cxgb4_hear_reply(const struct fake_device *d, const uint8_t *buf,
-                                           size_t len)
+static struct fake_result cxgb4_hear_reply(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT, .rtr = MPA_RTR_READ };
     const char *wrong = cxgb4_parse(d, buf, len, rep_key);
@@ -183,10 +175,7 @@ static struct fake_result cxgb4_hear_reply(const struct fake_device *d, const ui
     if (buf[17] < 2 || !(buf[16] & S))
         return r;
     uint16_t first = get_be16(buf + 20), second = get_be16(buf + 22);
-    uint8_t rtr = !(first & A)           ? 0
-                  : (second & RTR_WRITE) ? MPA_RTR_WRITE
-                  : (second & RTR_READ)  ? MPA_RTR_READ
-                                         : 0;
+    uint8_t rtr = !(first & A) ? 0 : (second & RTR_WRITE) ? MPA_RTR_WRITE : (second & RTR_READ) ? MPA_RTR_READ : 0;
     if (rtr != MPA_RTR_READ) /* "p2p_type != p2p_type" */
         return refuse(FAKE_TERMINATE, 7, "process_mpa_reply: RTR mismatch");
     if ((second & MASK) > 32) /* RELAXED_IRD_NEGOTIATION: up to what the device has */
@@ -198,12 +187,10 @@ static struct fake_result cxgb4_hear_reply(const struct fake_device *d, const ui
 
 static size_t qed_request(const struct fake_device *d, uint8_t *buf)
 {
-    return put(buf, req_key, C, d->rev, (uint16_t)(A | B | d->ird),
-               (uint16_t)(RTR_READ | RTR_WRITE | d->ord), "qed");
+    return put(buf, req_key, C, d->rev, (uint16_t)(A | B | d->ird), (uint16_t)(RTR_READ | RTR_WRITE | d->ord), "qed");
 }
 
-static struct fake_result qed_hear_request(const struct fake_device *d, const uint8_t *buf,
-                                           size_t len)
+static struct fake_result qed_hear_request(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT };
     if (len != (size_t)HDR + get_be16(buf + 18) || memcmp(buf, req_key, 16) != 0)
@@ -227,14 +214,12 @@ static struct fake_result qed_hear_request(const struct fake_device *d, const ui
     }
     r.rtr = (uint8_t)((send ? MPA_RTR_SEND : 0) | (kinds & RTR_WRITE ? MPA_RTR_WRITE : 0) |
                       (kinds & RTR_READ ? MPA_RTR_READ : 0));
-    r.reply_len = put(r.reply, rep_key, C, 2, (uint16_t)((first & A) | send | ird),
-                      (uint16_t)(kinds | ord), "qed");
+    r.reply_len = put(r.reply, rep_key, C, 2, (uint16_t)((first & A) | send | ird), (uint16_t)(kinds | ord), "qed");
     return r;
 }
 
 /* (qed_iwarp_mpa_complete: the firmware finds IWARP_CONN_ERROR_MPA_INSUF_IRD, _RTR_MISMATCH, _INVALID_PACKET.) */
-static struct fake_result qed_hear_reply(const struct fake_device *d, const uint8_t *buf,
-                                         size_t len)
+static struct fake_result qed_hear_reply(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT };
     if (len < HDR || memcmp(buf, rep_key, 16) != 0)
@@ -257,8 +242,7 @@ static struct fake_result qed_hear_reply(const struct fake_device *d, const uint
 static size_t siw_request(const struct fake_device *d, uint8_t *buf)
 {
     uint16_t p2p = d->p2p ? A : 0, rtr = d->p2p ? RTR_WRITE | RTR_READ : 0;
-    return put(buf, req_key, d->crc ? C : 0, d->rev, (uint16_t)(p2p | d->ird),
-               (uint16_t)(rtr | d->ord), "siw");
+    return put(buf, req_key, d->crc ? C : 0, d->rev, (uint16_t)(p2p | d->ird), (uint16_t)(rtr | d->ord), "siw");
 }
 
 /* siw_recv_mpa_rr: octets behind the frame are an error; a short frame is waited for. */
@@ -273,8 +257,7 @@ static const char *siw_parse(const uint8_t *buf, size_t len, const char *key)
     return memcmp(buf, key, 16) != 0 ? "siw_proc_mpa: key" : NULL;
 }
 
-static struct fake_result siw_hear_request(const struct fake_device *d, const uint8_t *buf,
-                                           size_t len)
+static struct fake_result siw_hear_request(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT };
     const char *wrong = siw_parse(buf, len, req_key);
@@ -296,13 +279,11 @@ static struct fake_result siw_hear_request(const struct fake_device *d, const ui
     if (first & A)
         kind = (second & RTR_WRITE) || !(second & RTR_READ) ? RTR_WRITE : RTR_READ;
     r.rtr = kind == RTR_WRITE ? MPA_RTR_WRITE : kind == RTR_READ ? MPA_RTR_READ : 0;
-    r.reply_len = put(r.reply, rep_key, flags, 2, (uint16_t)((first & A) | ird),
-                      (uint16_t)(kind | ord), "siw");
+    r.reply_len = put(r.reply, rep_key, flags, 2, (uint16_t)((first & A) | ird), (uint16_t)(kind | ord), "siw");
     return r;
 }
 
-static struct fake_result siw_hear_reply(const struct fake_device *d, const uint8_t *buf,
-                                         size_t len)
+static struct fake_result siw_hear_reply(const struct fake_device *d, const uint8_t *buf, size_t len)
 {
     struct fake_result r = { .answer = FAKE_ACCEPT };
     const char *wrong = siw_parse(buf, len, rep_key);

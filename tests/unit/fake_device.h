@@ -1,5 +1,6 @@
 /*
- * What the drivers of devices take and refuse in an MPA startup, as code: read from their sources in Linux 6.1 (and the same in
+ * What the drivers of devices take and refuse in an MPA startup, as code: read from their sources in Linux 6.1 (and the
+ * same in
  * 6.12), each rule with the function that has it. Nothing here is a device: what firmware does is not known, and not said.
  *
  *   irdma  drivers/infiniband/hw/irdma/cm.c

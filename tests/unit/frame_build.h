@@ -61,9 +61,8 @@ static inline size_t fb_tagged(uint8_t *out, uint8_t ddp, uint8_t rdmap, uint32_
     return fb_fpdu(out, out + 2, 14 + len);
 }
 
-static inline size_t fb_untagged(uint8_t *out, uint8_t ddp, uint8_t rdmap, uint32_t word,
-                                 uint32_t qn, uint32_t msn, uint32_t mo, const void *payload,
-                                 size_t len)
+static inline size_t fb_untagged(uint8_t *out, uint8_t ddp, uint8_t rdmap, uint32_t word, uint32_t qn, uint32_t msn,
+                                 uint32_t mo, const void *payload, size_t len)
 {
     uint8_t *p = out + 2;
 
@@ -79,8 +78,8 @@ static inline size_t fb_untagged(uint8_t *out, uint8_t ddp, uint8_t rdmap, uint3
 }
 
 /* The 28 octets of a Read Request header. */
-static inline size_t fb_read_hdr(uint8_t *p, uint32_t sink, uint64_t sink_to, uint32_t len,
-                                 uint32_t src, uint64_t src_to)
+static inline size_t fb_read_hdr(uint8_t *p, uint32_t sink, uint64_t sink_to, uint32_t len, uint32_t src,
+                                 uint64_t src_to)
 {
     fb_be(p, sink, 4);
     fb_be(p + 4, sink_to, 8);
@@ -90,8 +89,8 @@ static inline size_t fb_read_hdr(uint8_t *p, uint32_t sink, uint64_t sink_to, ui
     return 28;
 }
 
-static inline size_t fb_read_request(uint8_t *out, uint32_t msn, uint32_t sink, uint64_t sink_to,
-                                     uint32_t len, uint32_t src, uint64_t src_to)
+static inline size_t fb_read_request(uint8_t *out, uint32_t msn, uint32_t sink, uint64_t sink_to, uint32_t len,
+                                     uint32_t src, uint64_t src_to)
 {
     uint8_t hdr[28];
 
@@ -105,8 +104,7 @@ static inline size_t fb_send(uint8_t *out, uint32_t msn, const void *payload, si
     return fb_untagged(out, FB_UL, FB_RV | 3, 0, 0, msn, 0, payload, len);
 }
 
-static inline size_t fb_write(uint8_t *out, uint32_t stag, uint64_t to, const void *payload,
-                              size_t len)
+static inline size_t fb_write(uint8_t *out, uint32_t stag, uint64_t to, const void *payload, size_t len)
 {
     return fb_tagged(out, FB_TL, FB_RV | 0, stag, to, payload, len);
 }

@@ -133,8 +133,7 @@ static inline size_t side_pull(struct side *s, struct mem_pipe *from)
 }
 
 /* post_send of one contiguous piece. */
-static inline int side_send(struct side *s, const void *hdr, size_t hdr_len, const void *data,
-                            size_t len)
+static inline int side_send(struct side *s, const void *hdr, size_t hdr_len, const void *data, size_t len)
 {
     struct iovec v = { (void *)(uintptr_t)data, len };
     struct iov_iter it = iov_iter_init(&v, 1);
@@ -142,8 +141,7 @@ static inline int side_send(struct side *s, const void *hdr, size_t hdr_len, con
     return iwarp_post_send(&s->ep.base, hdr, hdr_len, &it, len);
 }
 
-static inline int side_write(struct side *s, uint32_t stag, uint64_t to, const void *data,
-                             size_t len)
+static inline int side_write(struct side *s, uint32_t stag, uint64_t to, const void *data, size_t len)
 {
     struct iovec v = { (void *)(uintptr_t)data, len };
     struct iov_iter it = iov_iter_init(&v, 1);
@@ -152,11 +150,14 @@ static inline int side_write(struct side *s, uint32_t stag, uint64_t to, const v
 }
 
 /* A region of this side; returns its STag, 0 if the table is full. */
-static inline uint32_t side_region(struct side *s, void *base, uint64_t to, uint64_t len,
-                                   uint8_t access)
+static inline uint32_t side_region(struct side *s, void *base, uint64_t to, uint64_t len, uint8_t access)
 {
     struct ddp_region r = {
-        .access = access, .deferred = base == NULL, .to = to, .len = len, .base = base,
+        .access = access,
+        .deferred = base == NULL,
+        .to = to,
+        .len = len,
+        .base = base,
     };
 
     return ddp_stags_add(&s->ep.stags, &r, prng32, &s->prng) == 0 ? r.stag : 0;

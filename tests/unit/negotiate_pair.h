@@ -190,12 +190,12 @@ static inline void speak(const void *p, size_t n)
     b.spoke += n;
 }
 
-#define EXPECT(e, st, why)                                                                     \
-    do {                                                                                       \
-        cr_expect_eq((e).n.state, (st), "state %u", (e).n.state);                              \
-        cr_expect_eq((e).n.reason, (why), "%s, not %s", reason_name((e).n.reason), #why);      \
-        cr_expect(negotiate_over(&(e).n));                                                     \
-        cr_expect_eq((e).n.deadline_ns, 0u);                                                   \
+#define EXPECT(e, st, why)                                                                \
+    do {                                                                                  \
+        cr_expect_eq((e).n.state, (st), "state %u", (e).n.state);                         \
+        cr_expect_eq((e).n.reason, (why), "%s, not %s", reason_name((e).n.reason), #why); \
+        cr_expect(negotiate_over(&(e).n));                                                \
+        cr_expect_eq((e).n.deadline_ns, 0u);                                              \
     } while (0)
 
 static const size_t cuts[] = { 0, 1, 2, 7, 100 };

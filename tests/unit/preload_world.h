@@ -1,6 +1,6 @@
 /*
- * What stands in for the rest of the library where a test links one file of preload/ by itself: libc's calls behind us, a process
- * without settings, clock and random numbers.
+ * What stands in for the rest of the library where a test links one file of preload/ by itself: libc's calls behind us,
+ * a process without settings, clock and random numbers.
  */
 #ifndef SW_TESTS_PRELOAD_WORLD_H
 #define SW_TESTS_PRELOAD_WORLD_H

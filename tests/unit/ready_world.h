@@ -1,6 +1,6 @@
 /*
- * What stands in for the rest of the epoll sets where a test links the ready list by itself: one set, and its registrations. For one
- * file of a program.
+ * What stands in for the rest of the epoll sets where a test links the ready list by itself: one set, and its
+ * registrations. For one file of a program.
  */
 #ifndef SW_TESTS_READY_WORLD_H
 #define SW_TESTS_READY_WORLD_H

@@ -26,8 +26,8 @@ static const char request_key[] = "MPA ID Req Frame";
 static const char reply_key[] = "MPA ID Rep Frame";
 
 /* A frame octet by octet; pd_len is written as given, priv_len octets follow. */
-static inline size_t frame(uint8_t *buf, const char *key, unsigned flags, unsigned rev,
-                           size_t pd_len, const void *priv, size_t priv_len)
+static inline size_t frame(uint8_t *buf, const char *key, unsigned flags, unsigned rev, size_t pd_len, const void *priv,
+                           size_t priv_len)
 {
     memcpy(buf, key, 16);
     buf[16] = (uint8_t)flags;
@@ -39,8 +39,7 @@ static inline size_t frame(uint8_t *buf, const char *key, unsigned flags, unsign
 }
 
 /* The enhanced form: the word, then text. */
-static inline size_t frame2(uint8_t *buf, const char *key, unsigned flags, uint32_t word,
-                            const char *text)
+static inline size_t frame2(uint8_t *buf, const char *key, unsigned flags, uint32_t word, const char *text)
 {
     uint8_t priv[64];
     put_be32(priv, word);
@@ -96,8 +95,7 @@ static inline void feed(struct mpa_startup *s, const uint8_t *buf, size_t len)
 }
 
 /* The whole input fails with err, and so it does octet by octet, and no later. */
-static inline void check_fails(const struct mpa_startup *from, const uint8_t *buf, size_t len,
-                               enum mpa_startup_err err)
+static inline void check_fails(const struct mpa_startup *from, const uint8_t *buf, size_t len, enum mpa_startup_err err)
 {
     struct mpa_startup s = *from;
     cr_assert_eq(mpa_startup_input(&s, buf, len), -EPROTO);
@@ -108,8 +106,7 @@ static inline void check_fails(const struct mpa_startup *from, const uint8_t *bu
     for (size_t i = 0; i < len && r >= 0; i++)
         r = mpa_startup_input(&s, buf + i, 1);
     cr_assert_eq(r, -EPROTO);
-    cr_assert_eq(s.err, err, "octet by octet: %s, not %s", mpa_startup_err_name(s.err),
-                 mpa_startup_err_name(err));
+    cr_assert_eq(s.err, err, "octet by octet: %s, not %s", mpa_startup_err_name(s.err), mpa_startup_err_name(err));
     /* It stays so: nothing more goes in or out. */
     const uint8_t *p;
     cr_assert_eq(mpa_startup_input(&s, buf, len), 0);
@@ -127,8 +124,8 @@ static inline void check_request_fails(const uint8_t *buf, size_t len, enum mpa_
     check_fails(&s, buf, len, err);
 }
 
-static inline void check_reply_fails(const struct mpa_startup_cfg *cfg, const uint8_t *buf,
-                                     size_t len, enum mpa_startup_err err)
+static inline void check_reply_fails(const struct mpa_startup_cfg *cfg, const uint8_t *buf, size_t len,
+                                     enum mpa_startup_err err)
 {
     struct mpa_startup s;
     wait_reply(&s, cfg);

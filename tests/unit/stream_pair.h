@@ -69,8 +69,8 @@ static inline struct stream_params stream_end_params(const struct stream_pair_cf
     };
 }
 
-static inline void stream_end_init(struct stream_end *e, const struct stream_pair_cfg *c,
-                                   bool initiator, uint32_t stag, uint32_t peer_stag)
+static inline void stream_end_init(struct stream_end *e, const struct stream_pair_cfg *c, bool initiator, uint32_t stag,
+                                   uint32_t peer_stag)
 {
     struct iwarp_cfg ic;
     struct stream_cfg sc;
@@ -201,8 +201,7 @@ static inline size_t stream_end_peek(struct stream_end *e, void *data, size_t le
 }
 
 /* A Send as a peer at fault might make it. */
-static inline void stream_end_raw(struct stream_end *e, struct stream_hdr h, const void *data,
-                                  size_t len)
+static inline void stream_end_raw(struct stream_end *e, struct stream_hdr h, const void *data, size_t len)
 {
     uint8_t hdr[STREAM_HDR_LEN];
 

@@ -90,10 +90,9 @@ Test(crc32c, rfc3720_examples)
         b[i] = (uint8_t)(31 - i);
     check_each("32 decrementing", b, 32, 0x113fdb5cu);
     static const uint8_t read10[48] = {
-        0x01, 0xc0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-        0x00, 0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x00, 0x00, 0x04, 0x00,
-        0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x18, 0x28, 0x00, 0x00, 0x00,
-        0x00, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x01, 0xc0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x14, 0x00, 0x00, 0x00, 0x00, 0x00, 0x04, 0x00, 0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x18,
+        0x28, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
     };
     check_each("an iSCSI SCSI Read (10) command", read10, 48, 0xd9963a56u);
 }
@@ -109,7 +108,13 @@ static uint32_t power(unsigned n)
 
 Test(crc32c, constants_are_the_powers_they_are_named_for)
 {
-#define POWERS(n) { n, { CRC32C_E_##n } }
+#define POWERS(n)        \
+    {                    \
+        n,               \
+        {                \
+            CRC32C_E_##n \
+        }                \
+    }
     static const struct {
         unsigned n;
         uint32_t e[8];
@@ -126,8 +131,12 @@ Test(crc32c, constants_are_the_powers_they_are_named_for)
         unsigned bits;
         uint64_t k[2];
     } folds[] = {
-        { 128, { CRC32C_FOLD_128 } },   { 256, { CRC32C_FOLD_256 } },   { 384, { CRC32C_FOLD_384 } },
-        { 512, { CRC32C_FOLD_512 } },   { 1024, { CRC32C_FOLD_1024 } }, { 2048, { CRC32C_FOLD_2048 } },
+        { 128, { CRC32C_FOLD_128 } },
+        { 256, { CRC32C_FOLD_256 } },
+        { 384, { CRC32C_FOLD_384 } },
+        { 512, { CRC32C_FOLD_512 } },
+        { 1024, { CRC32C_FOLD_1024 } },
+        { 2048, { CRC32C_FOLD_2048 } },
         { 8 * (64 + RUNS), { CRC32C_FOLD_GAP_64 } },
         { 8 * (128 + RUNS), { CRC32C_FOLD_GAP_128 } },
         { 8 * (256 + RUNS), { CRC32C_FOLD_GAP_256 } },
@@ -202,8 +211,7 @@ Test(crc32c, every_implementation_at_every_length_and_alignment)
             uint32_t want = reference(init, b + off, len);
             for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
                 if (runs(i))
-                    cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu",
-                                 i->name, len, off);
+                    cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu", i->name, len, off);
         }
     free(b);
 }
@@ -243,8 +251,7 @@ Test(crc32c, every_implementation_at_big_lengths)
         uint32_t want = reference(init, b + off, len);
         for (const struct crc32c_impl *i = crc32c_impls; i->name; i++)
             if (runs(i))
-                cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu", i->name,
-                             len, off);
+                cr_assert_eq(i->update(init, b + off, len), want, "%s, %zu octets at +%zu", i->name, len, off);
     }
     free(b);
 }
@@ -348,9 +355,12 @@ Test(crc32c, the_choice_on_other_arm_cpus)
         int little_endian;
         const char *want;
     } rows[] = {
-        { HWCAP_CRC32_BIT | HWCAP_PMULL_BIT, 1, "pmull" }, { HWCAP_CRC32_BIT | HWCAP_PMULL_BIT, 0, "armv8" },
-        { HWCAP_CRC32_BIT, 1, "armv8" },                   { HWCAP_PMULL_BIT, 1, "table" },
-        { ~(HWCAP_CRC32_BIT | HWCAP_PMULL_BIT), 1, "table" }, { 0, 1, "table" },
+        { HWCAP_CRC32_BIT | HWCAP_PMULL_BIT, 1, "pmull" },
+        { HWCAP_CRC32_BIT | HWCAP_PMULL_BIT, 0, "armv8" },
+        { HWCAP_CRC32_BIT, 1, "armv8" },
+        { HWCAP_PMULL_BIT, 1, "table" },
+        { ~(HWCAP_CRC32_BIT | HWCAP_PMULL_BIT), 1, "table" },
+        { 0, 1, "table" },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++)
         cr_expect_str_eq(crc32c_choose(crc32c_features_arm(rows[i].hwcap, rows[i].little_endian))->name, rows[i].want,

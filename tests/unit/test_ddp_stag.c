@@ -60,8 +60,7 @@ Test(ddp_stag, bounds_are_exact_to_the_octet)
     ddp_stags_init(&t);
     add(&t, 7, 1000, 100, DDP_ACCESS_REMOTE_WRITE);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        int got =
-            ddp_stags_check(&t, &me, 7, rows[i].to, rows[i].len, DDP_ACCESS_REMOTE_WRITE, &r, &rights);
+        int got = ddp_stags_check(&t, &me, 7, rows[i].to, rows[i].len, DDP_ACCESS_REMOTE_WRITE, &r, &rights);
 
         cr_expect_eq(got, rows[i].want, "row %zu: got %d", i, got);
         cr_expect(!rights, "row %zu", i);
@@ -82,9 +81,8 @@ Test(ddp_stag, region_may_end_at_the_highest_offset_but_not_wrap)
     cr_expect_eq(ddp_stags_add(&t, &r, next_of, &p), -EINVAL);
     r.to = UINT64_MAX - 16;
     cr_assert_eq(ddp_stags_add(&t, &r, next_of, &p), 0);
-    cr_expect_eq(
-        ddp_stags_check(&t, &me, r.stag, UINT64_MAX - 1, 1, DDP_ACCESS_REMOTE_WRITE, &out, &rights),
-        DDP_TAGGED_OK);
+    cr_expect_eq(ddp_stags_check(&t, &me, r.stag, UINT64_MAX - 1, 1, DDP_ACCESS_REMOTE_WRITE, &out, &rights),
+                 DDP_TAGGED_OK);
     r.len = 0;
     cr_expect_eq(ddp_stags_add(&t, &r, next_of, &p), -EINVAL);
     r.len = 1;
@@ -104,16 +102,13 @@ Test(ddp_stag, unknown_zero_and_revoked_tags_are_invalid)
     ddp_stags_init(&t);
     cr_expect_eq(ddp_stags_check(&t, &me, 0, 0, 1, 0, &r, &rights), DDP_TAGGED_INVALID_STAG);
     add(&t, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE);
-    cr_expect_eq(ddp_stags_check(&t, &me, 0, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
-                 DDP_TAGGED_INVALID_STAG);
-    cr_expect_eq(ddp_stags_check(&t, &me, 8, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
-                 DDP_TAGGED_INVALID_STAG);
+    cr_expect_eq(ddp_stags_check(&t, &me, 0, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_INVALID_STAG);
+    cr_expect_eq(ddp_stags_check(&t, &me, 8, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_INVALID_STAG);
     cr_expect_eq(ddp_stags_revoke(&t, 8), -ENOENT);
     cr_expect_eq(ddp_stags_revoke(&t, 0), -ENOENT);
     cr_expect_eq(ddp_stags_revoke(&t, 7), 0);
     cr_expect_eq(ddp_stags_revoke(&t, 7), -ENOENT);
-    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
-                 DDP_TAGGED_INVALID_STAG);
+    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 1, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_INVALID_STAG);
     cr_expect(!rights);
 }
 
@@ -127,13 +122,10 @@ Test(ddp_stag, rights_are_told_apart_only_when_all_else_is_well)
 
     ddp_stags_init(&t);
     add(&t, 7, 0, 100, DDP_ACCESS_REMOTE_READ);
-    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 100, DDP_ACCESS_REMOTE_READ, &r, &rights),
-                 DDP_TAGGED_OK);
-    cr_expect_neq(ddp_stags_check(&t, &me, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
-                  DDP_TAGGED_OK);
+    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 100, DDP_ACCESS_REMOTE_READ, &r, &rights), DDP_TAGGED_OK);
+    cr_expect_neq(ddp_stags_check(&t, &me, 7, 0, 100, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_OK);
     cr_expect(rights);
-    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 101, DDP_ACCESS_REMOTE_WRITE, &r, &rights),
-                 DDP_TAGGED_BOUNDS);
+    cr_expect_eq(ddp_stags_check(&t, &me, 7, 0, 101, DDP_ACCESS_REMOTE_WRITE, &r, &rights), DDP_TAGGED_BOUNDS);
     cr_expect(!rights);
 }
 
@@ -154,7 +146,10 @@ Test(ddp_stag, tags_are_never_zero_nor_given_out_twice_and_the_table_is_bounded)
     cr_expect_eq(r.stag, 13);
 }
 
-/* RFC 5041 8.2/1-4, RFC 5041 8.3.1 items 1 and 2, RFC 5042 6.1.1/1-3: Protection Domain association and DDP Stream association */
+/*
+ * RFC 5041 8.2/1-4, RFC 5041 8.3.1 items 1 and 2, RFC 5042 6.1.1/1-3: Protection Domain association and DDP Stream
+ * association
+ */
 Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
 {
     static const struct {
@@ -172,8 +167,7 @@ Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const uint32_t values[] = { 7 }, *p = values;
-        struct ddp_region r = { .of = rows[i].of, .access = DDP_ACCESS_REMOTE_WRITE, .len = 10,
-                                .base = memory };
+        struct ddp_region r = { .of = rows[i].of, .access = DDP_ACCESS_REMOTE_WRITE, .len = 10, .base = memory };
         struct ddp_region *out;
         struct ddp_stags t;
         bool rights;
@@ -185,10 +179,10 @@ Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
         cr_expect_eq(got, rows[i].want, "row %zu: got %d", i, got);
         /* What is not its own, a stream learns nothing about: neither bounds nor rights. */
         if (got == DDP_TAGGED_NOT_ASSOCIATED) {
-            cr_expect_eq(ddp_stags_check(&t, &rows[i].who, 7, 100, 10, DDP_ACCESS_REMOTE_WRITE, &out,
-                                         &rights), DDP_TAGGED_NOT_ASSOCIATED, "row %zu", i);
-            cr_expect_eq(ddp_stags_check(&t, &rows[i].who, 7, 0, 10, DDP_ACCESS_REMOTE_READ, &out,
-                                         &rights), DDP_TAGGED_NOT_ASSOCIATED, "row %zu", i);
+            cr_expect_eq(ddp_stags_check(&t, &rows[i].who, 7, 100, 10, DDP_ACCESS_REMOTE_WRITE, &out, &rights),
+                         DDP_TAGGED_NOT_ASSOCIATED, "row %zu", i);
+            cr_expect_eq(ddp_stags_check(&t, &rows[i].who, 7, 0, 10, DDP_ACCESS_REMOTE_READ, &out, &rights),
+                         DDP_TAGGED_NOT_ASSOCIATED, "row %zu", i);
             cr_expect(!rights, "row %zu", i);
         }
     }

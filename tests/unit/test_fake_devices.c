@@ -1,6 +1,6 @@
 /*
- * The startup that faces a device (soft_startup_cfg), against the rules of the drivers of devices: as initiator and as responder
- * with each of them, up to the first FPDU; and that the rules catch what they are there for.
+ * The startup that faces a device (soft_startup_cfg), against the rules of the drivers of devices: as initiator and as
+ * responder with each of them, up to the first FPDU; and that the rules catch what they are there for.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -43,9 +43,7 @@ static void end_free(struct our_end *e)
 static void go_full(struct our_end *e)
 {
     const struct mpa_startup_result *res = &e->mpa.res;
-    struct soft_side side = {
-        .ring_stag = 0x11223344, .ring_len = sizeof(e->ring), .msg_max = 1024, .bufs = 8
-    };
+    struct soft_side side = { .ring_stag = 0x11223344, .ring_len = sizeof(e->ring), .msg_max = 1024, .bufs = 8 };
     struct soft_cfg sc = {
         .initiator = !e->mpa.cfg.responder,
         .tx = { .crc = res->crc, .markers = res->markers_tx },
@@ -101,8 +99,8 @@ static uint8_t first_fpdu(struct our_end *e)
 
     if (soft_out(&e->ep, iov) == 0)
         return 0;
-    cr_assert_eq(mpa_fpdu_decode(&framing, 0, iov[0].iov_base, iov[0].iov_len, &f, &need),
-                 (ssize_t)iov[0].iov_len, "one FPDU and no more");
+    cr_assert_eq(mpa_fpdu_decode(&framing, 0, iov[0].iov_base, iov[0].iov_len, &f, &need), (ssize_t)iov[0].iov_len,
+                 "one FPDU and no more");
     switch (f.ulpdu[1] & 15) {
     case RDMAP_SEND:
         return MPA_RTR_SEND;
@@ -119,9 +117,7 @@ static uint8_t first_fpdu(struct our_end *e)
 static size_t device_fpdu(uint8_t rtr, bool crc, uint8_t *buf)
 {
     struct mpa_framing framing = { .crc = crc };
-    struct rdmap_read read = {
-        .sink_stag = 0x5a5a5a5a, .sink_to = 8, .src_stag = 0xa5a5a5a5, .src_to = 16
-    };
+    struct rdmap_read read = { .sink_stag = 0x5a5a5a5a, .sink_to = 8, .src_stag = 0xa5a5a5a5, .src_to = 16 };
     struct ddp_segment seg = { .last = true, .msn = 1 };
     uint8_t *ulpdu = buf + MPA_HDR_LEN;
 
@@ -150,8 +146,8 @@ static struct our_end *ask(const struct fake_device *d, unsigned rev, struct fak
 
     *r = d->hear_request(d, buf, say(e, buf));
     if (r->answer == FAKE_ACCEPT) {
-        cr_assert_eq(mpa_startup_input(&e->mpa, r->reply, r->reply_len), (ssize_t)r->reply_len,
-                     "%s: %s", d->name, mpa_startup_err_name(e->mpa.err));
+        cr_assert_eq(mpa_startup_input(&e->mpa, r->reply, r->reply_len), (ssize_t)r->reply_len, "%s: %s", d->name,
+                     mpa_startup_err_name(e->mpa.err));
         return e;
     }
     cr_expect_eq(r->answer, FAKE_RESET, "%s: %s", d->name, r->rule);
@@ -202,8 +198,7 @@ Test(fake_devices, each_takes_our_reply_and_its_first_fpdu_is_taken)
         struct fake_result r = d->hear_reply(d, buf, n);
         cr_assert_eq(r.answer, FAKE_ACCEPT, "%s: %s", d->name, r.rule);
         cr_expect_eq(r.rtr, e->mpa.res.rev == 2 ? e->mpa.res.rtr : r.rtr, "%s", d->name);
-        cr_expect(e->mpa.res.rev == 1 || !d->p2p ||
-                      r.rtr == (d == fake_device("cxgb4") ? MPA_RTR_READ : MPA_RTR_WRITE),
+        cr_expect(e->mpa.res.rev == 1 || !d->p2p || r.rtr == (d == fake_device("cxgb4") ? MPA_RTR_READ : MPA_RTR_WRITE),
                   "%s: %s", d->name, mpa_rtr_name(r.rtr));
         go_full(e);
         cr_expect_not(iwarp_can_send(&e->ep.iw), "%s: RFC 5044 7.1.2 rule 4", d->name);
@@ -214,8 +209,7 @@ Test(fake_devices, each_takes_our_reply_and_its_first_fpdu_is_taken)
         /* Where no RTR was agreed on it is the ULP's. */
         cr_expect_eq(endpoint_ops(&e->ep.base)->poll(&e->ep.base, &ev), r.rtr == 0, "%s", d->name);
         cr_expect(iwarp_can_send(&e->ep.iw), "%s", d->name);
-        cr_expect_eq(iwarp_ctrl_pending(&e->ep.iw), r.rtr == MPA_RTR_READ, "%s: a Read is answered",
-                     d->name);
+        cr_expect_eq(iwarp_ctrl_pending(&e->ep.iw), r.rtr == MPA_RTR_READ, "%s: a Read is answered", d->name);
         end_free(e);
     }
 }

@@ -13,8 +13,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/must.h"
 
-static const uint8_t nonce[HELLO_NONCE_LEN] = { 0xf5, 's', 'o', 'c', 1, 2,  3,  4,
-                                                5,    6,   7,   8,   9, 10, 11, 12 };
+static const uint8_t nonce[HELLO_NONCE_LEN] = { 0xf5, 's', 'o', 'c', 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
 static const uint8_t tlvs[] = {
     0x00, 0x63, 0x00, 0x03, 'a',  'b',  'c',        /* 99, unknown */
     0x00, 0x62, 0x00, 0x00,                         /* 98, unknown, empty */
@@ -82,13 +81,12 @@ Test(hello, each_kind_survives_with_its_tlvs)
 Test(hello, octets_stand_where_the_format_says)
 {
     static const uint8_t want[HELLO_LEN - 4] = {
-        0xf5, 0x73, 0x6f, 0x63, 0x6b, 0x77, 0x61, 0x72, 0x70, 0x0d, 0x0a, 0x00,
-        'H',  'A',  'C',  'K',  0x01, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00, 0x02, /* version … arg */
-        0xf5, 's',  'o',  'c',  1,    2,    3,    4,    5,    6,    7,    8,
-        9,    10,   11,   12,                           /* nonce */
-        0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, /* streamed */
-        0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0x00, /* host */
-        0x00, 0x00, 0x00, 0x00,                         /* reserved */
+        0xf5, 0x73, 0x6f, 0x63, 0x6b, 0x77, 0x61, 0x72, 0x70, 0x0d, 0x0a, 0x00, 'H', 'A', 'C', 'K',
+        0x01, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00, 0x02,                                            /* version … arg */
+        0xf5, 's',  'o',  'c',  1,    2,    3,    4,    5,    6,    7,    8,    9,   10,  11,  12, /* nonce */
+        0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,                                            /* streamed */
+        0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0x00,                                            /* host */
+        0x00, 0x00, 0x00, 0x00,                                                                    /* reserved */
     };
     uint8_t buf[HELLO_LEN], zeroed[HELLO_LEN];
     struct hello h = sample(HELLO_HACK);
@@ -199,9 +197,8 @@ Test(hello, a_wrong_octet_of_key_or_length_is_told_at_once)
         size_t total;
         ssize_t at_19, at_20;
     } row[] = {
-        { 0, -EAGAIN, -EPROTO },     { 63, -EAGAIN, -EPROTO },   { 64, -EAGAIN, -EAGAIN },
-        { 1024, -EAGAIN, -EAGAIN },  { 1025, -EAGAIN, -EPROTO }, { 1280, -EPROTO, -EPROTO },
-        { 65535, -EPROTO, -EPROTO },
+        { 0, -EAGAIN, -EPROTO },    { 63, -EAGAIN, -EPROTO },   { 64, -EAGAIN, -EAGAIN },    { 1024, -EAGAIN, -EAGAIN },
+        { 1025, -EAGAIN, -EPROTO }, { 1280, -EPROTO, -EPROTO }, { 65535, -EPROTO, -EPROTO },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(row); i++) {
         put_be16(buf + 18, (uint16_t)row[i].total);
@@ -212,15 +209,9 @@ Test(hello, a_wrong_octet_of_key_or_length_is_told_at_once)
 
 Test(hello, what_other_protocols_begin_with_is_no_prefix)
 {
-    static const char *const first[] = { "GET / HTTP/1.1\r\n",
-                                         "\x16\x03\x01",
-                                         "SSH-2.0-",
-                                         "\0",
-                                         "\r\n",
-                                         "*1\r\n",
-                                         "\xf6",
-                                         "s",
-                                         "EHLO" };
+    static const char *const first[] = {
+        "GET / HTTP/1.1\r\n", "\x16\x03\x01", "SSH-2.0-", "\0", "\r\n", "*1\r\n", "\xf6", "s", "EHLO"
+    };
     struct hello got;
     for (size_t i = 0; i < SW_ARRAY_LEN(first); i++)
         cr_assert_eq(hello_decode((const uint8_t *)first[i], 1, &got), -EPROTO, "%s", first[i]);
@@ -251,8 +242,7 @@ Test(hello, another_version_is_told_at_once_but_of_what_asks_or_declines)
             memset(buf + 60, 0, 4);
             put_be32(buf + 60, crc32c_final(crc32c_update(CRC32C_INIT, buf, HELLO_LEN)));
             bool good = any || version == HELLO_VERSION;
-            cr_assert_eq(hello_decode(buf, 17, &got), good ? -EAGAIN : -EPROTO, "%d, version %u",
-                         kind, version);
+            cr_assert_eq(hello_decode(buf, 17, &got), good ? -EAGAIN : -EPROTO, "%d, version %u", kind, version);
             cr_assert_eq(hello_decode(buf, HELLO_LEN, &got), good ? (ssize_t)HELLO_LEN : -EPROTO);
             cr_assert(!good || got.version == version);
             cr_assert(!good || hello_is_understood(&got) == (version == HELLO_VERSION));
@@ -338,9 +328,8 @@ Test(hello, find_at_each_streamed_position_one_octet_at_a_time)
                 cr_assert_leq(safe, len);
                 cr_assert(len < streamed + 1 || safe == streamed, "program's octets held back");
             }
-            cr_assert_eq(
-                hello_find(stream, streamed + HELLO_LEN + 9, 0, nonce, &got, &frame_len, &safe),
-                (ssize_t)streamed);
+            cr_assert_eq(hello_find(stream, streamed + HELLO_LEN + 9, 0, nonce, &got, &frame_len, &safe),
+                         (ssize_t)streamed);
             cr_assert_eq(frame_len, HELLO_LEN);
             cr_assert_eq((int)got.kind, kind);
             cr_assert_eq(got.streamed, streamed);
@@ -356,11 +345,8 @@ Test(hello, find_with_a_base_counts_from_there)
     memset(stream, 'x', 10);
     for (size_t i = 0; i < SW_ARRAY_LEN(bases); i++) {
         put_answer(HELLO_HACK, bases[i] + 10, stream + 10);
-        cr_assert_eq(hello_find(stream, sizeof(stream), bases[i], nonce, &got, &frame_len, &safe),
-                     10);
-        cr_assert_eq(
-            hello_find(stream, sizeof(stream), bases[i] - 1, nonce, &got, &frame_len, &safe),
-            -EAGAIN);
+        cr_assert_eq(hello_find(stream, sizeof(stream), bases[i], nonce, &got, &frame_len, &safe), 10);
+        cr_assert_eq(hello_find(stream, sizeof(stream), bases[i] - 1, nonce, &got, &frame_len, &safe), -EAGAIN);
         cr_assert_eq(safe, sizeof(stream));
     }
 }

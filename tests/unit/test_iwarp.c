@@ -46,8 +46,7 @@ static void settle(void)
 }
 
 /* The next event at b after what a has to send came over. */
-static int next_at(struct side *to, struct side *from, struct mem_pipe *pipe,
-                   struct endpoint_event *ev)
+static int next_at(struct side *to, struct side *from, struct mem_pipe *pipe, struct endpoint_event *ev)
 {
     for (;;) {
         bool out = side_push(from, pipe);
@@ -86,10 +85,10 @@ Test(iwarp, configurations_that_cannot_work_are_refused)
     setup(0);
     good = side_cfg(&p.a, true, 0);
     cr_assert_eq(iwarp_init(&ep, &good), 0);
-#define REFUSED(change)                                   \
-    do {                                                  \
-        c = good;                                         \
-        change;                                           \
+#define REFUSED(change)                                      \
+    do {                                                     \
+        c = good;                                            \
+        change;                                              \
         cr_expect_eq(iwarp_init(&ep, &c), -EINVAL, #change); \
     } while (0)
     REFUSED(c.mulpdu = MPA_MULPDU_MIN - 1);
@@ -180,8 +179,8 @@ Test(iwarp, rtr_of_each_kind_opens_the_responder_whoever_speaks_first)
 }
 
 /*
- * The order of answers and posts stays RFC 5040 section 5.5: the answer is to what came before. RFC 5040 5.2.2/1: it is a tagged
- * segment, to the sink's STag and offset.
+ * The order of answers and posts stays RFC 5040 section 5.5: the answer is to what came before. RFC 5040 5.2.2/1: it is
+ * a tagged segment, to the sink's STag and offset.
  */
 Test(iwarp, answer_to_a_read_as_rtr_that_was_left_comes_first_in_the_batch_of_the_first_message)
 {
@@ -351,7 +350,7 @@ Test(iwarp, only_the_first_zero_length_send_is_the_rtr)
 Test(iwarp, sends_of_every_length_around_the_segment_size_arrive_whole)
 {
     setup(MPA_RTR_SEND);
-    for (size_t len = 0; len < 2300; len += len > 40 && (len % 1006 < 960) ? 23 : 1) {
+    for (size_t len = 0; len<2300; len += len> 40 && (len % 1006 < 960) ? 23 : 1) {
         cr_assert_eq(side_send(&p.a, "0123456789abcdef", 16, data, len), 0, "%zu", len);
         expect_send(&p.b, &p.a, &p.ab, "0123456789abcdef", data, len);
     }
@@ -423,17 +422,11 @@ Test(iwarp, reads_bring_the_peers_memory_in_order)
     setup(MPA_RTR_READ);
     src = side_region(&p.b, data, 500, sizeof(data), DDP_ACCESS_REMOTE_READ);
     dst = side_region(&p.a, sink, 0, sizeof(sink), DDP_ACCESS_LOCAL_SINK);
-    rd = (struct rdmap_read){
-        .sink_stag = dst, .sink_to = 10, .len = 3000, .src_stag = src, .src_to = 600
-    };
+    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 10, .len = 3000, .src_stag = src, .src_to = 600 };
     cr_assert_eq(iwarp_post_read(&p.a.ep, &rd), 0);
-    rd = (struct rdmap_read){
-        .sink_stag = dst, .sink_to = 5000, .len = 0, .src_stag = 99, .src_to = 600
-    };
+    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 5000, .len = 0, .src_stag = 99, .src_to = 600 };
     cr_assert_eq(iwarp_post_read(&p.a.ep, &rd), 0);
-    rd = (struct rdmap_read){
-        .sink_stag = dst, .sink_to = 4000, .len = 1, .src_stag = src, .src_to = 500
-    };
+    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 4000, .len = 1, .src_stag = src, .src_to = 500 };
     cr_assert_eq(iwarp_post_read(&p.a.ep, &rd), 0);
     cr_expect_eq(iwarp_reads_done(&p.a.ep), 0);
     settle();
@@ -444,8 +437,7 @@ Test(iwarp, reads_bring_the_peers_memory_in_order)
 
     rd.sink_stag = src;
     cr_expect_eq(iwarp_post_read(&p.a.ep, &rd), -EINVAL, "not a region of ours");
-    rd =
-        (struct rdmap_read){ .sink_stag = dst, .sink_to = 1, .len = sizeof(sink), .src_stag = src };
+    rd = (struct rdmap_read){ .sink_stag = dst, .sink_to = 1, .len = sizeof(sink), .src_stag = src };
     cr_expect_eq(iwarp_post_read(&p.a.ep, &rd), -EINVAL, "one past the end");
     pair_fini(&p);
 }
@@ -618,8 +610,7 @@ Test(iwarp, messages_in_too_many_pieces_are_gathered_when_out_buf_is_free)
     it = iov_iter_init(v, 3000);
     cr_assert_eq(iwarp_post_write(&p.a.ep.base, stag, 0, &it, 8000), 0);
     cr_expect_eq(iov_iter_left(&it), 1000);
-    cr_expect_eq(iwarp_post_write(&p.a.ep.base, stag, 8000, &it, 900), -EAGAIN,
-                 "out_buf is in use");
+    cr_expect_eq(iwarp_post_write(&p.a.ep.base, stag, 8000, &it, 900), -EAGAIN, "out_buf is in use");
     cr_assert_eq(iwarp_post_write(&p.a.ep.base, stag, 8000, &it, 190), 0, "64 pieces need no copy");
     settle();
     cr_assert_eq(iwarp_post_write(&p.a.ep.base, stag, 8190, &it, 810), 0, "free again");
@@ -678,8 +669,7 @@ Test(iwarp, what_is_missing_is_told_exactly)
         feed(&p.b, frame + at, 1, 1);
         need = iwarp_in_need(&p.b.ep);
         if (at == 0)
-            cr_expect(need > 0 && need <= n - 1 && need >= 13, "one octet of the length: %zu",
-                      need);
+            cr_expect(need > 0 && need <= n - 1 && need >= 13, "one octet of the length: %zu", need);
         else
             cr_expect_eq(need, n - at - 1, "at %zu: %zu", at, need);
         if (at + 1 < n)
@@ -969,8 +959,8 @@ static int post_kth(int k, uint32_t stag, uint8_t *mem)
 }
 
 /*
- * Sends n octets, detaches, joins what is left or not, spoils the memory, posts again what was dropped, and sees that all
- * arrives. False if the batch has no more than n octets.
+ * Sends n octets, detaches, joins what is left or not, spoils the memory, posts again what was dropped, and sees that
+ * all arrives. False if the batch has no more than n octets.
  */
 static bool detach_at(size_t n, uint8_t rtr, bool join)
 {
@@ -1017,8 +1007,7 @@ static bool detach_at(size_t n, uint8_t rtr, bool join)
     }
     iovs = iwarp_out(&p.a.ep, &iov, &len);
     for (size_t i = 0; i < iovs; i++)
-        cr_assert((uint8_t *)iov[i].iov_base < mem ||
-                      (uint8_t *)iov[i].iov_base >= mem + sizeof(mem),
+        cr_assert((uint8_t *)iov[i].iov_base < mem || (uint8_t *)iov[i].iov_base >= mem + sizeof(mem),
                   "at %zu: posted memory after detach", n);
     /* Twice is as good as once. */
     cr_assert_eq(iwarp_out_detach(&p.a.ep).frames, 0, "at %zu", n);

@@ -74,7 +74,10 @@ static size_t take(struct receiver *r, const struct iovec *iov, size_t n, size_t
     return done;
 }
 
-/* One call as conn_rx.c does it: gives what is there, else takes in `most` octets of the pipe. 0, or what stream_poll says. */
+/*
+ * One call as conn_rx.c does it: gives what is there, else takes in `most` octets of the pipe. 0, or what stream_poll
+ * says.
+ */
 static int step(struct receiver *r, size_t *room, size_t most)
 {
     struct stream *st = &r->e->st;
@@ -111,7 +114,10 @@ static int step(struct receiver *r, size_t *room, size_t most)
     return bad < 0 ? bad : 0;
 }
 
-/* Up to octet `end` of the wire, in pieces of at most `piece` octets; a new call of the program's whenever one has got something. */
+/*
+ * Up to octet `end` of the wire, in pieces of at most `piece` octets; a new call of the program's whenever one has got
+ * something.
+ */
 static int receive(struct receiver *r, size_t end, size_t piece)
 {
     size_t room = r->room;
@@ -210,8 +216,10 @@ Test(iwarp_direct, a_foreseen_run_cut_at_any_octet)
         cr_assert_leq(r.given, 40000u);
         cr_assert_arr_eq(got, sent, r.given);
         /* 8128, 8128, 3744 octets, the notify: an end here is a clean one if no frame was begun. */
-        cr_assert_eq(iwarp_in_eof(&p.b.side.ep), cut == first || cut == first + 8148 || cut == first + 2 * 8148 ||
-                     cut == first + 2 * 8148 + 3764 || cut == all, "cut at %zu of %zu", cut - first, all - first);
+        cr_assert_eq(iwarp_in_eof(&p.b.side.ep),
+                     cut == first || cut == first + 8148 || cut == first + 2 * 8148 || cut == first + 2 * 8148 + 3764 ||
+                         cut == all,
+                     "cut at %zu of %zu", cut - first, all - first);
         cr_assert_eq(receive(&r, all, SIZE_MAX), 0);
         check(&r, 40000, "cut at", cut);
         teardown();
@@ -272,8 +280,10 @@ Test(iwarp_direct, a_wrong_octet_anywhere_is_never_delivered)
         wire[bad] ^= 0x10;
         e = receive(&r, end, SIZE_MAX);
         /* (A wrong length may make it wait for more.) */
-        cr_assert(e == -EPROTO || (bad - first) % 8148 < 2 || bad - first >= 2 * 8148 + 3764, "octet %zu: %d", bad - first, e);
-        cr_assert(r.given == 40000u || r.given == 48128u || r.given == 56256u || r.given == 60000u, "octet %zu: %zu given", bad - first, r.given);
+        cr_assert(e == -EPROTO || (bad - first) % 8148 < 2 || bad - first >= 2 * 8148 + 3764, "octet %zu: %d",
+                  bad - first, e);
+        cr_assert(r.given == 40000u || r.given == 48128u || r.given == 56256u || r.given == 60000u,
+                  "octet %zu: %zu given", bad - first, r.given);
         cr_assert_leq(r.given - 40000u, bad - first, "octet %zu: %zu given", bad - first, r.given);
         cr_assert_arr_eq(got, sent, r.given);
         if (e < 0) {

@@ -107,8 +107,8 @@ static size_t drain(uint8_t *buf, size_t cap)
  * the frame at fault, whose DDP header comes back (NULL: none does); read: its Read Request header,
  * too.
  */
-static void expect_terminate(const char *what, uint8_t layer, uint8_t etype, uint8_t code,
-                             const uint8_t *bad, bool read)
+static void expect_terminate(const char *what, uint8_t layer, uint8_t etype, uint8_t code, const uint8_t *bad,
+                             bool read)
 {
     uint8_t out[512];
     size_t hdr = bad ? (bad[2] & 0x80 ? 14 : 18) : 0;
@@ -120,12 +120,11 @@ static void expect_terminate(const char *what, uint8_t layer, uint8_t etype, uin
     cr_expect_eq(iwarp_error(&rx.ep).code, code, "%s: code %u", what, iwarp_error(&rx.ep).code);
     cr_expect(iwarp_ctrl_pending(&rx.ep), "%s", what);
     n = drain(out, sizeof(out));
-    cr_assert_eq(fb_check(out, n), (long)(18 + want), "%s: %zu octets went out, ULPDU %ld", what, n,
-                 fb_check(out, n));
+    cr_assert_eq(fb_check(out, n), (long)(18 + want), "%s: %zu octets went out, ULPDU %ld", what, n, fb_check(out, n));
     cr_expect_eq(n, (2 + 18 + want + 3) / 4 * 4 + 4, "%s: one frame only", what);
     cr_expect(out[2] == 0x41 && out[3] == 0x47, "%s: %02x %02x", what, out[2], out[3]);
-    cr_expect(fb_get(out + 8, 4) == 2 && fb_get(out + 12, 4) == 1 && fb_get(out + 16, 4) == 0,
-              "%s: QN 2, MSN 1, MO 0", what);
+    cr_expect(fb_get(out + 8, 4) == 2 && fb_get(out + 12, 4) == 1 && fb_get(out + 16, 4) == 0, "%s: QN 2, MSN 1, MO 0",
+              what);
     cr_expect_eq(out[20], layer << 4 | etype, "%s", what);
     cr_expect_eq(out[21], code, "%s", what);
     cr_expect_eq(out[22], (bad ? 0xc0 : 0) | (read ? 0x20 : 0), "%s: flags %02x", what, out[22]);
@@ -147,8 +146,8 @@ static void expect_terminate(const char *what, uint8_t layer, uint8_t etype, uin
 }
 
 /* Feeds one frame that must be an error, with a good Send behind it that must not be delivered. */
-static void bad_frame(const char *what, const uint8_t *frame, size_t n, uint8_t layer,
-                      uint8_t etype, uint8_t code, bool hdr, bool read)
+static void bad_frame(const char *what, const uint8_t *frame, size_t n, uint8_t layer, uint8_t etype, uint8_t code,
+                      bool hdr, bool read)
 {
     uint8_t good[128];
 
@@ -229,8 +228,7 @@ Test(iwarp_errors, responder_that_heard_no_valid_fpdu_stays_silent_on_a_bad_crc)
     n = fb_send(f, 7, NULL, 0);
     feed(f, n);
     cr_expect_eq(poll_one(), -EPROTO);
-    expect_terminate("MSN 7 first", TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_MSN_RANGE, f,
-                     false);
+    expect_terminate("MSN 7 first", TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_MSN_RANGE, f, false);
     side_free(&rx);
 }
 
@@ -272,20 +270,16 @@ Test(iwarp_errors, versions_other_than_one_are_refused_by_their_layer)
         if (v == 1)
             continue;
         setup();
-        bad_frame("DV tagged", f,
-                  fb_tagged(f, (uint8_t)(0xc0 | v), FB_RV, stag_w, BASE_TO, payload, 4),
-                  TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_VERSION, true, false);
+        bad_frame("DV tagged", f, fb_tagged(f, (uint8_t)(0xc0 | v), FB_RV, stag_w, BASE_TO, payload, 4), TERM_LAYER_DDP,
+                  TERM_DDP_TAGGED, DDP_TAGGED_VERSION, true, false);
         setup();
-        bad_frame("DV untagged", f,
-                  fb_untagged(f, (uint8_t)(0x40 | v), FB_RV | 3, 0, 0, 1, 0, payload, 4),
+        bad_frame("DV untagged", f, fb_untagged(f, (uint8_t)(0x40 | v), FB_RV | 3, 0, 0, 1, 0, payload, 4),
                   TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_VERSION, true, false);
         setup();
-        bad_frame("RV tagged", f,
-                  fb_tagged(f, FB_TL, (uint8_t)(v << 6), stag_w, BASE_TO, payload, 4),
-                  TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_VERSION, true, false);
+        bad_frame("RV tagged", f, fb_tagged(f, FB_TL, (uint8_t)(v << 6), stag_w, BASE_TO, payload, 4), TERM_LAYER_RDMAP,
+                  TERM_RDMAP_OPERATION, TERM_RDMAP_VERSION, true, false);
         setup();
-        bad_frame("RV untagged", f,
-                  fb_untagged(f, FB_UL, (uint8_t)(v << 6 | 3), 0, 0, 1, 0, payload, 4),
+        bad_frame("RV untagged", f, fb_untagged(f, FB_UL, (uint8_t)(v << 6 | 3), 0, 0, 1, 0, payload, 4),
                   TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_VERSION, true, false);
         untouched("version");
     }
@@ -326,13 +320,10 @@ Test(iwarp_errors, opcodes_8_to_15_are_unexpected)
 {
     for (uint8_t op = 8; op < 16; op++) {
         setup();
-        bad_frame(
-            "untagged", f,
-            fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), 0, op == 10 ? 1 : 0, 1, 0, payload, 8),
-            TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
+        bad_frame("untagged", f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), 0, op == 10 ? 1 : 0, 1, 0, payload, 8),
+                  TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
         setup();
-        bad_frame("tagged", f,
-                  fb_tagged(f, FB_TL, (uint8_t)(FB_RV | op), stag_w, BASE_TO, payload, 8),
+        bad_frame("tagged", f, fb_tagged(f, FB_TL, (uint8_t)(FB_RV | op), stag_w, BASE_TO, payload, 8),
                   TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
         untouched("opcode");
     }
@@ -349,12 +340,12 @@ Test(iwarp_errors, t_bit_must_agree_with_the_opcode)
         setup();
         if (tagged)
             bad_frame("untagged Write or Response", f,
-                      fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), 0, 0, 1, 0, payload, 28),
-                      TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
+                      fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), 0, 0, 1, 0, payload, 28), TERM_LAYER_RDMAP,
+                      TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
         else
             bad_frame("tagged Send and such", f,
-                      fb_tagged(f, FB_TL, (uint8_t)(FB_RV | op), stag_w, BASE_TO, payload, 28),
-                      TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
+                      fb_tagged(f, FB_TL, (uint8_t)(FB_RV | op), stag_w, BASE_TO, payload, 28), TERM_LAYER_RDMAP,
+                      TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
         untouched("T bit");
     }
 }
@@ -377,10 +368,8 @@ Test(iwarp_errors, queue_must_exist_and_be_the_opcodes)
             if (qns[q] == own)
                 continue;
             setup();
-            bad_frame(
-                "QN", f,
-                fb_untagged(f, FB_UL, (uint8_t)(FB_RV | ops[o]), 0, qns[q], 1, 0, payload, 28),
-                TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_QN, true, false);
+            bad_frame("QN", f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | ops[o]), 0, qns[q], 1, 0, payload, 28),
+                      TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_QN, true, false);
         }
     }
 }
@@ -399,8 +388,8 @@ Test(iwarp_errors, messages_come_with_the_next_msn_only)
             feed(f, fb_send(f, msn0 + 1, payload, 4));
             cr_expect_eq(poll_one(), ENDPOINT_SEND);
         }
-        bad_frame("MSN", f, fb_send(f, msns[i], payload, 4), TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
-                  TERM_DDP_U_MSN_RANGE, true, false);
+        bad_frame("MSN", f, fb_send(f, msns[i], payload, 4), TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_MSN_RANGE,
+                  true, false);
     }
 }
 
@@ -422,8 +411,7 @@ Test(iwarp_errors, each_queue_counts_for_itself)
     setup();
     feed(f, fb_read_request(f, 1, 1, 1, 0, 1, 1));
     cr_expect_eq(poll_one(), 0);
-    bad_frame("Terminate with MSN 2", f,
-              fb_untagged(f, FB_UL, FB_RV | 7, 0, 2, 2, 0, "\x20\x02\0", 4), TERM_LAYER_DDP,
+    bad_frame("Terminate with MSN 2", f, fb_untagged(f, FB_UL, FB_RV | 7, 0, 2, 2, 0, "\x20\x02\0", 4), TERM_LAYER_DDP,
               TERM_DDP_UNTAGGED, TERM_DDP_U_MSN_RANGE, true, false);
 }
 
@@ -436,24 +424,23 @@ Test(iwarp_errors, first_segment_starts_at_mo_zero)
 
     for (size_t i = 0; i < sizeof(mos) / sizeof(mos[0]); i++) {
         setup();
-        bad_frame("MO", f, fb_untagged(f, FB_UL, FB_RV | 3, 0, 0, 1, mos[i], payload, 8),
-                  TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_MO, true, false);
-        setup();
-        bad_frame("MO of a Read Request", f,
-                  fb_untagged(f, FB_UL, FB_RV | 1, 0, 1, 1, mos[i], payload, 28), TERM_LAYER_DDP,
+        bad_frame("MO", f, fb_untagged(f, FB_UL, FB_RV | 3, 0, 0, 1, mos[i], payload, 8), TERM_LAYER_DDP,
                   TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_MO, true, false);
+        setup();
+        bad_frame("MO of a Read Request", f, fb_untagged(f, FB_UL, FB_RV | 1, 0, 1, 1, mos[i], payload, 28),
+                  TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_MO, true, false);
     }
 }
 
 /* The second segment of a Send after one of 10 octets. */
-static void second_segment(const char *what, uint8_t ctrl, uint8_t op, uint32_t msn, uint32_t mo,
-                           size_t len, uint8_t layer, uint8_t etype, uint8_t code)
+static void second_segment(const char *what, uint8_t ctrl, uint8_t op, uint32_t msn, uint32_t mo, size_t len,
+                           uint8_t layer, uint8_t etype, uint8_t code)
 {
     setup();
     feed(f, fb_untagged(f, FB_UM, FB_RV | 3, 0, 0, 1, 0, payload, 10));
     cr_expect_eq(poll_one(), 0, "%s", what);
-    bad_frame(what, f, fb_untagged(f, ctrl, (uint8_t)(FB_RV | op), 0, 0, msn, mo, payload, len),
-              layer, etype, code, true, false);
+    bad_frame(what, f, fb_untagged(f, ctrl, (uint8_t)(FB_RV | op), 0, 0, msn, mo, payload, len), layer, etype, code,
+              true, false);
 }
 
 /* RFC 5041 7.1 untagged 3: the MO is in the range of legal offsets */
@@ -468,12 +455,9 @@ Test(iwarp_errors, segments_of_a_send_follow_without_gap_overlap_or_mixture)
     second_segment("next MSN", FB_UL, 3, 2, 10, 4, ddp, un, TERM_DDP_U_MSN_RANGE);
     second_segment("MSN before", FB_UL, 3, 0, 10, 4, ddp, un, TERM_DDP_U_MSN_RANGE);
     second_segment("empty and not last", FB_UM, 3, 1, 10, 0, ddp, un, TERM_DDP_U_INVALID_MO);
-    second_segment("one octet too long", FB_UL, 3, 1, 10, SEND_MAX - 9, ddp, un,
-                   TERM_DDP_U_TOO_LONG);
-    second_segment("too long, not last", FB_UM, 3, 1, 10, SEND_MAX - 9, ddp, un,
-                   TERM_DDP_U_TOO_LONG);
-    second_segment("another opcode", FB_UL, 5, 1, 10, 4, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
-                   TERM_RDMAP_OPCODE);
+    second_segment("one octet too long", FB_UL, 3, 1, 10, SEND_MAX - 9, ddp, un, TERM_DDP_U_TOO_LONG);
+    second_segment("too long, not last", FB_UM, 3, 1, 10, SEND_MAX - 9, ddp, un, TERM_DDP_U_TOO_LONG);
+    second_segment("another opcode", FB_UL, 5, 1, 10, 4, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE);
 }
 
 Test(iwarp_errors, no_message_stands_between_the_segments_of_another)
@@ -487,13 +471,13 @@ Test(iwarp_errors, no_message_stands_between_the_segments_of_another)
     setup();
     feed(f, fb_untagged(f, FB_UM, FB_RV | 3, 0, 0, 1, 0, payload, 10));
     cr_expect_eq(poll_one(), 0);
-    bad_frame("Read Request inside a Send", f, fb_read_request(f, 1, 1, 1, 0, 1, 1),
-              TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
+    bad_frame("Read Request inside a Send", f, fb_read_request(f, 1, 1, 1, 0, 1, 1), TERM_LAYER_RDMAP,
+              TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
     setup();
     feed(f, fb_tagged(f, FB_TM, FB_RV, stag_w, BASE_TO, payload, 4));
     cr_expect_eq(poll_one(), 0);
-    bad_frame("Send inside a Write", f, fb_send(f, 1, payload, 4), TERM_LAYER_RDMAP,
-              TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
+    bad_frame("Send inside a Write", f, fb_send(f, 1, payload, 4), TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
+              TERM_RDMAP_OPCODE, true, false);
     /* A Terminate may come at any segment boundary. */
     setup();
     feed(f, fb_untagged(f, FB_UM, FB_RV | 3, 0, 0, 1, 0, payload, 10));
@@ -511,11 +495,11 @@ Test(iwarp_errors, sends_longer_than_the_buffer_are_refused_to_the_octet)
     feed(f, fb_send(f, 1, payload, SEND_MAX));
     cr_expect_eq(poll_one(), ENDPOINT_SEND);
     msn0 = 1;
-    bad_frame("one more", f, fb_send(f, 2, payload, SEND_MAX + 1), TERM_LAYER_DDP,
-              TERM_DDP_UNTAGGED, TERM_DDP_U_TOO_LONG, true, false);
-    setup();
-    bad_frame("64 KiB", f, fb_send(f, 1, payload, 40000), TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
+    bad_frame("one more", f, fb_send(f, 2, payload, SEND_MAX + 1), TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
               TERM_DDP_U_TOO_LONG, true, false);
+    setup();
+    bad_frame("64 KiB", f, fb_send(f, 1, payload, 40000), TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_TOO_LONG, true,
+              false);
 }
 
 static void small_in_buf(struct iwarp_cfg *c)
@@ -530,25 +514,25 @@ Test(iwarp_errors, without_room_to_join_them_there_is_no_buffer_for_several_segm
     feed(f, fb_send(f, 1, payload, SEND_MAX));
     cr_expect_eq(poll_one(), ENDPOINT_SEND);
     msn0 = 1;
-    bad_frame("first of two", f, fb_untagged(f, FB_UM, FB_RV | 3, 0, 0, 2, 0, payload, 10),
-              TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_NO_BUFFER, true, false);
+    bad_frame("first of two", f, fb_untagged(f, FB_UM, FB_RV | 3, 0, 0, 2, 0, payload, 10), TERM_LAYER_DDP,
+              TERM_DDP_UNTAGGED, TERM_DDP_U_NO_BUFFER, true, false);
 }
 
 /* RFC 5042 section 6.4: a peer cannot keep a message unfinished for ever at no cost */
 Test(iwarp_errors, endless_empty_segments_are_refused_at_the_first)
 {
     setup();
-    bad_frame("untagged", f, fb_untagged(f, FB_UM, FB_RV | 3, 0, 0, 1, 0, NULL, 0), TERM_LAYER_DDP,
-              TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_MO, true, false);
+    bad_frame("untagged", f, fb_untagged(f, FB_UM, FB_RV | 3, 0, 0, 1, 0, NULL, 0), TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
+              TERM_DDP_U_INVALID_MO, true, false);
     setup();
-    bad_frame("tagged", f, fb_tagged(f, FB_TM, FB_RV, stag_w, BASE_TO, NULL, 0), TERM_LAYER_DDP,
-              TERM_DDP_TAGGED, DDP_TAGGED_BOUNDS, true, false);
+    bad_frame("tagged", f, fb_tagged(f, FB_TM, FB_RV, stag_w, BASE_TO, NULL, 0), TERM_LAYER_DDP, TERM_DDP_TAGGED,
+              DDP_TAGGED_BOUNDS, true, false);
     setup();
     feed(f, fb_tagged(f, FB_TM, FB_RV, stag_w, BASE_TO, payload, 1));
     cr_expect_eq(poll_one(), 0);
     memory[GUARD] = 0x11;
-    bad_frame("tagged, later", f, fb_tagged(f, FB_TM, FB_RV, stag_w, BASE_TO + 1, NULL, 0),
-              TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_BOUNDS, true, false);
+    bad_frame("tagged, later", f, fb_tagged(f, FB_TM, FB_RV, stag_w, BASE_TO + 1, NULL, 0), TERM_LAYER_DDP,
+              TERM_DDP_TAGGED, DDP_TAGGED_BOUNDS, true, false);
     untouched("empty segments");
 }
 
@@ -594,9 +578,8 @@ Test(iwarp_errors, writes_outside_a_region_touch_nothing)
         setup();
         const uint32_t stags[] = { stag_w, stag_r, stag_l, stag_ring, 0x0badf00d, 0, stag_w ^ 1 };
 
-        bad_frame(rows[i].what, f,
-                  fb_write(f, stags[rows[i].which], rows[i].to, payload, rows[i].len),
-                  rows[i].layer, rows[i].etype, rows[i].code, true, false);
+        bad_frame(rows[i].what, f, fb_write(f, stags[rows[i].which], rows[i].to, payload, rows[i].len), rows[i].layer,
+                  rows[i].etype, rows[i].code, true, false);
         untouched(rows[i].what);
     }
 }
@@ -639,8 +622,8 @@ Test(iwarp_errors, segments_of_a_write_keep_the_stag_and_advance_exactly)
         cr_expect(all(memory + GUARD, 4, 0x77));
         memset(memory + GUARD, 0x11, 4);
         bad_frame(rows[i].what, f,
-                  fb_tagged(f, FB_TL, (uint8_t)(FB_RV | rows[i].op),
-                            rows[i].other_stag ? stag_ring : stag_w, rows[i].to, payload, 4),
+                  fb_tagged(f, FB_TL, (uint8_t)(FB_RV | rows[i].op), rows[i].other_stag ? stag_ring : stag_w,
+                            rows[i].to, payload, 4),
                   rows[i].layer, rows[i].etype, rows[i].code, true, false);
         untouched(rows[i].what);
     }
@@ -655,8 +638,8 @@ Test(iwarp_errors, stag_revoked_in_the_middle_of_a_message_is_invalid_from_then_
     cr_expect_eq(poll_one(), 0);
     cr_expect_eq(ddp_stags_revoke(&rx.ep.stags, stag_w), 0);
     memset(memory + GUARD, 0x11, 4);
-    bad_frame("revoked", f, fb_tagged(f, FB_TL, FB_RV, stag_w, BASE_TO + 4, payload, 4),
-              TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
+    bad_frame("revoked", f, fb_tagged(f, FB_TL, FB_RV, stag_w, BASE_TO + 4, payload, 4), TERM_LAYER_DDP,
+              TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
     untouched("revoked");
 }
 
@@ -690,8 +673,7 @@ Test(iwarp_errors, read_requests_are_validated_like_the_rest)
         setup();
         const uint32_t stags[] = { stag_r, stag_w, stag_ring, 0x0badf00d, 0, stag_l };
 
-        bad_frame(rows[i].what, f,
-                  fb_read_request(f, 1, 1, 0, rows[i].len, stags[rows[i].which], rows[i].to),
+        bad_frame(rows[i].what, f, fb_read_request(f, 1, 1, 0, rows[i].len, stags[rows[i].which], rows[i].to),
                   TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, rows[i].code, true, true);
     }
 }
@@ -710,16 +692,16 @@ Test(iwarp_errors, read_request_header_must_be_whole_and_alone)
         snprintf(what, sizeof(what), "header of %zu", len);
         fb_read_hdr(hdr, 1, 0, 4, stag_r, BASE_TO);
         if (len > 28)
-            bad_frame(what, f, fb_untagged(f, FB_UL, FB_RV | 1, 0, 1, 1, 0, hdr, len),
-                      TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_TOO_LONG, true, false);
+            bad_frame(what, f, fb_untagged(f, FB_UL, FB_RV | 1, 0, 1, 1, 0, hdr, len), TERM_LAYER_DDP,
+                      TERM_DDP_UNTAGGED, TERM_DDP_U_TOO_LONG, true, false);
         else
-            bad_frame(what, f, fb_untagged(f, FB_UL, FB_RV | 1, 0, 1, 1, 0, hdr, len),
-                      TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED, true, false);
+            bad_frame(what, f, fb_untagged(f, FB_UL, FB_RV | 1, 0, 1, 1, 0, hdr, len), TERM_LAYER_RDMAP,
+                      TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED, true, false);
     }
     setup();
     fb_read_hdr(hdr, 1, 0, 4, stag_r, BASE_TO);
-    bad_frame("not last", f, fb_untagged(f, FB_UM, FB_RV | 1, 0, 1, 1, 0, hdr, 28), TERM_LAYER_DDP,
-              TERM_DDP_UNTAGGED, TERM_DDP_U_TOO_LONG, true, false);
+    bad_frame("not last", f, fb_untagged(f, FB_UM, FB_RV | 1, 0, 1, 1, 0, hdr, 28), TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
+              TERM_DDP_U_TOO_LONG, true, false);
 }
 
 static void ird_3(struct iwarp_cfg *c)
@@ -756,8 +738,8 @@ Test(iwarp_errors, one_read_request_more_than_ird_finds_no_buffer)
     side_free(&rx);
 
     setup_with(ird_0);
-    bad_frame("IRD 0", f, fb_read_request(f, 1, 1, 0, 0, 0, 0), TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
-              TERM_DDP_U_NO_BUFFER, true, false);
+    bad_frame("IRD 0", f, fb_read_request(f, 1, 1, 0, 0, 0, 0), TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_NO_BUFFER,
+              true, false);
 }
 
 /* RFC 5040 section 4.8: the Read header "is updated to reflect the current location" */
@@ -773,17 +755,15 @@ Test(iwarp_errors, a_source_revoked_before_the_answer_ends_the_stream_with_the_r
     n = drain(out, sizeof(out));
     cr_expect_eq(fb_check(out, n), 18 + 52);
     cr_expect(out[20] == 0x01 && out[21] == 0x00 && out[22] == 0xe0);
-    cr_expect_arr_eq(out + 26, f + 2, 18 + 28,
-                     "nothing was answered yet, so the headers are the Request's");
+    cr_expect_arr_eq(out + 26, f + 2, 18 + 28, "nothing was answered yet, so the headers are the Request's");
     cr_expect_eq(poll_one(), -EPROTO);
     side_free(&rx);
 }
 
 /* ---- Read Responses ---- */
 
-static void response_after_read(const char *what, uint32_t ask, uint8_t ctrl, int stag_off,
-                                int64_t to_off, size_t len, uint8_t layer, uint8_t etype,
-                                uint8_t code)
+static void response_after_read(const char *what, uint32_t ask, uint8_t ctrl, int stag_off, int64_t to_off, size_t len,
+                                uint8_t layer, uint8_t etype, uint8_t code)
 {
     struct rdmap_read rd = { .sink_to = BASE_TO + 8, .len = ask };
     uint8_t out[256];
@@ -793,8 +773,7 @@ static void response_after_read(const char *what, uint32_t ask, uint8_t ctrl, in
     cr_assert_eq(iwarp_post_read(&rx.ep, &rd), 0);
     cr_assert_gt(drain(out, sizeof(out)), 0u);
     bad_frame(what, f,
-              fb_tagged(f, ctrl, FB_RV | 2, stag_l + (uint32_t)stag_off,
-                        BASE_TO + 8 + (uint64_t)to_off, payload, len),
+              fb_tagged(f, ctrl, FB_RV | 2, stag_l + (uint32_t)stag_off, BASE_TO + 8 + (uint64_t)to_off, payload, len),
               layer, etype, code, true, false);
     cr_expect_eq(iwarp_reads_done(&rx.ep), 0, "%s", what);
     untouched(what);
@@ -813,8 +792,7 @@ Test(iwarp_errors, read_responses_must_be_what_was_asked_for)
     response_after_read("too long, not last", 16, FB_TM, 0, 0, 17, ddp, tg, DDP_TAGGED_BOUNDS);
     response_after_read("too short", 16, FB_TL, 0, 0, 15, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
                         TERM_RDMAP_UNSPECIFIED);
-    response_after_read("empty", 16, FB_TL, 0, 0, 0, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
-                        TERM_RDMAP_UNSPECIFIED);
+    response_after_read("empty", 16, FB_TL, 0, 0, 0, TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED);
     response_after_read("something for nothing", 0, FB_TL, 0, 0, 1, ddp, tg, DDP_TAGGED_BOUNDS);
 }
 
@@ -831,8 +809,8 @@ Test(iwarp_errors, read_response_into_another_sink_than_named_is_refused)
     rd.sink_stag = stag_l;
     cr_assert_eq(iwarp_post_read(&rx.ep, &rd), 0);
     cr_assert_gt(drain(out, sizeof(out)), 0u);
-    bad_frame("another sink", f, fb_tagged(f, FB_TL, FB_RV | 2, stag, BASE_TO, payload, 16),
-              TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
+    bad_frame("another sink", f, fb_tagged(f, FB_TL, FB_RV | 2, stag, BASE_TO, payload, 16), TERM_LAYER_DDP,
+              TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
     cr_expect(all(second, sizeof(second), 0));
     untouched("another sink");
 }
@@ -843,19 +821,19 @@ Test(iwarp_errors, nothing_can_be_read_from_a_region_without_memory)
 
     setup();
     stag = side_region(&rx, NULL, 0, 4096, DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ);
-    bad_frame("deferred", f, fb_read_request(f, 1, 1, 0, 16, stag, 0), TERM_LAYER_RDMAP,
-              TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS, true, true);
+    bad_frame("deferred", f, fb_read_request(f, 1, 1, 0, 16, stag, 0), TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION,
+              TERM_RDMAP_ACCESS, true, true);
 }
 
 /* RFC 5040 section 5.2.2: an invalid Read Response is an error */
 Test(iwarp_errors, read_response_nobody_asked_for_is_unexpected)
 {
     setup();
-    bad_frame("unsolicited", f, fb_tagged(f, FB_TL, FB_RV | 2, stag_l, BASE_TO, payload, 4),
-              TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
+    bad_frame("unsolicited", f, fb_tagged(f, FB_TL, FB_RV | 2, stag_l, BASE_TO, payload, 4), TERM_LAYER_RDMAP,
+              TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
     setup();
-    bad_frame("unsolicited, empty", f, fb_tagged(f, FB_TL, FB_RV | 2, 0, 0, NULL, 0),
-              TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
+    bad_frame("unsolicited, empty", f, fb_tagged(f, FB_TL, FB_RV | 2, 0, 0, NULL, 0), TERM_LAYER_RDMAP,
+              TERM_RDMAP_OPERATION, TERM_RDMAP_OPCODE, true, false);
     untouched("unsolicited");
 }
 
@@ -887,8 +865,7 @@ Test(iwarp_errors, read_response_in_segments_is_checked_to_its_end)
         cr_expect(all(local + GUARD, 10, 0x77) && all(local + GUARD + 10, REGION - 10, 0x33));
         memset(local + GUARD, 0x33, 10);
         bad_frame(rows[i].what, f,
-                  fb_tagged(f, rows[i].ctrl, FB_RV | 2, stag_l, BASE_TO + rows[i].to, payload,
-                            rows[i].len),
+                  fb_tagged(f, rows[i].ctrl, FB_RV | 2, stag_l, BASE_TO + rows[i].to, payload, rows[i].len),
                   rows[i].layer, rows[i].etype, rows[i].code, true, false);
         untouched(rows[i].what);
     }
@@ -897,8 +874,8 @@ Test(iwarp_errors, read_response_in_segments_is_checked_to_its_end)
 Test(iwarp_errors, write_to_the_sink_of_a_read_is_no_way_in)
 {
     setup();
-    bad_frame("Write to a sink", f, fb_write(f, stag_l, BASE_TO, payload, 4), TERM_LAYER_DDP,
-              TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
+    bad_frame("Write to a sink", f, fb_write(f, stag_l, BASE_TO, payload, 4), TERM_LAYER_DDP, TERM_DDP_TAGGED,
+              DDP_TAGGED_INVALID_STAG, true, false);
     untouched("Write to a sink");
 }
 
@@ -913,27 +890,24 @@ Test(iwarp_errors, invalidate_takes_a_remote_stag_and_nothing_else)
         feed(f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stag_w, 0, 1, 0, payload, 4));
         cr_expect_eq(poll_one(), ENDPOINT_SEND);
         msn0 = 1;
-        bad_frame("Write after it", f, fb_write(f, stag_w, BASE_TO, payload, 4), TERM_LAYER_DDP,
-                  TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG, true, false);
+        bad_frame("Write after it", f, fb_write(f, stag_w, BASE_TO, payload, 4), TERM_LAYER_DDP, TERM_DDP_TAGGED,
+                  DDP_TAGGED_INVALID_STAG, true, false);
         untouched("invalidated");
 
         for (int i = 0; i < 4; i++) {
             setup();
             const uint32_t stags[] = { 0, stag_l, 0x0badf00d, stag_w ^ 0x80 };
 
-            bad_frame("invalidate", f,
-                      fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stags[i], 0, 1, 0, payload, 40),
-                      TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE, true,
-                      false);
+            bad_frame("invalidate", f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stags[i], 0, 1, 0, payload, 40),
+                      TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE, true, false);
             cr_expect_not_null(ddp_stags_find(&rx.ep.stags, stag_w));
         }
         setup();
         feed(f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stag_r, 0, 1, 0, payload, 4));
         cr_expect_eq(poll_one(), ENDPOINT_SEND);
         msn0 = 1;
-        bad_frame(
-            "twice", f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stag_r, 0, 2, 0, payload, 4),
-            TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE, true, false);
+        bad_frame("twice", f, fb_untagged(f, FB_UL, (uint8_t)(FB_RV | op), stag_r, 0, 2, 0, payload, 4),
+                  TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE, true, false);
     }
 }
 
@@ -979,8 +953,8 @@ Test(iwarp_errors, terminate_is_told_once_and_ends_both_directions)
         cr_expect_eq(poll_one(), -EPROTO);
         cr_expect_eq(iwarp_state_now(&rx.ep), IWARP_TERMINATED);
         if (n >= 2)
-            cr_expect(iwarp_error(&rx.ep).layer == 1 && iwarp_error(&rx.ep).etype == 2 &&
-                      iwarp_error(&rx.ep).code == 3, "%zu octets", n);
+            cr_expect(iwarp_error(&rx.ep).layer == 1 && iwarp_error(&rx.ep).etype == 2 && iwarp_error(&rx.ep).code == 3,
+                      "%zu octets", n);
         else
             cr_expect_eq(iwarp_error(&rx.ep).code, 0xff, "%zu octets", n);
         cr_expect_eq(iwarp_out(&rx.ep, &iov, &len), 0, "a Terminate is not answered");
@@ -1015,11 +989,11 @@ Test(iwarp_errors, terminate_received_drops_what_was_posted_and_no_count_of_it_r
 Test(iwarp_errors, terminate_must_be_its_only_segment)
 {
     setup();
-    bad_frame("L = 0", f, fb_untagged(f, FB_UM, FB_RV | 7, 0, 2, 1, 0, "\x20\x02\0", 4),
-              TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_TOO_LONG, true, false);
+    bad_frame("L = 0", f, fb_untagged(f, FB_UM, FB_RV | 7, 0, 2, 1, 0, "\x20\x02\0", 4), TERM_LAYER_DDP,
+              TERM_DDP_UNTAGGED, TERM_DDP_U_TOO_LONG, true, false);
     setup();
-    bad_frame("MO 4", f, fb_untagged(f, FB_UL, FB_RV | 7, 0, 2, 1, 4, "\x20\x02\0", 4),
-              TERM_LAYER_DDP, TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_MO, true, false);
+    bad_frame("MO 4", f, fb_untagged(f, FB_UL, FB_RV | 7, 0, 2, 1, 4, "\x20\x02\0", 4), TERM_LAYER_DDP,
+              TERM_DDP_UNTAGGED, TERM_DDP_U_INVALID_MO, true, false);
 }
 
 Test(iwarp_errors, terminate_as_the_first_fpdu_reaches_a_waiting_responder)
@@ -1121,9 +1095,7 @@ Test(iwarp_errors, only_the_first_of_two_errors_is_told)
 Test(iwarp_errors, the_ulps_own_complaint_goes_out_without_headers)
 {
     setup();
-    iwarp_fail(&rx.ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
-                                           TERM_RDMAP_UNSPECIFIED });
-    expect_terminate("ULP", TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED, NULL,
-                     false);
+    iwarp_fail(&rx.ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED });
+    expect_terminate("ULP", TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED, NULL, false);
     side_free(&rx);
 }

@@ -26,7 +26,9 @@ static void setup(uint8_t rtr, bool ab, bool ba, size_t pipe_cap)
     cr_assert_eq(iwarp_init(&p.b.ep, &c), 0);
 }
 
-/* Markers from a at most. a gives out whole frames, made for segments of emss octets; 0: as long as side_cfg has them. */
+/*
+ * Markers from a at most. a gives out whole frames, made for segments of emss octets; 0: as long as side_cfg has them.
+ */
 static void setup_aligned(bool markers, size_t emss)
 {
     struct iwarp_cfg c;
@@ -244,16 +246,15 @@ static void post_all_untagged_kinds(const uint32_t *inv_stag, size_t shift)
     cr_assert_eq(iwarp_post_send_with(&p.a.ep, IWARP_INVALIDATE, inv_stag[0], NULL, 0, &it, 10), 0);
     cr_assert_eq(iwarp_post_immediate(&p.a.ep.base, 0x0102030405060708ull, false), 0);
     it = iov_iter_init(&v, 1);
-    cr_assert_eq(iwarp_post_send_with(&p.a.ep, IWARP_INVALIDATE | IWARP_SOLICITED, inv_stag[1],
-                                      NULL, 0, &it, 10), 0);
+    cr_assert_eq(iwarp_post_send_with(&p.a.ep, IWARP_INVALIDATE | IWARP_SOLICITED, inv_stag[1], NULL, 0, &it, 10), 0);
     cr_assert_eq(iwarp_post_immediate(&p.a.ep.base, 0xf1f2f3f4f5f6f7f8ull, true), 0);
 }
 
 /* RFC 5044 4.3/1,2: "MUST insert ... at every 512th octet", whatever the FPDU carries. */
 Test(iwarp_marker, immediate_data_and_sends_with_invalidate_have_them_in_any_place)
 {
-    static const uint8_t opcodes[] = { RDMAP_SEND, RDMAP_SEND_SE, RDMAP_SEND_INV, RDMAP_IMMEDIATE,
-                                       RDMAP_SEND_SE_INV, RDMAP_IMMEDIATE_SE };
+    static const uint8_t opcodes[] = { RDMAP_SEND,      RDMAP_SEND_SE,     RDMAP_SEND_INV,
+                                       RDMAP_IMMEDIATE, RDMAP_SEND_SE_INV, RDMAP_IMMEDIATE_SE };
     static uint8_t raw[2048], plain[2048], mem[64];
     unsigned in_frame = 0;
 
@@ -294,14 +295,12 @@ Test(iwarp_marker, immediate_data_and_sends_with_invalidate_have_them_in_any_pla
             cr_expect_eq(ev.len, imm ? 8 : events == 0 ? shift : 10, "event %u", events);
             cr_expect_eq(ev.invalidated, told[events], "event %u", events);
             if (imm)
-                cr_expect_eq(get_be64(ev.data), events == 3 ? 0x0102030405060708ull
-                                                            : 0xf1f2f3f4f5f6f7f8ull);
+                cr_expect_eq(get_be64(ev.data), events == 3 ? 0x0102030405060708ull : 0xf1f2f3f4f5f6f7f8ull);
             iwarp_release(&p.b.ep.base, ev.data + ev.len);
             events++;
         }
         cr_expect_eq(events, SW_ARRAY_LEN(opcodes));
-        cr_expect(!ddp_stags_find(&p.b.ep.stags, inv_stag[0]) &&
-                  !ddp_stags_find(&p.b.ep.stags, inv_stag[1]));
+        cr_expect(!ddp_stags_find(&p.b.ep.stags, inv_stag[0]) && !ddp_stags_find(&p.b.ep.stags, inv_stag[1]));
         cr_expect_eq(p.b.ep.stats.rx_immediates, 2u);
         cr_expect_eq(iwarp_state_now(&p.b.ep), IWARP_FULL);
         pair_fini(&p);
@@ -500,8 +499,7 @@ Test(iwarp_marker, segments_hold_whole_frames_and_as_many_as_fit)
             for (size_t at = 0; at < len; frames++) { /* whole ones, to its end */
                 struct mpa_fpdu out;
                 size_t need;
-                ssize_t used =
-                    mpa_fpdu_decode(&f, total + at, raw + at, len - at, &out, &need);
+                ssize_t used = mpa_fpdu_decode(&f, total + at, raw + at, len - at, &out, &need);
 
                 cr_assert_gt(used, 0);
                 at += (size_t)used;

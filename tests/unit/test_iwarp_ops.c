@@ -41,8 +41,7 @@ static void teardown(void)
 }
 
 /* What the next poll of `to` gives, after all that `from` has to send. */
-static int next(struct side *to, struct side *from, struct mem_pipe *pipe,
-                struct endpoint_event *ev)
+static int next(struct side *to, struct side *from, struct mem_pipe *pipe, struct endpoint_event *ev)
 {
     *ev = (struct endpoint_event){ 0 };
     side_push(from, pipe);
@@ -248,16 +247,14 @@ Test(iwarp_ops, immediate_data_of_any_other_length_is_an_operation_error)
             settle();
             feed(f, fb_untagged(f, FB_UL, FB_RV | op, 0, 0, 1, 0, data, lens[i]));
             cr_expect_eq(iwarp_poll(&p.b.ep.base, &ev), -EPROTO, "%zu", lens[i]);
-            b_terminates("length", TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED,
-                         0xc0);
+            b_terminates("length", TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED, 0xc0);
             teardown();
         }
         setup_with(immediate);
         settle();
         feed(f, fb_untagged(f, FB_UM, FB_RV | op, 0, 0, 1, 0, data, 8));
         cr_expect_eq(iwarp_poll(&p.b.ep.base, &(struct endpoint_event){ 0 }), -EPROTO);
-        b_terminates("not the last segment", TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
-                     TERM_RDMAP_UNSPECIFIED, 0xc0);
+        b_terminates("not the last segment", TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_UNSPECIFIED, 0xc0);
         teardown();
     }
 }
@@ -270,12 +267,9 @@ Test(iwarp_ops, immediate_data_keeps_the_rules_of_its_queue)
         uint32_t qn, msn, mo;
         uint8_t code;
     } rows[] = {
-        { "QN 1", 1, 1, 0, TERM_DDP_U_INVALID_QN },
-        { "QN 2", 2, 1, 0, TERM_DDP_U_INVALID_QN },
-        { "QN 3", 3, 1, 0, TERM_DDP_U_INVALID_QN },
-        { "MSN 0", 0, 0, 0, TERM_DDP_U_MSN_RANGE },
-        { "MSN 2", 0, 2, 0, TERM_DDP_U_MSN_RANGE },
-        { "MO 1", 0, 1, 1, TERM_DDP_U_INVALID_MO },
+        { "QN 1", 1, 1, 0, TERM_DDP_U_INVALID_QN }, { "QN 2", 2, 1, 0, TERM_DDP_U_INVALID_QN },
+        { "QN 3", 3, 1, 0, TERM_DDP_U_INVALID_QN }, { "MSN 0", 0, 0, 0, TERM_DDP_U_MSN_RANGE },
+        { "MSN 2", 0, 2, 0, TERM_DDP_U_MSN_RANGE }, { "MO 1", 0, 1, 1, TERM_DDP_U_INVALID_MO },
     };
     uint8_t f[200];
 
@@ -283,8 +277,7 @@ Test(iwarp_ops, immediate_data_keeps_the_rules_of_its_queue)
         setup_with(immediate);
         settle();
         feed(f, fb_untagged(f, FB_UL, FB_RV | 8, 0, rows[i].qn, rows[i].msn, rows[i].mo, data, 8));
-        cr_expect_eq(iwarp_poll(&p.b.ep.base, &(struct endpoint_event){ 0 }), -EPROTO, "%s",
-                     rows[i].what);
+        cr_expect_eq(iwarp_poll(&p.b.ep.base, &(struct endpoint_event){ 0 }), -EPROTO, "%s", rows[i].what);
         b_terminates(rows[i].what, TERM_LAYER_DDP, TERM_DDP_UNTAGGED, rows[i].code, 0xc0);
         teardown();
     }
@@ -350,8 +343,10 @@ Test(iwarp_ops, a_read_behind_a_write_brings_what_was_written, .fini = teardown)
     sink = side_region(&p.a, got, 0, sizeof(got), DDP_ACCESS_LOCAL_SINK);
     for (unsigned i = 0; i < 2; i++) {
         cr_assert_eq(side_write(&p.a, stag, 0, data + 1000 * i, 3000), 0);
-        cr_assert_eq(iwarp_post_read(&p.a.ep, &(struct rdmap_read){
-            .sink_stag = sink, .sink_to = 3000 * i, .len = 3000, .src_stag = stag }), 0);
+        cr_assert_eq(
+            iwarp_post_read(
+                &p.a.ep, &(struct rdmap_read){ .sink_stag = sink, .sink_to = 3000 * i, .len = 3000, .src_stag = stag }),
+            0);
         cr_expect_eq(next(&p.b, &p.a, &p.ab, &ev), 0, "no event at the source");
         cr_expect_eq(iwarp_reads_done(&p.a.ep), i);
         cr_expect_eq(next(&p.a, &p.b, &p.ba, &ev), 0);
@@ -450,8 +445,7 @@ Test(iwarp_ops, regions_of_a_domain_are_reached_by_its_streams_only)
             cr_expect_arr_eq(memory, data + 1, 10, "%s", rows[i].what);
         } else {
             cr_expect_eq(next(&p.b, &p.a, &p.ab, &ev), -EPROTO, "%s", rows[i].what);
-            b_terminates(rows[i].what, TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_NOT_ASSOCIATED,
-                         0xc0);
+            b_terminates(rows[i].what, TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_NOT_ASSOCIATED, 0xc0);
             cr_expect_eq(memory[0], 0, "%s", rows[i].what);
         }
         teardown();
@@ -462,14 +456,13 @@ Test(iwarp_ops, regions_of_a_domain_are_reached_by_its_streams_only)
         stag = add(rows[i].of, DDP_ACCESS_REMOTE_READ);
         sink = side_region(&p.a, memory, 0, 10, DDP_ACCESS_LOCAL_SINK);
         p.a.ep.stags.region[0].of.pd = 1;
-        cr_assert_eq(iwarp_post_read(&p.a.ep, &(struct rdmap_read){ .sink_stag = sink, .len = 10,
-                                                                    .src_stag = stag }), 0);
+        cr_assert_eq(iwarp_post_read(&p.a.ep, &(struct rdmap_read){ .sink_stag = sink, .len = 10, .src_stag = stag }),
+                     0);
         if (rows[i].ok) {
             cr_expect_eq(next(&p.b, &p.a, &p.ab, &ev), 0, "%s", rows[i].what);
         } else {
             cr_expect_eq(next(&p.b, &p.a, &p.ab, &ev), -EPROTO, "%s", rows[i].what);
-            b_terminates(rows[i].what, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION,
-                         TERM_RDMAP_NOT_ASSOCIATED, 0xe0);
+            b_terminates(rows[i].what, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_NOT_ASSOCIATED, 0xe0);
         }
         teardown();
     }
@@ -505,8 +498,7 @@ Test(iwarp_ops, a_peer_invalidates_what_is_its_streams_alone)
             cr_expect_null(ddp_stags_find(&shared, stag), "%s", rows[i].what);
         } else {
             cr_expect_eq(next(&p.b, &p.a, &p.ab, &ev), -EPROTO, "%s", rows[i].what);
-            b_terminates(rows[i].what, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION,
-                         TERM_RDMAP_CANNOT_INVALIDATE, 0xc0);
+            b_terminates(rows[i].what, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_CANNOT_INVALIDATE, 0xc0);
             cr_expect_not_null(ddp_stags_find(&shared, stag), "%s", rows[i].what);
         }
         teardown();
@@ -543,8 +535,8 @@ Test(iwarp_ops, a_side_that_has_ended_sending_sends_what_it_took_and_still_recei
     cr_expect_eq(ev.len, 3001u);
     iwarp_release(&p.a.ep.base, ev.data + ev.len);
     /* RFC 5040 5.2.1/12: a valid Read Request "MUST" be answered */
-    cr_assert_eq(iwarp_post_read(&p.b.ep, &(struct rdmap_read){ .sink_stag = sink, .len = 1000,
-                                                                .src_stag = source }), 0);
+    cr_assert_eq(iwarp_post_read(&p.b.ep, &(struct rdmap_read){ .sink_stag = sink, .len = 1000, .src_stag = source }),
+                 0);
     cr_assert_eq(next(&p.a, &p.b, &p.ba, &ev), 0);
     cr_assert_eq(next(&p.b, &p.a, &p.ab, &ev), 0);
     cr_expect_eq(iwarp_reads_done(&p.b.ep), 1u);

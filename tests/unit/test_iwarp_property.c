@@ -25,12 +25,12 @@ enum fate { GOES_WELL, BREAKS_PROTOCOL, GIVES_UP, PIPE_BREAKS, FATES };
 
 struct op {
     enum kind kind;
-    uint32_t len, off; /* off: ring offset; place in mem */
-    uint32_t stamp;    /* its octets follow from it */
-    unsigned flags;    /* SEND: IWARP_*; IMMEDIATE: solicited */
-    uint32_t stag;     /* SEND: to invalidate; FAULT: of the peer */
-    uint64_t to;       /* FAULT */
-    bool read;         /* FAULT: a Read, else a Write */
+    uint32_t len, off;     /* off: ring offset; place in mem */
+    uint32_t stamp;        /* its octets follow from it */
+    unsigned flags;        /* SEND: IWARP_*; IMMEDIATE: solicited */
+    uint32_t stag;         /* SEND: to invalidate; FAULT: of the peer */
+    uint64_t to;           /* FAULT */
+    bool read;             /* FAULT: a Read, else a Write */
     struct term_code code; /* FAULT: what the peer must find */
 };
 
@@ -40,17 +40,17 @@ struct dir {
     uint32_t mem_stag, ring_stag, src_stag, dst_stag;
     uint8_t mem[MEM_LEN], model[MEM_LEN]; /* at `to`: where MEM_WRITEs go, and what must be there */
     uint8_t src[MEM_LEN];                 /* at `to`: what READs read; never changes */
-    uint8_t dst[MEM_LEN], want[MEM_LEN]; /* at `from`: where READs put it, and what must be there */
+    uint8_t dst[MEM_LEN], want[MEM_LEN];  /* at `from`: where READs put it, and what must be there */
     struct op batch[KEPT_MAX];            /* posted since the batch was empty */
     unsigned batch_n;
-    uint8_t *posted;                      /* memory lent to the endpoint until sent or detached */
+    uint8_t *posted; /* memory lent to the endpoint until sent or detached */
     size_t posted_used;
     struct op waiting[WAITING_MAX]; /* accepted, not yet arrived; without READs and EMPTY_WRITEs */
     uint32_t first, last;
-    uint32_t got;                         /* octets of waiting[first] that came (ring writes) */
+    uint32_t got; /* octets of waiting[first] that came (ring writes) */
     uint64_t ring_at, reads, next_stamp;
-    uint32_t inv_stag;                    /* of `to`: a Send that invalidates it is under way */
-    bool terminated;                      /* `to` has been told of a Terminate */
+    uint32_t inv_stag; /* of `to`: a Send that invalidates it is under way */
+    bool terminated;   /* `to` has been told of a Terminate */
     uint8_t *held_upto;
     uint64_t delivered;
 };
@@ -73,13 +73,13 @@ static uint8_t octet(uint32_t stamp, uint32_t i)
     return (uint8_t)(stamp * 2654435761u >> 24 ^ i * 7 ^ i >> 8);
 }
 
-#define HOLD(cond, ...)                                                                  \
-    do {                                                                                 \
-        if (!(cond)) {                                                                   \
-            char text[200];                                                              \
-            snprintf(text, sizeof(text), __VA_ARGS__);                                   \
+#define HOLD(cond, ...)                                                                   \
+    do {                                                                                  \
+        if (!(cond)) {                                                                    \
+            char text[200];                                                               \
+            snprintf(text, sizeof(text), __VA_ARGS__);                                    \
             cr_assert(false, "seed %llu: %s: %s", (unsigned long long)seed, #cond, text); \
-        }                                                                                \
+        }                                                                                 \
     } while (0)
 
 static uint32_t random_len(size_t max)
@@ -152,8 +152,7 @@ static int post(struct dir *d, const struct op *op)
     else if (op->kind == SEND)
         err = iwarp_post_send_with(&d->from->ep, op->flags, op->stag, hdr, 8, &it, op->len);
     else
-        err = iwarp_post_write(e, op->kind == RING_WRITE ? d->ring_stag : d->mem_stag, op->off, &it,
-                               op->len);
+        err = iwarp_post_write(e, op->kind == RING_WRITE ? d->ring_stag : d->mem_stag, op->off, &it, op->len);
     if (err)
         d->posted_used = used;
     return err;
@@ -185,10 +184,8 @@ static void make_fault(struct dir *d, struct op *op)
     op->read = rows[i].read;
     op->to = rows[i].to;
     op->stag = rows[i].region == 0 ? 0xdead0000 : rows[i].region == 1 ? d->mem_stag : d->src_stag;
-    op->code = rows[i].read ? (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION,
-                                                  rows[i].read_code }
-                            : (struct term_code){ TERM_LAYER_DDP, TERM_DDP_TAGGED,
-                                                  rows[i].write_code };
+    op->code = rows[i].read ? (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, rows[i].read_code }
+                            : (struct term_code){ TERM_LAYER_DDP, TERM_DDP_TAGGED, rows[i].write_code };
 }
 
 /* An STag that the Send is to invalidate, or 0. */
@@ -303,9 +300,8 @@ static void push(struct dir *d)
     const struct iovec *iov;
     size_t n, len;
 
-    while ((n = d->from->ep.cfg.aligned && rnd(2)
-                    ? iwarp_out_segment(&d->from->ep, 128 + rnd(4000), &iov, &len)
-                    : iwarp_out(&d->from->ep, &iov, &len)) > 0) {
+    while ((n = d->from->ep.cfg.aligned && rnd(2) ? iwarp_out_segment(&d->from->ep, 128 + rnd(4000), &iov, &len)
+                                                  : iwarp_out(&d->from->ep, &iov, &len)) > 0) {
         size_t sum = 0, taken;
 
         for (size_t i = 0; i < n; i++)
@@ -337,8 +333,7 @@ static void detach(struct dir *d)
 
         while ((err = post(d, &again[i])) == -EAGAIN) {
             const struct iovec *iov;
-            size_t len, iovs = iwarp_out(&d->from->ep, &iov, &len),
-                        taken = mem_pipe_write(d->pipe, iov, iovs);
+            size_t len, iovs = iwarp_out(&d->from->ep, &iov, &len), taken = mem_pipe_write(d->pipe, iov, iovs);
 
             iwarp_out_sent(&d->from->ep, taken);
             if (taken == 0 || (again[i].flags & IWARP_FENCE))
@@ -370,8 +365,7 @@ static void arrived(struct dir *d, const struct endpoint_event *ev)
 
     if (ev->type == ENDPOINT_SEND) {
         HOLD(op->kind == SEND && ev->len == op->len + 8u, "Send of %zu, want %u", ev->len, op->len);
-        HOLD(ev->data[0] == (uint8_t)op->stamp && ev->data[1] == (uint8_t)(op->stamp >> 8),
-             "stamp %u", op->stamp);
+        HOLD(ev->data[0] == (uint8_t)op->stamp && ev->data[1] == (uint8_t)(op->stamp >> 8), "stamp %u", op->stamp);
         for (uint32_t i = 0; i < op->len; i++)
             HOLD(ev->data[8 + i] == octet(op->stamp, i), "octet %u", i);
         HOLD(ev->solicited == ((op->flags & IWARP_SOLICITED) != 0), "flags %u", op->flags);
@@ -382,8 +376,8 @@ static void arrived(struct dir *d, const struct endpoint_event *ev)
         }
         d->first++;
     } else if (ev->type == ENDPOINT_IMMEDIATE) {
-        uint32_t hi = (uint32_t)ev->data[0] << 24 | (uint32_t)ev->data[1] << 16 |
-                      (uint32_t)ev->data[2] << 8 | ev->data[3];
+        uint32_t hi =
+            (uint32_t)ev->data[0] << 24 | (uint32_t)ev->data[1] << 16 | (uint32_t)ev->data[2] << 8 | ev->data[3];
 
         HOLD(op->kind == IMMEDIATE && ev->len == 8 && hi == op->stamp, "%x, want %x", hi, op->stamp);
         HOLD(ev->data[4] == (uint8_t)(~op->stamp >> 24) && ev->data[7] == (uint8_t)~op->stamp, "%x", hi);
@@ -391,8 +385,7 @@ static void arrived(struct dir *d, const struct endpoint_event *ev)
         d->first++;
     } else {
         HOLD(ev->type == ENDPOINT_WRITE && op->kind == RING_WRITE, "event %d", ev->type);
-        HOLD(ev->to == op->off + d->got && ev->len > 0 && ev->len <= op->len - d->got, "at %u",
-             d->got);
+        HOLD(ev->to == op->off + d->got && ev->len > 0 && ev->len <= op->len - d->got, "at %u", d->got);
         for (uint32_t i = 0; i < ev->len; i++)
             HOLD(ev->data[i] == octet(op->stamp, d->got + i), "octet %u", d->got + i);
         d->got += (uint32_t)ev->len;
@@ -418,8 +411,8 @@ static void found_fault(struct dir *d)
     HOLD(d->first != d->last && !failed, "%s", term_code_text(code));
     const struct op *op = &d->waiting[d->first % WAITING_MAX];
 
-    HOLD(op->kind == FAULT && same_code(code, op->code), "%u/%u/%u, want %u/%u/%u", code.layer,
-         code.etype, code.code, op->code.layer, op->code.etype, op->code.code);
+    HOLD(op->kind == FAULT && same_code(code, op->code), "%u/%u/%u, want %u/%u/%u", code.layer, code.etype, code.code,
+         op->code.layer, op->code.etype, op->code.code);
     HOLD(iwarp_ctrl_pending(&d->to->ep), "nothing to say");
     failed = d;
 }
@@ -489,8 +482,7 @@ static void give_up(struct dir *d)
 {
     if (iwarp_state_now(&d->to->ep) != IWARP_FULL)
         return; /* a responder that has heard nothing could not say so */
-    iwarp_fail(&d->to->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION,
-                                               TERM_RDMAP_STREAM });
+    iwarp_fail(&d->to->ep, (struct term_code){ TERM_LAYER_RDMAP, TERM_RDMAP_OPERATION, TERM_RDMAP_STREAM });
     failed = d;
     fault_made = true;
 }
@@ -529,13 +521,13 @@ static void check_end(struct dir *d, enum fate fate)
     if (failed) {
         /* One Terminate, told once; what was sent behind the fault is nowhere. */
         HOLD(failed == d ? !d->terminated && back->terminated : d->terminated, "the end is not told");
-        HOLD(iwarp_state_now(&d->to->ep) == (failed == d ? IWARP_TERMINATING : IWARP_TERMINATED),
-             "state %d", iwarp_state_now(&d->to->ep));
+        HOLD(iwarp_state_now(&d->to->ep) == (failed == d ? IWARP_TERMINATING : IWARP_TERMINATED), "state %d",
+             iwarp_state_now(&d->to->ep));
         HOLD(d->to->ep.stats.errors == 1, "%llu errors", (unsigned long long)d->to->ep.stats.errors);
         return;
     }
-    HOLD(d->first == d->last, "kind %d of %u octets never arrived",
-         d->waiting[d->first % WAITING_MAX].kind, d->waiting[d->first % WAITING_MAX].len);
+    HOLD(d->first == d->last, "kind %d of %u octets never arrived", d->waiting[d->first % WAITING_MAX].kind,
+         d->waiting[d->first % WAITING_MAX].len);
     HOLD(iwarp_reads_done(&d->from->ep) == d->reads, "%llu reads of %llu",
          (unsigned long long)iwarp_reads_done(&d->from->ep), (unsigned long long)d->reads);
     HOLD(d->from->ep.stats.tx_fpdus == d->to->ep.stats.rx_fpdus, "FPDUs");
@@ -634,8 +626,7 @@ static uint64_t run(void)
             push(&dirs[i]);
             pull(&dirs[i], false);
             /* (Nobody reads on behind the end.) */
-            if (dirs[i].to->ep.stats.rx_fpdus != fpdus ||
-                dirs[i].to->ep.rx.tail - dirs[i].to->ep.rx.head != staged ||
+            if (dirs[i].to->ep.stats.rx_fpdus != fpdus || dirs[i].to->ep.rx.tail - dirs[i].to->ep.rx.head != staged ||
                 (dirs[i].pipe->used > 0 && !over(dirs[i].to)))
                 idle = 0;
         }
@@ -663,11 +654,10 @@ Test(iwarp_property, whatever_happens_messages_arrive_once_in_order_unchanged_up
         ended += failed != NULL;
     } while ((!one && steps < STEPS_MIN) || (longer && time(NULL) < end));
     fprintf(stderr, "iwarp_property: %llu runs from seed %llu, %llu steps, %llu events, %llu ended by a Terminate\n",
-            (unsigned long long)runs, (unsigned long long)first, (unsigned long long)steps,
-            (unsigned long long)events, (unsigned long long)ended);
+            (unsigned long long)runs, (unsigned long long)first, (unsigned long long)steps, (unsigned long long)events,
+            (unsigned long long)ended);
     cr_expect_gt(events, one ? 0u : 100000u);
-    cr_expect(one || ended > runs / 10, "%llu of %llu", (unsigned long long)ended,
-              (unsigned long long)runs);
+    cr_expect(one || ended > runs / 10, "%llu of %llu", (unsigned long long)ended, (unsigned long long)runs);
     free(dirs[0].posted);
     free(dirs[1].posted);
 }

@@ -115,7 +115,8 @@ Test(iwarp_segments, those_of_sends_have_the_messages_msn_and_their_own_mo, .fin
         struct iov_iter it = iov_iter_init(&v, 1);
 
         cr_assert_eq(iwarp_post_send_with(&s.ep, IWARP_INVALIDATE, 0x1234567 + (uint32_t)i, NULL, 0,
-                                          sizes[i] ? &it : &none, sizes[i]), 0);
+                                          sizes[i] ? &it : &none, sizes[i]),
+                     0);
     }
     end = drain();
     for (size_t i = 0; i < 3; i++) {
@@ -157,7 +158,10 @@ Test(iwarp_segments, read_requests_are_one_segment_each_on_queue_one, .fini = te
     sink = side_region(&s, data, 1u << 16, sizeof(data), DDP_ACCESS_LOCAL_SINK);
     for (uint32_t i = 0; i < 3; i++) {
         rd[i] = (struct rdmap_read){
-            .sink_stag = sink, .sink_to = (1u << 16) + i, .len = i, .src_stag = 0x51525300 + i,
+            .sink_stag = sink,
+            .sink_to = (1u << 16) + i,
+            .len = i,
+            .src_stag = 0x51525300 + i,
             .src_to = UINT64_MAX - 8 + i,
         };
         cr_assert_eq(iwarp_post_read(&s.ep, &rd[i]), 0);

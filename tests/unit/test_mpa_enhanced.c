@@ -16,10 +16,7 @@ Test(mpa_enhanced, each_bit_of_the_word_is_where_the_figure_has_it)
         word[0] |= 0x80; /* A, or B to D would be ignored */
         struct mpa_enhanced e = mpa_enhanced_decode(word);
         cr_assert(e.p2p);
-        cr_assert_eq(e.rtr, bit == 1    ? MPA_RTR_SEND
-                            : bit == 16 ? MPA_RTR_WRITE
-                            : bit == 17 ? MPA_RTR_READ
-                                        : 0);
+        cr_assert_eq(e.rtr, bit == 1 ? MPA_RTR_SEND : bit == 16 ? MPA_RTR_WRITE : bit == 17 ? MPA_RTR_READ : 0);
         cr_assert_eq(e.ird, bit >= 2 && bit < 16 ? 1u << (15 - bit) : 0);
         cr_assert_eq(e.ord, bit >= 18 ? 1u << (31 - bit) : 0);
         uint8_t said[4];
@@ -61,15 +58,13 @@ Test(mpa_enhanced, every_word_that_can_be_meant_comes_back)
 
 static uint32_t flags_of(unsigned abcd)
 {
-    return (abcd & 8 ? A_BIT : 0) | (abcd & 4 ? B_BIT : 0) | (abcd & 2 ? C_BIT : 0) |
-           (abcd & 1 ? D_BIT : 0);
+    return (abcd & 8 ? A_BIT : 0) | (abcd & 4 ? B_BIT : 0) | (abcd & 2 ? C_BIT : 0) | (abcd & 1 ? D_BIT : 0);
 }
 
 /* MPA_RTR_* of B, C, D. */
 static unsigned kinds_of(unsigned abcd)
 {
-    return (abcd & 4 ? MPA_RTR_SEND : 0) | (abcd & 2 ? MPA_RTR_WRITE : 0) |
-           (abcd & 1 ? MPA_RTR_READ : 0);
+    return (abcd & 4 ? MPA_RTR_SEND : 0) | (abcd & 2 ? MPA_RTR_WRITE : 0) | (abcd & 1 ? MPA_RTR_READ : 0);
 }
 
 static bool one_kind(unsigned set)
@@ -272,8 +267,8 @@ static struct mpa_session session(unsigned function, const char *text)
 }
 
 /*
- * RFC 5043 5.2.3/1 and RFC 6581 7/3: the word, then private data. "Enhanced DDP Stream Session Initiate: 0x005, … Accept: 0x006, …
- * Reject: 0x007".
+ * RFC 5043 5.2.3/1 and RFC 6581 7/3: the word, then private data. "Enhanced DDP Stream Session Initiate: 0x005, …
+ * Accept: 0x006, … Reject: 0x007".
  */
 Test(mpa_session, octets_of_the_messages)
 {

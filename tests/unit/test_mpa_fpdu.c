@@ -57,23 +57,9 @@ static const struct vector {
     uint8_t octets[48]; /* 2 + 42 + 0 + 4 */
 } vectors[] = {
     { "Figure 5 without its marker",
-      { [0x01] = 0x2a,
-        [0x02] = 0x41,
-        [0x03] = 0x43,
-        [0x0f] = 0x01,
-        [0x2c] = 0xb7,
-        0x24,
-        0x3e,
-        0xc3 } },
+      { [0x01] = 0x2a, [0x02] = 0x41, [0x03] = 0x43, [0x0f] = 0x01, [0x2c] = 0xb7, 0x24, 0x3e, 0xc3 } },
     { "Figure 6 without its marker",
-      { [0x01] = 0x2a,
-        [0x02] = 0x41,
-        [0x03] = 0x43,
-        [0x0f] = 0x02,
-        [0x2c] = 0x29,
-        0x0f,
-        0xbe,
-        0xde } },
+      { [0x01] = 0x2a, [0x02] = 0x41, [0x03] = 0x43, [0x0f] = 0x02, [0x2c] = 0x29, 0x0f, 0xbe, 0xde } },
 };
 
 Test(mpa_fpdu, figures_5_and_6_without_markers_decode)
@@ -83,8 +69,7 @@ Test(mpa_fpdu, figures_5_and_6_without_markers_decode)
         struct mpa_fpdu f;
         size_t need;
         memcpy(buf, vectors[v].octets, sizeof(buf));
-        cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, sizeof(buf), &f, &need), 48, "%s",
-                     vectors[v].name);
+        cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, buf, sizeof(buf), &f, &need), 48, "%s", vectors[v].name);
         cr_assert_eq(f.ulpdu_len, 42u);
         cr_assert_eq(f.ulpdu[0], 0x41);
     }
@@ -172,8 +157,7 @@ Test(mpa_fpdu, every_truncation_asks_for_more_and_says_how_much)
             struct mpa_fpdu f = { .ulpdu = whole, .ulpdu_len = 77 };
             size_t need = 0;
             cr_assert_eq(mpa_fpdu_decode(&crc_on, 0, part, cut, &f, &need), -EAGAIN);
-            cr_assert_eq(need, cut < MPA_HDR_LEN ? MPA_FPDU_MIN : total, "cut %zu of %zu", cut,
-                         total);
+            cr_assert_eq(need, cut < MPA_HDR_LEN ? MPA_FPDU_MIN : total, "cut %zu of %zu", cut, total);
             cr_assert(need > cut && need <= total);
             cr_assert(f.ulpdu == whole && f.ulpdu_len == 77, "written without a whole FPDU");
             free(part);
@@ -181,7 +165,10 @@ Test(mpa_fpdu, every_truncation_asks_for_more_and_says_how_much)
     }
 }
 
-/* RFC 5044 5.1/4, RFC 5044 A.4/1, RFC 5044 5.2/1 and RFC 5044 6/2,3: boundaries by the length fields, however the octets come */
+/*
+ * RFC 5044 5.1/4, RFC 5044 A.4/1, RFC 5044 5.2/1 and RFC 5044 6/2,3: boundaries by the length fields, however the
+ * octets come
+ */
 Test(mpa_fpdu, one_octet_at_a_time_yields_the_fpdus_one_by_one)
 {
     uint8_t stream[1024], in[1024];
@@ -311,11 +298,9 @@ Test(mpa_fpdu, mulpdu_follows_the_formula_within_its_range)
     static const struct {
         size_t emss, mulpdu;
     } row[] = {
-        { 1460, 1454 },        { 1448, 1442 },   { 1461, 1454 },   { 1463, 1454 },
-        { 536, 530 },          { 8948, 8942 },   { 0, 128 },       { 88, 128 },
-        { 134, 128 },          { 137, 130 },     { 139, 130 },     { 140, 134 },
-        { 65483, 64768 },      { 64774, 64766 }, { 64776, 64768 }, { 64772, 64766 },
-        { (size_t)-1, 64768 },
+        { 1460, 1454 },   { 1448, 1442 },   { 1461, 1454 },   { 1463, 1454 },   { 536, 530 },          { 8948, 8942 },
+        { 0, 128 },       { 88, 128 },      { 134, 128 },     { 137, 130 },     { 139, 130 },          { 140, 134 },
+        { 65483, 64768 }, { 64774, 64766 }, { 64776, 64768 }, { 64772, 64766 }, { (size_t)-1, 64768 },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(row); i++)
         cr_assert_eq(mpa_mulpdu(row[i].emss, false), row[i].mulpdu, "EMSS %zu: %zu", row[i].emss,

@@ -23,8 +23,7 @@ static uint8_t pattern(size_t i)
 }
 
 /* The ULPDU in pieces of at most `piece` octets, as headers and payload are. */
-static size_t encode(const struct mpa_framing *f, uint64_t pos, uint8_t *buf, size_t ulpdu_len,
-                     size_t piece)
+static size_t encode(const struct mpa_framing *f, uint64_t pos, uint8_t *buf, size_t ulpdu_len, size_t piece)
 {
     static uint8_t ulpdu[MPA_ULPDU_MAX];
     struct mpa_marked m;
@@ -89,8 +88,8 @@ static const uint8_t figure_5[52] = {
     [0x05] = 0x2a, 0x41, 0x43, [0x13] = 0x01, [0x30] = 0x52, 0x23, 0x99, 0x83,
 };
 static const uint8_t figure_6[52] = {
-    [0x01] = 0x2a, 0x41, 0x43,        [0x0f] = 0x02, /* from 0x1ec on */
-    [0x17] = 0x14, [0x30] = 0x84, 0x92, 0x58,         0x98,
+    [0x01] = 0x2a, 0x41,          0x43, [0x0f] = 0x02, /* from 0x1ec on */
+    [0x17] = 0x14, [0x30] = 0x84, 0x92, 0x58,          0x98,
 };
 
 static void check_figure(const uint8_t *figure, uint64_t pos)
@@ -193,8 +192,8 @@ Test(mpa_marker, large_ones)
 Test(mpa_marker, beyond_2_to_the_32_and_where_the_count_wraps)
 {
     static const uint64_t at[] = {
-        0xfffffffcull, 0x100000000ull, 0x100000004ull, 0xfffffe00ull, 0x7ffffffffcull,
-        0xfffffffffffffffcull, 0xfffffffffffffe04ull,
+        0xfffffffcull,   0x100000000ull,        0x100000004ull,        0xfffffe00ull,
+        0x7ffffffffcull, 0xfffffffffffffffcull, 0xfffffffffffffe04ull,
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(at); i++)
         for (size_t len = 0; len < 1100; len += 3)
@@ -433,8 +432,8 @@ Test(mpa_marker, mulpdu_with_markers_follows_the_formula_and_fits_the_segment_an
     static const struct {
         size_t emss, mulpdu;
     } row[] = {
-        { 1460, 1442 }, { 1448, 1430 }, { 1461, 1442 }, { 1463, 1442 },   { 1536, 1518 },
-        { 536, 522 },   { 8948, 8870 }, { 0, 128 },     { 139, 128 },     { 512, 502 },
+        { 1460, 1442 }, { 1448, 1430 },   { 1461, 1442 },   { 1463, 1442 },        { 1536, 1518 },
+        { 536, 522 },   { 8948, 8870 },   { 0, 128 },       { 139, 128 },          { 512, 502 },
         { 513, 498 },   { 65483, 64768 }, { 65000, 64486 }, { (size_t)-1, 64768 },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(row); i++)
@@ -442,8 +441,8 @@ Test(mpa_marker, mulpdu_with_markers_follows_the_formula_and_fits_the_segment_an
                      mpa_mulpdu(row[i].emss, true));
     for (size_t emss = 144; emss < 66000; emss += emss < 3000 ? 1 : 111)
         for (uint64_t pos = 0; pos < 512; pos += 4)
-            cr_assert_leq(mpa_fpdu_wire_len(&marked, pos, mpa_mulpdu(emss, true)), emss,
-                          "EMSS %zu at %llu", emss, (unsigned long long)pos);
+            cr_assert_leq(mpa_fpdu_wire_len(&marked, pos, mpa_mulpdu(emss, true)), emss, "EMSS %zu at %llu", emss,
+                          (unsigned long long)pos);
 }
 
 Test(mpa_marker, no_fpdu_is_longer_than_the_maximum)
@@ -490,8 +489,8 @@ Test(mpa_marker, a_look_before_decoding_finds_what_is_there_and_changes_nothing)
                         cr_assert(got[there - 1] == pattern(there - 1) && got[0] == pattern(0));
                 }
                 for (size_t i = 0; i < lens[k]; i++)
-                    cr_assert(mpa_fpdu_look(&f, pos, buf, n, i, got, 1, &said) == 1 &&
-                                  got[0] == pattern(i), "octet %zu", i);
+                    cr_assert(mpa_fpdu_look(&f, pos, buf, n, i, got, 1, &said) == 1 && got[0] == pattern(i),
+                              "octet %zu", i);
                 cr_assert_eq(mpa_fpdu_look(&f, pos, buf, n, lens[k], got, 1, &said), 0);
                 cr_assert_arr_eq(buf, copy, n);
             }

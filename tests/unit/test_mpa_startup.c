@@ -6,7 +6,10 @@
 
 /* ---- the frames themselves ---- */
 
-/* RFC 5044 7.1.1/1,13,14,17 and RFC 5044 7.1.2 rule 1: the Request. RFC 6581 6/3: not enhanced at Rev 1, whatever is wanted */
+/*
+ * RFC 5044 7.1.1/1,13,14,17 and RFC 5044 7.1.2 rule 1: the Request. RFC 6581 6/3: not enhanced at Rev 1, whatever is
+ * wanted
+ */
 Test(mpa_startup, request_octets_rev_1)
 {
     struct mpa_startup s;
@@ -209,8 +212,7 @@ Test(mpa_startup, every_cut_waits_for_the_rest_and_a_close_there_fails)
             uint8_t buf[FRAME_MAX];
             struct mpa_startup from, s;
             struct mpa_startup_cfg cfg = config(responder);
-            size_t len = frame2(buf, responder ? request_key : reply_key, C,
-                                A_BIT | B_BIT | DEPTHS(1, 1), texts[t]);
+            size_t len = frame2(buf, responder ? request_key : reply_key, C, A_BIT | B_BIT | DEPTHS(1, 1), texts[t]);
             if (responder)
                 init(&from, &cfg);
             else

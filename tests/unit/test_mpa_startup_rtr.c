@@ -8,8 +8,7 @@
 
 static uint32_t kind_bits(unsigned rtr)
 {
-    return (rtr & MPA_RTR_SEND ? B_BIT : 0) | (rtr & MPA_RTR_WRITE ? C_BIT : 0) |
-           (rtr & MPA_RTR_READ ? D_BIT : 0);
+    return (rtr & MPA_RTR_SEND ? B_BIT : 0) | (rtr & MPA_RTR_WRITE ? C_BIT : 0) | (rtr & MPA_RTR_READ ? D_BIT : 0);
 }
 
 /* The order send, write, read cut down to the common ones. */
@@ -41,8 +40,8 @@ Test(mpa_startup_rtr, rtr_all_pairs_of_sets)
             cr_assert_eq(mpa_startup_accept(&res, NULL, 0), 0);
             size_t len = take(&res, buf);
             unsigned want = first_of(i & r);
-            cr_assert_eq(get_be32(buf + 20) & (A_BIT | B_BIT | C_BIT | D_BIT),
-                         A_BIT | kind_bits(want), "exactly one kind");
+            cr_assert_eq(get_be32(buf + 20) & (A_BIT | B_BIT | C_BIT | D_BIT), A_BIT | kind_bits(want),
+                         "exactly one kind");
             cr_assert_eq(res.res.rtr, want);
             feed(&ini, buf, len);
             cr_assert_eq(ini.res.rtr, want);
@@ -199,8 +198,8 @@ Test(mpa_startup_rtr, depths_as_the_responder_settles_them)
         cr_assert_eq(s.res.peer_ord, row[i].peer_ord);
         cr_assert_eq(mpa_startup_accept(&s, NULL, 0), 0);
         take(&s, buf);
-        cr_assert_eq(get_be32(buf + 20), A_BIT | B_BIT | DEPTHS(row[i].reply_ird, row[i].reply_ord),
-                     "row %zu: %08x", i, get_be32(buf + 20));
+        cr_assert_eq(get_be32(buf + 20), A_BIT | B_BIT | DEPTHS(row[i].reply_ird, row[i].reply_ord), "row %zu: %08x", i,
+                     get_be32(buf + 20));
         cr_assert_eq(s.res.ird, row[i].got_ird, "row %zu", i);
         cr_assert_eq(s.res.ord, row[i].got_ord, "row %zu", i);
     }
@@ -214,17 +213,11 @@ Test(mpa_startup_rtr, depths_as_the_initiator_settles_them)
         bool ok;
         uint16_t got_ird, got_ord;
     } row[] = {
-        { 8, 6, 6, 8, true, 8, 6 },
-        { 8, 6, 2, 1, true, 8, 2 }, /* ORD at most the responder's IRD */
-        { 8, 6, 100, 0, true, 8, 6 },
-        { 8, 6, 6, 9, false, 0, 0 }, /* IRD at least the responder's ORD */
-        { 8, 6, 6, 0x3ffe, false, 0, 0 },
-        { 0, 0, 0, 0, true, 0, 0 },
-        { 0, 0, 0, 1, false, 0, 0 },
+        { 8, 6, 6, 8, true, 8, 6 },       { 8, 6, 2, 1, true, 8, 2 },  /* ORD at most the responder's IRD */
+        { 8, 6, 100, 0, true, 8, 6 },     { 8, 6, 6, 9, false, 0, 0 }, /* IRD at least the responder's ORD */
+        { 8, 6, 6, 0x3ffe, false, 0, 0 }, { 0, 0, 0, 0, true, 0, 0 },     { 0, 0, 0, 1, false, 0, 0 },
         { 8, 6, NONE, NONE, true, 8, 6 }, /* left unchanged */
-        { 8, 6, 0, NONE, true, 8, 0 },
-        { 8, 6, NONE, 9, false, 0, 0 },
-        { NONE, NONE, 5, 5, true, NONE, NONE },
+        { 8, 6, 0, NONE, true, 8, 0 },    { 8, 6, NONE, 9, false, 0, 0 }, { NONE, NONE, 5, 5, true, NONE, NONE },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(row); i++) {
         struct mpa_startup s;
@@ -232,8 +225,7 @@ Test(mpa_startup_rtr, depths_as_the_initiator_settles_them)
         uint8_t buf[FRAME_MAX];
         cfg.ird = row[i].ird;
         cfg.ord = row[i].ord;
-        size_t len =
-            frame2(buf, reply_key, C, A_BIT | B_BIT | DEPTHS(row[i].peer_ird, row[i].peer_ord), "");
+        size_t len = frame2(buf, reply_key, C, A_BIT | B_BIT | DEPTHS(row[i].peer_ird, row[i].peer_ord), "");
         if (!row[i].ok) {
             check_reply_fails(&cfg, buf, len, MPA_SE_IRD);
             continue;

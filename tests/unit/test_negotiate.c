@@ -83,7 +83,12 @@ static void check_terminate(uint8_t *buf, size_t len, uint8_t code)
 
     cr_assert_eq(mpa_fpdu_decode(&framing, 0, buf, len, &f, &need), (ssize_t)len);
     cr_assert_eq(f.ulpdu_len, 22u);
-    cr_assert_arr_eq(f.ulpdu, "\x41\x47\0\0\0\0" "\0\0\0\2" "\0\0\0\1" "\0\0\0\0", 18);
+    cr_assert_arr_eq(f.ulpdu,
+                     "\x41\x47\0\0\0\0"
+                     "\0\0\0\2"
+                     "\0\0\0\1"
+                     "\0\0\0\0",
+                     18);
     cr_expect_eq(f.ulpdu[18], 0x20);
     cr_expect_eq(f.ulpdu[19], code);
 }
@@ -307,7 +312,12 @@ Test(negotiate, an_insufficient_ird_and_a_missing_rtr_are_told_by_a_terminate)
             cr_assert_eq(mpa_fpdu_decode(&framing, 0, buf, len, &f, &need), (ssize_t)len);
             ulpdu = f.ulpdu;
             cr_assert_eq(f.ulpdu_len, 22u);
-            cr_assert_arr_eq(ulpdu, "\x41\x47\0\0\0\0" "\0\0\0\2" "\0\0\0\1" "\0\0\0\0", 18);
+            cr_assert_arr_eq(ulpdu,
+                             "\x41\x47\0\0\0\0"
+                             "\0\0\0\2"
+                             "\0\0\0\1"
+                             "\0\0\0\0",
+                             18);
             cr_assert_eq(ulpdu[18], 0x20);
             cr_assert_eq(ulpdu[19], row[i].code);
             cr_assert(ulpdu[20] == 0 && ulpdu[21] == 0);
@@ -368,11 +378,11 @@ Test(negotiate, what_cannot_be_negotiated_with_is_refused_at_once)
     struct negotiate_cfg c;
     struct negotiate n;
 
-#define REFUSED(responder, change)                                              \
-    do {                                                                        \
-        c = config(responder);                                                  \
-        change;                                                                 \
-        cr_expect_eq(negotiate_init(&n, &c, 1), -EINVAL, #change);              \
+#define REFUSED(responder, change)                                 \
+    do {                                                           \
+        c = config(responder);                                     \
+        change;                                                    \
+        cr_expect_eq(negotiate_init(&n, &c, 1), -EINVAL, #change); \
     } while (0)
     REFUSED(false, c.timeout_ns = 0);
     REFUSED(false, c.transports = 0);
@@ -501,15 +511,12 @@ static void speaks_first(size_t len, size_t cut, bool declined)
 /* RFC 5044 7.1.5 item 1: streaming data end where the HelloAck is */
 Test(negotiate, a_server_that_speaks_first_is_heard_to_the_octet)
 {
-    static const size_t lens[] = {
-        1, 15, 16, 63, 64, 200, 1024, 5000, 70000, NEGOTIATE_STREAMED_MAX
-    };
+    static const size_t lens[] = { 1, 15, 16, 63, 64, 200, 1024, 5000, 70000, NEGOTIATE_STREAMED_MAX };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(lens); i++)
         for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
             /* The search starts over whenever octets come: long. */
-            if ((lens[i] > 5000 && cuts[c] > 0 && cuts[c] < 100) ||
-                (lens[i] > 70000 && cuts[c] > 0))
+            if ((lens[i] > 5000 && cuts[c] > 0 && cuts[c] < 100) || (lens[i] > 70000 && cuts[c] > 0))
                 continue;
             rng = 1000 * i + c + 1;
             speaks_first(lens[i], cuts[c], false);
@@ -680,7 +687,9 @@ Test(negotiate, another_ones_answer_is_no_answer)
 
 Test(negotiate, a_transport_that_was_not_offered_spoils_the_connection)
 {
-    static const uint32_t args[] = { 0, HELLO_TRANSPORT_VERBS, HELLO_TRANSPORT_SHM, HELLO_TRANSPORT_MIXED, 3, 0xffffffff };
+    static const uint32_t args[] = {
+        0, HELLO_TRANSPORT_VERBS, HELLO_TRANSPORT_SHM, HELLO_TRANSPORT_MIXED, 3, 0xffffffff
+    };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(args); i++) {
         setup();
@@ -928,7 +937,9 @@ Test(negotiate, nothing_is_put_out_after_the_end)
 /* ---- a device's connection beside this one ---- */
 
 static const struct negotiate_offer v4 = { .port = 4711, .addr = { 10, 9, 0, 1 }, .token = "0123456789abcde" };
-static const struct negotiate_offer v6 = { .ipv6 = true, .port = 4712, .addr = { 0xfd, 1, 2, 3, [15] = 4 }, .token = "x" };
+static const struct negotiate_offer v6 = {
+    .ipv6 = true, .port = 4712, .addr = { 0xfd, 1, 2, 3, [15] = 4 }, .token = "x"
+};
 
 static void with_device(const struct negotiate_offer *offer, size_t cut)
 {
@@ -1054,8 +1065,8 @@ Test(negotiate, a_device_is_not_spoken_of_unless_both_sides_want_one)
 }
 
 /*
- * Who has a device (V), and who speaks iWARP with another kind of end (M); an initiator of before MIXED says V alone, and has to
- * get an answer that it knows.
+ * Who has a device (V), and who speaks iWARP with another kind of end (M); an initiator of before MIXED says V alone,
+ * and has to get an answer that it knows.
  */
 Test(negotiate, an_offer_is_made_where_one_end_has_a_device_and_the_other_goes_with_it)
 {
@@ -1064,10 +1075,20 @@ Test(negotiate, an_offer_is_made_where_one_end_has_a_device_and_the_other_goes_w
         uint8_t initiator, responder;
         uint8_t chosen; /* by the HACK, if the owner makes an offer; I: no offer is wanted */
     } rows[] = {
-        { I, I, I },     { I | V, I, I },         { I, I | V, I },         { I | M, I, I },         { I, I | V | M, I },
-        { I | M, I | M, I },                      { I | V, I | M, I },     { I | M, I | V, I },     { I | V, I | V, V },
-        { I | V, I | V | M, V },                  { I | V | M, I | V, V }, { I | V | M, I | V | M, V },
-        { I | M, I | V | M, M },                  { I | V | M, I | M, M },
+        { I, I, I },
+        { I | V, I, I },
+        { I, I | V, I },
+        { I | M, I, I },
+        { I, I | V | M, I },
+        { I | M, I | M, I },
+        { I | V, I | M, I },
+        { I | M, I | V, I },
+        { I | V, I | V, V },
+        { I | V, I | V | M, V },
+        { I | V | M, I | V, V },
+        { I | V | M, I | V | M, V },
+        { I | M, I | V | M, M },
+        { I | V | M, I | M, M },
     };
     for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++) {
         struct negotiate_cfg ca = config(false), cb = config(true);

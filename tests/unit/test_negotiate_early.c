@@ -1,6 +1,6 @@
 /*
- * The startup that takes one round trip, its Request and Reply parts of the Hellos; and the withdrawal of a Hello, with and
- * without it.
+ * The startup that takes one round trip, its Request and Reply parts of the Hellos; and the withdrawal of a Hello, with
+ * and without it.
  */
 #include <errno.h>
 
@@ -526,7 +526,10 @@ Test(negotiate_early, what_is_no_late_switch_stays_plain)
     }
 }
 
-/* As up_to_late, with the HWDR in the HELO's company, and a responder that cannot know whether the initiator is still there. */
+/*
+ * As up_to_late, with the HWDR in the HELO's company, and a responder that cannot know whether the initiator is still
+ * there.
+ */
 static void up_to_deferred(const char *text)
 {
     struct negotiate_cfg ca = config(false), cb = config(true);

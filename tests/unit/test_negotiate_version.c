@@ -11,19 +11,16 @@
 
 #include "tests/unit/negotiate_pair.h"
 
-static const uint8_t nonce[HELLO_NONCE_LEN] = { 1, 2,  3,  4,  5,  6,  7,  8,
-                                                9, 10, 11, 12, 13, 14, 15, 16 };
+static const uint8_t nonce[HELLO_NONCE_LEN] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
 static const uint8_t critical[] = { 0x80, 0x07, 0x00, 0x03, 'n', 'e', 'w' };
 static const uint8_t skipped[] = { 0x7f, 0xff, 0x00, 0x03, 'n', 'e', 'w' };
 
-static size_t frame(uint8_t *buf, enum hello_kind kind, unsigned version, unsigned flags,
-                    const void *tlv, size_t tlv_len)
+static size_t frame(uint8_t *buf, enum hello_kind kind, unsigned version, unsigned flags, const void *tlv,
+                    size_t tlv_len)
 {
-    struct hello h = { .kind = kind,
-                       .flags = (uint8_t)flags,
-                       .arg = HELLO_TRANSPORT_IWARP,
-                       .tlv = tlv,
-                       .tlv_len = tlv_len };
+    struct hello h = {
+        .kind = kind, .flags = (uint8_t)flags, .arg = HELLO_TRANSPORT_IWARP, .tlv = tlv, .tlv_len = tlv_len
+    };
     memcpy(h.nonce, nonce, sizeof(nonce));
     ssize_t n = hello_encode(&h, buf, HELLO_LEN_MAX);
     cr_assert_gt(n, 0);
@@ -75,8 +72,7 @@ Test(negotiate_version, a_hello_of_another_version_is_declined_by_one_of_ours)
 
 Test(negotiate_version, and_so_is_its_withdrawal_taken_away)
 {
-    for (unsigned flags = HELLO_FLAG_MAY_WITHDRAW;
-         flags <= (HELLO_FLAG_MAY_WITHDRAW | HELLO_FLAG_SWITCH); flags += 2)
+    for (unsigned flags = HELLO_FLAG_MAY_WITHDRAW; flags <= (HELLO_FLAG_MAY_WITHDRAW | HELLO_FLAG_SWITCH); flags += 2)
         for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
             uint8_t buf[2 * HELLO_LEN_MAX];
             size_t n;

@@ -60,7 +60,9 @@ static void step_due(struct sock *s)
     fact_of(s)->stepped++;
 }
 
-const struct sock_hooks sock_hooks = { .silent = silent, .watched = watched, .look = look, .due = due, .step_due = step_due };
+const struct sock_hooks sock_hooks = {
+    .silent = silent, .watched = watched, .look = look, .due = due, .step_due = step_due
+};
 
 void sock_put(struct sock *s)
 {
@@ -196,7 +198,8 @@ static void compare_hold(const struct sock *self, unsigned step)
     unsigned n = pending_hold(fds, got, SOCKS, self), want = 0;
     for (unsigned i = 0; i < n; i++) {
         unsigned at = (unsigned)(got[i] - socks);
-        cr_assert(!seen[at] && place[at] != NOWHERE && got[i] != self && facts[at].look == PENDING_WAIT, "step %u", step);
+        cr_assert(!seen[at] && place[at] != NOWHERE && got[i] != self && facts[at].look == PENDING_WAIT, "step %u",
+                  step);
         cr_assert(place[at] == SILENT || !silents, "step %u: the silent ones come last", step);
         silents = place[at] == SILENT;
         seen[at] = true;

@@ -26,8 +26,8 @@ static void show(const struct policy_rule *r, char *buf, size_t cap)
 
     if (r->family != AF_UNSPEC)
         inet_ntop(r->family, r->addr, addr, sizeof(addr));
-    snprintf(buf, cap, "%s %s/%u %u-%u %s @%u", roles[r->role], addr, r->prefix, r->port_lo,
-             r->port_hi, actions[r->action], r->column);
+    snprintf(buf, cap, "%s %s/%u %u-%u %s @%u", roles[r->role], addr, r->prefix, r->port_lo, r->port_hi,
+             actions[r->action], r->column);
 }
 
 Test(policy, good_rules_mean_what_the_grammar_says)
@@ -201,12 +201,11 @@ Test(policy, options_default_and_override)
     cr_expect_eq(o->ring_len, 1u << 20);
     policy_free(&p);
 
-    cr_assert_eq(
-        parse("any * auto crc=off markers=off rtr=read+send ird=0 ord=16383 fpdu=emss ring=64K "
-              "startup=immediate dialect=rtr-frame self=on hello=always transport=verbs+iwarp "
-              "ask=always mark=off",
-              &p, &err),
-        0, "%s", err.text);
+    cr_assert_eq(parse("any * auto crc=off markers=off rtr=read+send ird=0 ord=16383 fpdu=emss ring=64K "
+                       "startup=immediate dialect=rtr-frame self=on hello=always transport=verbs+iwarp "
+                       "ask=always mark=off",
+                       &p, &err),
+                 0, "%s", err.text);
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP, "what is not built in falls out");
     cr_expect(!o->crc && !o->markers && o->immediate && o->self && o->hello_always);
@@ -228,10 +227,8 @@ Test(policy, limits_of_numbers_are_inclusive)
         const char *text;
         uint32_t fpdu_len, ring_len;
     } rows[] = {
-        { "any * auto fpdu=128 ring=65536", 128, 65536 },
-        { "any * auto fpdu=64768 ring=1G", 64768, 1u << 30 },
-        { "any * auto ring=1073741824", 64768, 1u << 30 },
-        { "any * auto ring=1048576K", 64768, 1u << 30 },
+        { "any * auto fpdu=128 ring=65536", 128, 65536 },  { "any * auto fpdu=64768 ring=1G", 64768, 1u << 30 },
+        { "any * auto ring=1073741824", 64768, 1u << 30 }, { "any * auto ring=1048576K", 64768, 1u << 30 },
         { "any * auto ring=3M", 64768, 3u << 20 },
     };
 
@@ -366,8 +363,7 @@ Test(policy, first_matching_rule_wins)
 
         cr_assert_eq(parse(rows[i].rules, &p, &err), 0, "%s: %s", rows[i].rules, err.text);
         r = policy_match(&p, rows[i].role, (struct sockaddr *)&ss, len);
-        cr_expect_eq(r ? (int)(r - p.rules) : -1, rows[i].want, "'%s' for %s", rows[i].rules,
-                     rows[i].addr);
+        cr_expect_eq(r ? (int)(r - p.rules) : -1, rows[i].want, "'%s' for %s", rows[i].rules, rows[i].addr);
         policy_free(&p);
     }
 }
@@ -446,8 +442,7 @@ Test(policy, listener_gets_the_first_rule_that_could_match_and_is_not_off)
 
         cr_assert_eq(parse(rows[i].rules, &p, &err), 0, "%s: %s", rows[i].rules, err.text);
         r = policy_match_listener(&p, (struct sockaddr *)&ss, len);
-        cr_expect_eq(r ? (int)(r - p.rules) : -1, rows[i].want, "'%s' for %s", rows[i].rules,
-                     rows[i].addr);
+        cr_expect_eq(r ? (int)(r - p.rules) : -1, rows[i].want, "'%s' for %s", rows[i].rules, rows[i].addr);
         policy_free(&p);
     }
 }

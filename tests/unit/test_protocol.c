@@ -17,8 +17,7 @@
 #define INITIATOR_STAG 0x01020304u
 #define RESPONDER_STAG 0xa1a2a3a4u
 
-static const uint8_t first_nonce[HELLO_NONCE_LEN] = { 0, 1, 2,  3,  4,  5,  6,  7,
-                                                      8, 9, 10, 11, 12, 13, 14, 15 };
+static const uint8_t first_nonce[HELLO_NONCE_LEN] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
 
 /* The page's octets of that name. */
 static size_t vector(const char *name, uint8_t *buf, size_t cap)
@@ -195,9 +194,7 @@ static void stream_begin(struct stream_end *e, bool initiator)
         .deferred = true,
         .len = ours.ring_len,
     };
-    struct stream_cfg sc = {
-        .ep = &e->side.ep.base, .local = ours, .peer = theirs, .eager_limit = 5
-    };
+    struct stream_cfg sc = { .ep = &e->side.ep.base, .local = ours, .peer = theirs, .eager_limit = 5 };
     cr_assert_eq(stream_init(&e->st, &sc), 0);
 }
 

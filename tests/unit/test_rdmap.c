@@ -31,7 +31,7 @@ Test(rdmap, opcode_rules_follow_figure_4_of_rfc_5040_and_rfc_7306)
         bool tagged;
         int qn;
     } want[12] = {
-        { true, -1 }, { false, 1 }, { true, -1 }, { false, 0 }, { false, 0 },  { false, 0 },
+        { true, -1 }, { false, 1 }, { true, -1 }, { false, 0 }, { false, 0 }, { false, 0 },
         { false, 0 }, { false, 2 }, { false, 0 }, { false, 0 }, { false, 1 }, { false, 3 },
     };
 
@@ -50,8 +50,8 @@ Test(rdmap, opcode_rules_follow_figure_4_of_rfc_5040_and_rfc_7306)
 }
 
 static const uint8_t read_hdr[28] = {
-    0xa1, 0xa2, 0xa3, 0xa4, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff,
-    0xb1, 0xb2, 0xb3, 0xb4, 9, 10, 11, 12, 13, 14, 15, 16,
+    0xa1, 0xa2, 0xa3, 0xa4, 1,    2,    3, 4,  5,  6,  7,  8,  0xff, 0xff,
+    0xff, 0xff, 0xb1, 0xb2, 0xb3, 0xb4, 9, 10, 11, 12, 13, 14, 15,   16,
 };
 
 /* RFC 5040 4.4/1: the RDMA Read Request header */

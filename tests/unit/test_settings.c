@@ -116,20 +116,16 @@ Test(settings, bad_values_are_refused_and_named)
     static const struct {
         const char *pair, *want;
     } rows[] = {
-        { "SOCKWARP_HELLO_TIMEOUT_MS=0",
-          "SOCKWARP_HELLO_TIMEOUT_MS: '0' is not a number from 1 to 600000" },
-        { "SOCKWARP_HELLO_TIMEOUT_MS=600001",
-          "SOCKWARP_HELLO_TIMEOUT_MS: '600001' is not a number from 1 to 600000" },
-        { "SOCKWARP_VERDICT_TTL_S=86401",
-          "SOCKWARP_VERDICT_TTL_S: '86401' is not a number from 0 to 86400" },
+        { "SOCKWARP_HELLO_TIMEOUT_MS=0", "SOCKWARP_HELLO_TIMEOUT_MS: '0' is not a number from 1 to 600000" },
+        { "SOCKWARP_HELLO_TIMEOUT_MS=600001", "SOCKWARP_HELLO_TIMEOUT_MS: '600001' is not a number from 1 to 600000" },
+        { "SOCKWARP_VERDICT_TTL_S=86401", "SOCKWARP_VERDICT_TTL_S: '86401' is not a number from 0 to 86400" },
         { "SOCKWARP_LINGER_MS=5s", "SOCKWARP_LINGER_MS: '5s' is not a number from 0 to 600000" },
         { "SOCKWARP_LINGER_MS= 5", "SOCKWARP_LINGER_MS: ' 5' is not a number from 0 to 600000" },
         { "SOCKWARP_LINGER_MS=-5", "SOCKWARP_LINGER_MS: '-5' is not a number from 0 to 600000" },
         { "SOCKWARP_LINGER_MS=18446744073709551617",
           "SOCKWARP_LINGER_MS: '18446744073709551617' is not a number from 0 to 600000" },
         { "SOCKWARP_SPIN_US=1000001", "SOCKWARP_SPIN_US: '1000001' is not a number from 0 to 1000000" },
-        { "SOCKWARP_COALESCE_US=60000001",
-          "SOCKWARP_COALESCE_US: '60000001' is not a number from 0 to 60000000" },
+        { "SOCKWARP_COALESCE_US=60000001", "SOCKWARP_COALESCE_US: '60000001' is not a number from 0 to 60000000" },
         { "SOCKWARP_IO=magic", "SOCKWARP_IO: 'magic' is not auto, uring or syscall" },
         { "SOCKWARP_CRC=fast", "SOCKWARP_CRC: 'fast' is not auto" CRC_NAMES " or table" },
         { "SOCKWARP_CRC=" CRC_ELSEWHERE, "SOCKWARP_CRC: '" CRC_ELSEWHERE "' is not auto" CRC_NAMES " or table" },
@@ -143,10 +139,8 @@ Test(settings, bad_values_are_refused_and_named)
         { "SOCKWARP_LOG=,file",
           "SOCKWARP_LOG: ',file' is not a level (off, error, info, debug or 0 to 3), or level,file" },
         { "SOCKWARP_IO=a\x1b[2Jb", "SOCKWARP_IO: 'a?[2Jb' is not auto, uring or syscall" },
-        { "SOCKWARP_POLICY=any * of",
-          "SOCKWARP_POLICY: column 7: unknown action 'of' (off, auto or require)" },
-        { "SOCKWARP_POLICY=any * auto; any 1.2.3 off",
-          "SOCKWARP_POLICY: column 17: bad address '1.2.3'" },
+        { "SOCKWARP_POLICY=any * of", "SOCKWARP_POLICY: column 7: unknown action 'of' (off, auto or require)" },
+        { "SOCKWARP_POLICY=any * auto; any 1.2.3 off", "SOCKWARP_POLICY: column 17: bad address '1.2.3'" },
     };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++) {
@@ -196,8 +190,7 @@ Test(settings, policy_is_parsed)
     struct settings s;
     char err[256];
 
-    cr_assert_eq(
-        read_one(&s, "SOCKWARP_POLICY=connect 10.0.0.0/8 auto; any * off", err, sizeof(err)), 0);
+    cr_assert_eq(read_one(&s, "SOCKWARP_POLICY=connect 10.0.0.0/8 auto; any * off", err, sizeof(err)), 0);
     cr_expect(s.have_policy);
     cr_expect_eq(s.policy.n, 2u);
     settings_free(&s);

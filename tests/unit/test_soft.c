@@ -1,6 +1,6 @@
 /*
- * The queue pair in software that faces a device's (core/iwarp/soft.h): two of them, coupled through memory, and streams with flow
- * control by credits over them.
+ * The queue pair in software that faces a device's (core/iwarp/soft.h): two of them, coupled through memory, and
+ * streams with flow control by credits over them.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -37,28 +37,44 @@ static uint32_t rnd(void *unused)
 
 static struct soft_side side_of(uint32_t stag)
 {
-    return (struct soft_side){ .ring_stag = stag, .ring_len = RING_LEN, .msg_max = STREAM_HDR_LEN + EAGER, .bufs = BUFS };
+    return (
+        struct soft_side){ .ring_stag = stag, .ring_len = RING_LEN, .msg_max = STREAM_HDR_LEN + EAGER, .bufs = BUFS };
 }
 
 static struct stream_params params_of(const struct soft_side *s)
 {
     return (struct stream_params){
-        .version = 1, .ring_stag = s->ring_stag, .ring_len = s->ring_len, .eager_max = EAGER, .bufs = s->bufs,
+        .version = 1,
+        .ring_stag = s->ring_stag,
+        .ring_len = s->ring_len,
+        .eager_max = EAGER,
+        .bufs = s->bufs,
     };
 }
 
 static void end_init(struct end *e, bool initiator, uint32_t stag, uint32_t peer, size_t mulpdu, bool markers)
 {
     e->cfg = (struct soft_cfg){
-        .initiator = initiator, .tx = { .crc = true, .markers = markers }, .rx = { .crc = true, .markers = markers },
-        .ird = 1, .ord = 1, .mulpdu = mulpdu, .local = side_of(stag), .peer = side_of(peer), .write_max = 65536,
-        .queue_len = 4 * 65536, .random32 = rnd,
+        .initiator = initiator,
+        .tx = { .crc = true, .markers = markers },
+        .rx = { .crc = true, .markers = markers },
+        .ird = 1,
+        .ord = 1,
+        .mulpdu = mulpdu,
+        .local = side_of(stag),
+        .peer = side_of(peer),
+        .write_max = 65536,
+        .queue_len = 4 * 65536,
+        .random32 = rnd,
     };
     e->cfg.ring = malloc(RING_LEN);
     e->cfg.mem = malloc(soft_memory(&e->cfg));
     cr_assert_eq(soft_init(&e->ep, &e->cfg), 0);
     struct stream_cfg sc = {
-        .ep = &e->ep.base, .local = params_of(&e->cfg.local), .peer = params_of(&e->cfg.peer), .ring = e->cfg.ring,
+        .ep = &e->ep.base,
+        .local = params_of(&e->cfg.local),
+        .peer = params_of(&e->cfg.peer),
+        .ring = e->cfg.ring,
     };
     cr_assert_eq(stream_init(&e->st, &sc), 0);
 }
@@ -364,7 +380,8 @@ Test(soft, a_crc_that_counts_the_payload_twice_is_taken_and_no_other_wrong_one)
         pair(1442, false);
         cr_assert_eq(soft_endpoint_ops.post_send(&a.ep.base, sent, 16, &it, 1001), 0);
         push(&a);
-        size_t n = mem_pipe_read(&ab, frame, sizeof(frame)), covered = n - MPA_CRC_LEN, hdr = MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN;
+        size_t n = mem_pipe_read(&ab, frame, sizeof(frame)), covered = n - MPA_CRC_LEN,
+               hdr = MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN;
         cr_assert_eq(n, mpa_fpdu_len(DDP_UNTAGGED_HDR_LEN + 1017));
         uint32_t crc = crc32c_update(CRC32C_INIT, frame, covered);
         crc = crc32c_update(crc, frame + hdr, covered - hdr);

@@ -31,9 +31,7 @@ static struct sockaddr_storage addr6(const char *host, uint16_t port)
 /* The value of "program" in the line for a program of that name. */
 static void program_text(const char *program, char *out, size_t cap)
 {
-    struct stats_record r = {
-        .pid = 1, .program = program, .role = "accept", .transport = "plain"
-    };
+    struct stats_record r = { .pid = 1, .program = program, .role = "accept", .transport = "plain" };
     char line[1024], *from, *to;
 
     (void)stats_format(&r, line, sizeof(line));
@@ -83,21 +81,16 @@ Test(stats, line_of_an_upgraded_connection_is_exactly_this)
 
 Test(stats, line_of_a_plain_connection_has_no_rtr_and_unknown_addresses_are_empty)
 {
-    struct stats_record r = { .pid = 1,
-                              .program = NULL,
-                              .role = "accept",
-                              .transport = "plain",
-                              .reason = REASON_PEER_PLAIN,
-                              .rtr = "send" };
+    struct stats_record r = {
+        .pid = 1, .program = NULL, .role = "accept", .transport = "plain", .reason = REASON_PEER_PLAIN, .rtr = "send"
+    };
     char line[1024];
 
     (void)stats_format(&r, line, sizeof(line));
-    cr_assert_str_eq(
-        line,
-        "{\"pid\":1,\"program\":\"\",\"role\":\"accept\",\"local\":\"\",\"peer\":\"\","
-        "\"transport\":\"plain\",\"reason\":\"peer-plain\",\"rtr\":\"none\",\"crc\":false,"
-        "\"tx_bytes\":0,\"rx_bytes\":0,\"tx_fpdus\":0,\"rx_fpdus\":0,\"sends\":0,\"writes\":0,"
-        "\"errors\":0,\"immediates\":0,\"coalesced\":0,\"empty\":0,\"direct\":0,\"memory\":0}\n");
+    cr_assert_str_eq(line, "{\"pid\":1,\"program\":\"\",\"role\":\"accept\",\"local\":\"\",\"peer\":\"\","
+                           "\"transport\":\"plain\",\"reason\":\"peer-plain\",\"rtr\":\"none\",\"crc\":false,"
+                           "\"tx_bytes\":0,\"rx_bytes\":0,\"tx_fpdus\":0,\"rx_fpdus\":0,\"sends\":0,\"writes\":0,"
+                           "\"errors\":0,\"immediates\":0,\"coalesced\":0,\"empty\":0,\"direct\":0,\"memory\":0}\n");
 }
 
 Test(stats, addresses_are_printed_as_people_write_them)
@@ -114,8 +107,7 @@ Test(stats, addresses_are_printed_as_people_write_them)
         { addr6("::1", 80), "[::1]:80" },
         { addr6("2001:db8::a", 443), "[2001:db8::a]:443" },
         { addr6("::ffff:10.1.2.3", 80), "10.1.2.3:80" },
-        { addr6("1111:2222:3333:4444:5555:6666:7777:8888", 65535),
-          "[1111:2222:3333:4444:5555:6666:7777:8888]:65535" },
+        { addr6("1111:2222:3333:4444:5555:6666:7777:8888", 65535), "[1111:2222:3333:4444:5555:6666:7777:8888]:65535" },
         { none, "" },
         { un, "" },
     };
@@ -220,9 +212,7 @@ Test(stats, cut_names_are_cut_between_characters)
 
 Test(stats, small_buffers_are_never_overrun)
 {
-    struct stats_record r = {
-        .pid = 1, .program = "p\n\"", .role = "accept", .transport = "plain"
-    };
+    struct stats_record r = { .pid = 1, .program = "p\n\"", .role = "accept", .transport = "plain" };
     struct sockaddr_storage ss = addr6("2001:db8::1", 80);
     char whole[1024], buf[1025];
     size_t total = stats_format(&r, whole, sizeof(whole));

@@ -312,14 +312,12 @@ Test(stream, nothing_may_follow_fin_but_credit_and_reset)
             else
                 setup_credits(8);
             cr_assert_eq(stream_fin(&p.a.st), 0);
-            if (type ==
-                0) /* an RDMA Write: with credits it lands unseen, and nothing may announce it */
+            if (type == 0) /* an RDMA Write: with credits it lands unseen, and nothing may announce it */
                 cr_assert_eq(side_write(&p.a.side, p.b.st.cfg.local.ring_stag, 0, data, 10), 0);
             if (type != 0 || !llp)
-                stream_end_raw(&p.a,
-                               (struct stream_hdr){ .type = (uint8_t)(type ? type : STREAM_CREDIT),
-                                                    .off = type ? 0 : 10 },
-                               NULL, 0);
+                stream_end_raw(
+                    &p.a, (struct stream_hdr){ .type = (uint8_t)(type ? type : STREAM_CREDIT), .off = type ? 0 : 10 },
+                    NULL, 0);
             if (ok)
                 fine();
             else
@@ -384,10 +382,8 @@ Test(stream, an_offset_that_does_not_add_up_is_broken)
         stream_end_raw(&p.a, (struct stream_hdr){ .type = STREAM_DATA, .off = offs[i] }, data, 10);
         breaks();
         setup_credits(4);
-        stream_end_raw(
-            &p.a,
-            (struct stream_hdr){ .type = STREAM_DATA, .off = offs[i] == 11 ? 0x01000000 : offs[i] },
-            data, 10);
+        stream_end_raw(&p.a, (struct stream_hdr){ .type = STREAM_DATA, .off = offs[i] == 11 ? 0x01000000 : offs[i] },
+                       data, 10);
         breaks();
     }
 }
@@ -460,11 +456,11 @@ Test(stream, parameters_that_do_not_go_together_are_refused)
     good = p.a.st.cfg;
     cr_assert_eq(stream_init(&st, &good), 0);
     cr_expect(!st.llp);
-#define REFUSED(change)                                          \
-    do {                                                         \
-        sc = good;                                               \
-        change;                                                  \
-        cr_expect_eq(stream_init(&st, &sc), -EINVAL, #change);   \
+#define REFUSED(change)                                        \
+    do {                                                       \
+        sc = good;                                             \
+        change;                                                \
+        cr_expect_eq(stream_init(&st, &sc), -EINVAL, #change); \
     } while (0)
     REFUSED(sc.ring = NULL);
     REFUSED(sc.local.ring_len = 0);
@@ -708,8 +704,7 @@ static size_t mock_max(const struct endpoint *e)
     return 1000;
 }
 
-static int mock_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src,
-                      size_t len)
+static int mock_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len)
 {
     (void)stag;
     (void)to;
@@ -717,8 +712,7 @@ static int mock_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov
     return iov_iter_skip(src, len) == len ? 0 : -EINVAL;
 }
 
-static int mock_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src,
-                     size_t len)
+static int mock_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
 {
     struct mock *m = (struct mock *)e;
 
@@ -758,7 +752,7 @@ Test(stream, the_last_place_of_a_batch_is_for_the_notify)
     struct iov_iter it = iov_iter_init(&v, 1);
 
     mock_setup(&m, &st, true);
-    cr_assert_eq(stream_write(&st, &it, 65000), 65000 * 63 / 65 );
+    cr_assert_eq(stream_write(&st, &it, 65000), 65000 * 63 / 65);
     cr_expect_eq(m.writes, STREAM_BATCH - 1);
     cr_expect_eq(m.sends, 1u);
     cr_expect_eq(m.last.off, 63000u);
@@ -1022,8 +1016,7 @@ Test(stream, what_the_peers_program_leaves_unread_does_not_hold_up_the_other_dir
         stream_pair_settle(&p);
         /* a's staging holds b's unread messages and every control message behind them. */
         while (at < 60000) {
-            ssize_t n =
-                stream_end_write(&p.a, data + at % 1000, 60000 - at < 700 ? 60000 - at : 700);
+            ssize_t n = stream_end_write(&p.a, data + at % 1000, 60000 - at < 700 ? 60000 - at : 700);
             cr_assert_gt(n, 0, "%u buffers, at %zu", bufs, at);
             at += (size_t)n;
             stream_pair_settle(&p);
@@ -1067,7 +1060,11 @@ static size_t alone_max(const struct endpoint *e)
 }
 
 static const struct endpoint_ops alone_ops = {
-    .name = "alone", .write_max = alone_max, .send_max = alone_max, .poll = alone_poll, .release = alone_release,
+    .name = "alone",
+    .write_max = alone_max,
+    .send_max = alone_max,
+    .poll = alone_poll,
+    .release = alone_release,
     .each_alone = true,
 };
 

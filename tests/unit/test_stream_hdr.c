@@ -12,8 +12,7 @@
 Test(stream_hdr, fields_lie_where_the_design_says)
 {
     static const uint8_t want[STREAM_HDR_LEN] = {
-        0x02, 0x01, 0x11, 0x12, 0x21, 0x22, 0x23, 0x24,
-        0x31, 0x32, 0x33, 0x34, 0x41, 0x42, 0x43, 0x44,
+        0x02, 0x01, 0x11, 0x12, 0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x41, 0x42, 0x43, 0x44,
     };
     struct stream_hdr h = {
         .type = STREAM_CREDIT,
@@ -73,8 +72,8 @@ Test(stream_hdr, all_but_four_types_are_refused)
 
     for (unsigned type = 0; type < 256; type++) {
         buf[0] = (uint8_t)type;
-        cr_expect_eq(stream_hdr_decode(buf, sizeof(buf), &h),
-                     type >= STREAM_DATA && type <= STREAM_RESET ? 0 : -EPROTO, "%u", type);
+        cr_expect_eq(stream_hdr_decode(buf, sizeof(buf), &h), type >= STREAM_DATA && type <= STREAM_RESET ? 0 : -EPROTO,
+                     "%u", type);
     }
 }
 
@@ -159,8 +158,7 @@ Test(stream_params, values_without_sense_are_refused)
 
         stream_params_encode(&p, buf);
         memcpy(buf + rows[i].at, rows[i].octets, rows[i].n);
-        cr_expect_eq(stream_params_decode(buf, sizeof(buf), &p), rows[i].result, "%s",
-                     rows[i].what);
+        cr_expect_eq(stream_params_decode(buf, sizeof(buf), &p), rows[i].result, "%s", rows[i].what);
     }
 }
 
@@ -173,7 +171,6 @@ Test(stream_params, with_credits_there_must_be_more_buffers_than_are_kept_back)
         p.flags = 0;
         p.bufs = (uint16_t)bufs;
         stream_params_encode(&p, buf);
-        cr_expect_eq(stream_params_decode(buf, sizeof(buf), &p),
-                     bufs > STREAM_BUFS_KEPT ? 0 : -EPROTO, "%u", bufs);
+        cr_expect_eq(stream_params_decode(buf, sizeof(buf), &p), bufs > STREAM_BUFS_KEPT ? 0 : -EPROTO, "%u", bufs);
     }
 }

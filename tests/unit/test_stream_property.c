@@ -14,11 +14,11 @@
 struct dir {
     struct stream_end *from, *to;
     struct mem_pipe *pipe;
-    uint8_t *lent;    /* the program's memory, the endpoint's until sent or detached */
+    uint8_t *lent; /* the program's memory, the endpoint's until sent or detached */
     size_t lent_used;
     uint64_t written; /* accepted */
     uint64_t read;
-    bool fin;         /* the program wants no more */
+    bool fin; /* the program wants no more */
     bool fin_posted;
 };
 
@@ -33,13 +33,13 @@ static uint32_t rnd(uint32_t n)
     return prng32(&rng) % n;
 }
 
-#define HOLD(cond, ...)                                                                    \
-    do {                                                                                   \
-        if (!(cond)) {                                                                     \
-            char text[200];                                                                \
-            snprintf(text, sizeof(text), __VA_ARGS__);                                     \
-            cr_assert(false, "seed %llu: %s: %s", (unsigned long long)seed, #cond, text);  \
-        }                                                                                  \
+#define HOLD(cond, ...)                                                                   \
+    do {                                                                                  \
+        if (!(cond)) {                                                                    \
+            char text[200];                                                               \
+            snprintf(text, sizeof(text), __VA_ARGS__);                                    \
+            cr_assert(false, "seed %llu: %s: %s", (unsigned long long)seed, #cond, text); \
+        }                                                                                 \
     } while (0)
 
 /* The octet at a place of a direction's stream. */
@@ -120,8 +120,7 @@ static void write_some(struct dir *d)
     ssize_t r = stream_write(&d->from->st, &it, len);
 
     HOLD(r >= 0 && (size_t)r <= len, "write of %zu: %zd", len, r);
-    HOLD(iov_iter_left(&it) == len - (size_t)r, "%zu left of %zu - %zd", iov_iter_left(&it), len,
-         r);
+    HOLD(iov_iter_left(&it) == len - (size_t)r, "%zu left of %zu - %zd", iov_iter_left(&it), len, r);
     d->written += (uint64_t)r;
     d->lent_used += len;
     check_credit(d);
@@ -332,8 +331,8 @@ Test(stream_property, whatever_happens_in_between_what_was_accepted_arrives)
         rng = seed * 0x9e3779b97f4a7c15u | 1;
         octets += run();
     } while (runs < rounds || (longer && time(NULL) < end));
-    fprintf(stderr, "stream_property: %llu runs from seed %llu, %llu octets\n",
-            (unsigned long long)runs, (unsigned long long)first, (unsigned long long)octets);
+    fprintf(stderr, "stream_property: %llu runs from seed %llu, %llu octets\n", (unsigned long long)runs,
+            (unsigned long long)first, (unsigned long long)octets);
     for (int i = 0; i < 2; i++)
         free(dirs[i].lent);
 }

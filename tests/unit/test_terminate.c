@@ -11,8 +11,11 @@ static struct terminate full(void)
 {
     struct terminate t = {
         .code = { TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS },
-        .has_len = true, .has_ddp_hdr = true, .has_read_hdr = true,
-        .ddp_segment_len = 46, .ddp_hdr_len = 18,
+        .has_len = true,
+        .has_ddp_hdr = true,
+        .has_read_hdr = true,
+        .ddp_segment_len = 46,
+        .ddp_hdr_len = 18,
     };
 
     for (int i = 0; i < 18; i++)
@@ -64,9 +67,8 @@ Test(terminate, length_is_there_whenever_the_ddp_header_is)
 
 static bool same(const struct terminate *a, const struct terminate *b)
 {
-    return a->code.layer == b->code.layer && a->code.etype == b->code.etype &&
-           a->code.code == b->code.code && a->has_len == b->has_len &&
-           a->has_ddp_hdr == b->has_ddp_hdr && a->has_read_hdr == b->has_read_hdr &&
+    return a->code.layer == b->code.layer && a->code.etype == b->code.etype && a->code.code == b->code.code &&
+           a->has_len == b->has_len && a->has_ddp_hdr == b->has_ddp_hdr && a->has_read_hdr == b->has_read_hdr &&
            a->ddp_segment_len == b->ddp_segment_len && a->ddp_hdr_len == b->ddp_hdr_len &&
            memcmp(a->ddp_hdr, b->ddp_hdr, a->ddp_hdr_len) == 0 &&
            (!a->has_read_hdr || memcmp(a->read_hdr, b->read_hdr, 28) == 0);
@@ -77,12 +79,10 @@ static bool same(const struct terminate *a, const struct terminate *b)
 Test(terminate, what_is_encoded_is_decoded_for_every_known_code)
 {
     static const struct term_code codes[] = {
-        { 0, 0, 0 }, { 0, 1, 0 },    { 0, 1, 1 }, { 0, 1, 2 }, { 0, 1, 3 }, { 0, 1, 4 },
-        { 0, 1, 9 }, { 0, 1, 0xff }, { 0, 2, 5 }, { 0, 2, 6 }, { 0, 2, 7 }, { 0, 2, 8 },
-        { 0, 2, 9 }, { 0, 2, 0xff }, { 1, 1, 0 }, { 1, 1, 1 }, { 1, 1, 2 }, { 1, 1, 3 },
-        { 1, 1, 4 }, { 1, 2, 1 },    { 1, 2, 2 }, { 1, 2, 3 }, { 1, 2, 4 }, { 1, 2, 5 },
-        { 1, 2, 6 }, { 2, 0, 1 },    { 2, 0, 2 }, { 2, 0, 3 }, { 2, 0, 4 }, { 2, 0, 5 },
-        { 2, 0, 6 }, { 2, 0, 7 },
+        { 0, 0, 0 }, { 0, 1, 0 }, { 0, 1, 1 }, { 0, 1, 2 }, { 0, 1, 3 }, { 0, 1, 4 },    { 0, 1, 9 }, { 0, 1, 0xff },
+        { 0, 2, 5 }, { 0, 2, 6 }, { 0, 2, 7 }, { 0, 2, 8 }, { 0, 2, 9 }, { 0, 2, 0xff }, { 1, 1, 0 }, { 1, 1, 1 },
+        { 1, 1, 2 }, { 1, 1, 3 }, { 1, 1, 4 }, { 1, 2, 1 }, { 1, 2, 2 }, { 1, 2, 3 },    { 1, 2, 4 }, { 1, 2, 5 },
+        { 1, 2, 6 }, { 2, 0, 1 }, { 2, 0, 2 }, { 2, 0, 3 }, { 2, 0, 4 }, { 2, 0, 5 },    { 2, 0, 6 }, { 2, 0, 7 },
     };
     uint8_t buf[TERM_MAX];
 
@@ -143,8 +143,7 @@ Test(terminate, cut_anywhere_it_still_says_why_and_never_reads_further)
             continue;
         }
         cr_expect_eq(err, 0, "%zu octets", n);
-        cr_expect(got.code.layer == 0 && got.code.etype == 1 && got.code.code == 2, "%zu octets",
-                  n);
+        cr_expect(got.code.layer == 0 && got.code.etype == 1 && got.code.code == 2, "%zu octets", n);
         cr_expect_eq(got.has_len, n >= 6, "%zu octets", n);
         cr_expect_eq(got.has_ddp_hdr, n >= 24, "%zu octets", n);
         cr_expect(!got.has_read_hdr, "%zu octets", n);

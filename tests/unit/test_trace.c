@@ -37,16 +37,14 @@ Test(trace, level_names_and_digits_parse_and_others_do_not)
         const char *name;
         int want;
     } rows[] = {
-        { "off", TRACE_OFF },     { "error", TRACE_ERROR }, { "info", TRACE_INFO },
-        { "debug", TRACE_DEBUG }, { "0", TRACE_OFF },       { "1", TRACE_ERROR },
-        { "2", TRACE_INFO },      { "3", TRACE_DEBUG },     { "4", -EINVAL },
-        { "", -EINVAL },          { "debugx", -EINVAL },    { "debu", -EINVAL },
-        { "Info", -EINVAL },      { "11", -EINVAL },        { "-1", -EINVAL },
+        { "off", TRACE_OFF }, { "error", TRACE_ERROR }, { "info", TRACE_INFO }, { "debug", TRACE_DEBUG },
+        { "0", TRACE_OFF },   { "1", TRACE_ERROR },     { "2", TRACE_INFO },    { "3", TRACE_DEBUG },
+        { "4", -EINVAL },     { "", -EINVAL },          { "debugx", -EINVAL },  { "debu", -EINVAL },
+        { "Info", -EINVAL },  { "11", -EINVAL },        { "-1", -EINVAL },
     };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++)
-        cr_expect_eq(trace_level_parse(rows[i].name, strlen(rows[i].name)), rows[i].want, "'%s'",
-                     rows[i].name);
+        cr_expect_eq(trace_level_parse(rows[i].name, strlen(rows[i].name)), rows[i].want, "'%s'", rows[i].name);
     cr_expect_eq(trace_level_parse("info,file", 4), TRACE_INFO, "only len octets count");
 }
 
@@ -149,8 +147,7 @@ Test(trace, every_length_around_the_limit_ends_in_one_newline)
         cr_assert_leq(got_len, 512);
         cr_assert_eq(strchr(got, '\n'), got + got_len - 1);
         if (strcmp(got + got_len - 4, "...\n") != 0)
-            cr_assert_eq(got + got_len - 1 - strchr(strchr(got, ':'), 'a'), (ptrdiff_t)l,
-                         "length %zu is whole", l);
+            cr_assert_eq(got + got_len - 1 - strchr(strchr(got, ':'), 'a'), (ptrdiff_t)l, "length %zu is whole", l);
     }
 }
 

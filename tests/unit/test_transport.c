@@ -226,12 +226,10 @@ static void forbidden(int error, const char *want)
     if (pid == 0) {
         const char *why;
 
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
             _exit(77);
         for (int want_uring = -1; want_uring <= 1; want_uring += 2)
-            if (transport_choose(want_uring, &env, &why) != &transport_syscall_ops ||
-                strcmp(why, want) != 0)
+            if (transport_choose(want_uring, &env, &why) != &transport_syscall_ops || strcmp(why, want) != 0)
                 _exit(1);
         _exit(0);
     }
@@ -378,8 +376,7 @@ Test(transport, a_cancel_before_the_first_octet_books_none, .init = setup)
     t->send_cancel(&job);
     cr_assert(atomic_load(&job.over));
     cr_expect_leq(job.result, 0, "%zd", job.result);
-    cr_expect(job.result == 0 || job.result == -ECANCELED || job.result == -EINTR, "%zd",
-              job.result);
+    cr_expect(job.result == 0 || job.result == -ECANCELED || job.result == -EINTR, "%zd", job.result);
 }
 
 /* ---- what follows ---- */
@@ -613,7 +610,7 @@ Test(transport, a_forked_child_makes_a_ring_of_its_own, .init = setup)
         if (t->thread_busy())
             _exit(1);
         if (fcntl(hidden[(hidden_n - 1) % 64], F_GETFD) != -1)
-            _exit(2); /* the parent's ring is still open here */
+            _exit(2);                    /* the parent's ring is still open here */
         if (t->send_over(parents, true)) /* does not wait */
             _exit(3);
         t->send_cancel(parents);

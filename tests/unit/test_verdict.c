@@ -38,7 +38,9 @@ Test(verdict, it_holds_until_its_time_and_for_that_address_and_port_only)
 {
     union addr a = at("192.0.2.1", 80, 0);
     union addr others[] = {
-        at("192.0.2.1", 81, 0), at("192.0.2.2", 80, 0), at("::ffff:192.0.2.1", 80, 0),
+        at("192.0.2.1", 81, 0),
+        at("192.0.2.2", 80, 0),
+        at("::ffff:192.0.2.1", 80, 0),
         at("c000:201::", 80, 0),
     };
 

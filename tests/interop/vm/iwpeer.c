@@ -116,7 +116,11 @@ int main(int argc, char **argv)
     struct peer peer = { .ops = &peer_ours };
     struct options opt = { .expect_rtr = -1, .expect_rev = -1, .expect_ird = -1, .expect_ord = -1 };
     struct peer_cfg cfg = {
-        .rev = 2, .crc = true, .ird = PEER_READS, .ord = PEER_READS, .message_max = PEER_MESSAGE_MAX,
+        .rev = 2,
+        .crc = true,
+        .ird = PEER_READS,
+        .ord = PEER_READS,
+        .message_max = PEER_MESSAGE_MAX,
     };
     const struct scenario *s = argc > 5 ? find(argv[5]) : NULL;
     int bad;

@@ -83,8 +83,7 @@ int ours_open_socket(struct peer *p, const struct peer_cfg *cfg)
     if (fd < 0)
         return fd;
     ours(p)->fd = fd;
-    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ||
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0)
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0)
         return peer_fail(p, errno, "socket options");
     return 0;
 }
@@ -191,8 +190,13 @@ int ours_run_startup(struct peer *p, const struct peer_cfg *cfg)
         case MPA_ST_REJECTED:
             p->met = (struct peer_met){
                 .refused = o->startup.state == MPA_ST_REJECTED,
-                .ird = res->ird, .ord = res->ord, .rev = res->rev, .rtr = res->rtr, .crc = res->crc,
-                .markers_tx = res->markers_tx, .markers_rx = res->markers_rx,
+                .ird = res->ird,
+                .ord = res->ord,
+                .rev = res->rev,
+                .rtr = res->rtr,
+                .crc = res->crc,
+                .markers_tx = res->markers_tx,
+                .markers_rx = res->markers_rx,
                 .priv_len = res->peer_priv_len < PEER_PRIVATE_MAX ? res->peer_priv_len : PEER_PRIVATE_MAX,
             };
             memcpy(p->met.priv, res->peer_priv, p->met.priv_len);

@@ -1,6 +1,6 @@
 /*
- * One end of an iWARP connection, with two implementations behind it: ours (core/ over a TCP socket) and a device's (libibverbs
- * and librdmacm). The scenarios are written against this, so that each runs with either end being either.
+ * One end of an iWARP connection, with two implementations behind it: ours (core/ over a TCP socket) and a device's
+ * (libibverbs and librdmacm). The scenarios are written against this, so that each runs with either end being either.
  *
  * Calls wait until what they promise is done; they return 0 or -errno, and then peer->why says more. One thread.
  */
@@ -25,23 +25,23 @@ enum { PEER_REMOTE_WRITE = 1, PEER_REMOTE_READ = 2 };
 struct peer_cfg {
     bool responder;
     const char *address, *port;
-    const char *ready;     /* responder: a file to write a line to when it listens; may be NULL */
-    bool refuse;           /* responder: rejects with its private data */
-    bool retry;            /* initiator: comes again while nobody listens */
-    const char *priv;      /* private data; may be NULL */
-    size_t message_max;    /* the longest Send taken, up to PEER_MESSAGE_MAX */
+    const char *ready;  /* responder: a file to write a line to when it listens; may be NULL */
+    bool refuse;        /* responder: rejects with its private data */
+    bool retry;         /* initiator: comes again while nobody listens */
+    const char *priv;   /* private data; may be NULL */
+    size_t message_max; /* the longest Send taken, up to PEER_MESSAGE_MAX */
     uint16_t ird, ord;
     /* Our end only: a device has its own mind. */
     uint8_t rev;
-    uint8_t rtr;           /* initiator: MPA_RTR_* to offer, 0: none. responder: what it takes */
+    uint8_t rtr; /* initiator: MPA_RTR_* to offer, 0: none. responder: what it takes */
     bool crc, markers;
 };
 
 struct peer_met { /* what the startup brought */
     bool refused;
-    uint16_t ird, ord;    /* ours now */
-    uint8_t rev, rtr;     /* our end only */
-    bool crc;             /* our end only */
+    uint16_t ird, ord;           /* ours now */
+    uint8_t rev, rtr;            /* our end only */
+    bool crc;                    /* our end only */
     bool markers_tx, markers_rx; /* our end only */
     char priv[PEER_PRIVATE_MAX + 1];
     size_t priv_len;
@@ -50,8 +50,8 @@ struct peer_met { /* what the startup brought */
 struct peer_region {
     uint8_t *mem;
     size_t len;
-    unsigned access;      /* PEER_REMOTE_*; any can be the target of our own Reads, and source of our Writes */
-    uint32_t key;         /* what the other end names it by */
+    unsigned access; /* PEER_REMOTE_*; any can be the target of our own Reads, and source of our Writes */
+    uint32_t key;    /* what the other end names it by */
     uint64_t addr;
     void *handle;
 };
@@ -64,7 +64,7 @@ struct peer_remote { /* memory of the other end, as a Send told it */
 /* What is wrong on purpose with the next message. */
 enum peer_fault {
     PEER_FAULT_NONE,
-    PEER_FAULT_CRC,       /* our end only, from here on */
+    PEER_FAULT_CRC, /* our end only, from here on */
     PEER_FAULT_DDP_VERSION,
     PEER_FAULT_RDMAP_VERSION,
     PEER_FAULT_OPCODE,
@@ -74,7 +74,7 @@ enum peer_fault {
     PEER_FAULT_RESET, /* it is reset there */
 };
 
-struct peer_end { /* how the connection ended */
+struct peer_end {          /* how the connection ended */
     bool orderly;          /* on a message boundary, nothing wrong: our end only */
     bool terminated;       /* by a Terminate of the other end: our end only */
     bool found;            /* an error was found here, and a Terminate sent: our end only */
@@ -93,7 +93,9 @@ struct peer_ops {
     int (*send)(struct peer *p, const void *data, size_t len, uint32_t invalidate, bool solicited);
     /* *data is good until the next call. -EPIPE: the connection has ended. */
     int (*recv)(struct peer *p, const uint8_t **data, size_t *len);
-    /* The local octets must stay until flush, which waits until all posted is done (Reads: until the octets are there). */
+    /*
+     * The local octets must stay until flush, which waits until all posted is done (Reads: until the octets are there).
+     */
     int (*write)(struct peer *p, struct peer_region *r, size_t off, size_t len, struct peer_remote to);
     int (*read)(struct peer *p, struct peer_region *r, size_t off, size_t len, struct peer_remote from);
     int (*flush)(struct peer *p);

@@ -63,13 +63,14 @@ static int push(struct ours *o, bool *moved, bool *full)
 }
 
 /*
- * siw (Linux 6.1) takes a payload twice into the CRC where TCP had room for exactly the FPDU's header: the rest goes with a
- * second call, which starts at the payload and computes anew (siw_tx_hdt of siw_qp_tx.c). The octets are right, the CRC is
- * that of header, payload, payload.
+ * siw (Linux 6.1) takes a payload twice into the CRC where TCP had room for exactly the FPDU's header: the rest goes
+ * with a second call, which starts at the payload and computes anew (siw_tx_hdt of siw_qp_tx.c). The octets are right,
+ * the CRC is that of header, payload, payload.
  */
 static bool counted_twice(const uint8_t *frame, size_t len)
 {
-    size_t hdr_len = MPA_HDR_LEN + (frame[2] & 0x80 ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN), covered = len - MPA_CRC_LEN;
+    size_t hdr_len = MPA_HDR_LEN + (frame[2] & 0x80 ? DDP_TAGGED_HDR_LEN : DDP_UNTAGGED_HDR_LEN),
+           covered = len - MPA_CRC_LEN;
     uint32_t crc;
 
     if (covered < hdr_len)
@@ -86,7 +87,8 @@ static void show_bad_crc(const struct ours *o)
     size_t len = mpa_fpdu_len(get_be16(frame));
 
     if (counted_twice(frame, len)) {
-        fprintf(stderr, "ours: siw counted the payload of an FPDU twice in its CRC; this says nothing of ours: try again\n");
+        fprintf(stderr,
+                "ours: siw counted the payload of an FPDU twice in its CRC; this says nothing of ours: try again\n");
         exit(EX_TEMPFAIL);
     }
     fprintf(stderr, "ours: bad CRC %08x in a frame of %zu octets, %zu staged; computed anew:",
@@ -154,8 +156,9 @@ static int pull(struct ours *o, bool *moved)
 }
 
 /*
- * siw as the responder overlooks octets that arrive after its Reply is sent and before its accept is through (siw_accept in
- * siw_cm.c); whatever arrives later makes it look. So the initiator sends a Write of no octets while it has heard nothing.
+ * siw as the responder overlooks octets that arrive after its Reply is sent and before its accept is through
+ * (siw_accept in siw_cm.c); whatever arrives later makes it look. So the initiator sends a Write of no octets while it
+ * has heard nothing.
  */
 static int wait_or_nudge(struct ours *o, short events)
 {
@@ -239,8 +242,8 @@ static void change_frame(struct ours *o, uint8_t *ulpdu, size_t len)
     case PEER_FAULT_RESET:
         break;
     }
-    (void)mpa_fpdu_end(&o->ep.cfg.tx, ulpdu + len,
-                       len, crc32c_update(mpa_fpdu_begin(ulpdu - MPA_HDR_LEN, len), ulpdu, len));
+    (void)mpa_fpdu_end(&o->ep.cfg.tx, ulpdu + len, len,
+                       crc32c_update(mpa_fpdu_begin(ulpdu - MPA_HDR_LEN, len), ulpdu, len));
     if (o->fault == PEER_FAULT_CRC)
         ulpdu[len + mpa_pad_len(len)] ^= 0x01;
 }
@@ -310,8 +313,10 @@ static int ours_open(struct peer *p, const struct peer_cfg *cfg)
         .ord = p->met.ord == MPA_IRD_ORD_NONE ? cfg->ord : p->met.ord,
         .mulpdu = mpa_mulpdu((size_t)mss, p->met.markers_tx),
         .send_max = cfg->message_max,
-        .in_buf = o->in, .in_cap = sizeof(o->in),
-        .out_buf = o->out, .out_cap = sizeof(o->out),
+        .in_buf = o->in,
+        .in_cap = sizeof(o->in),
+        .out_buf = o->out,
+        .out_cap = sizeof(o->out),
         .random32 = random32,
     };
     err = iwarp_init(&o->ep, &ic);
@@ -324,8 +329,7 @@ static int ours_open(struct peer *p, const struct peer_cfg *cfg)
 static int ours_reg(struct peer *p, struct peer_region *r)
 {
     struct ddp_region region = {
-        .access = (uint8_t)(DDP_ACCESS_LOCAL_SINK |
-                            (r->access & PEER_REMOTE_WRITE ? DDP_ACCESS_REMOTE_WRITE : 0u) |
+        .access = (uint8_t)(DDP_ACCESS_LOCAL_SINK | (r->access & PEER_REMOTE_WRITE ? DDP_ACCESS_REMOTE_WRITE : 0u) |
                             (r->access & PEER_REMOTE_READ ? DDP_ACCESS_REMOTE_READ : 0u)),
         .to = 0x7fff12345678, /* anything: not the address, and above 32 bits */
         .len = r->len,
@@ -415,8 +419,11 @@ static int ours_read(struct peer *p, struct peer_region *r, size_t off, size_t l
 {
     struct ours *o = ours(p);
     struct rdmap_read rd = {
-        .sink_stag = r->key, .sink_to = r->addr + off, .len = (uint32_t)len,
-        .src_stag = from.key, .src_to = from.addr,
+        .sink_stag = r->key,
+        .sink_to = r->addr + off,
+        .len = (uint32_t)len,
+        .src_stag = from.key,
+        .src_to = from.addr,
     };
     int err = 0;
 

@@ -27,12 +27,12 @@ struct verbs {
     bool ended;               /* the connection manager says so */
     enum ibv_wc_status error; /* the first that is none */
     enum ibv_wc_opcode error_op;
-    unsigned under_way;       /* work requests of ours */
+    unsigned under_way; /* work requests of ours */
     unsigned send_next;
     unsigned send_under_way;
     unsigned got[RECVS], got_len[RECVS], got_head, got_tail; /* slots with messages */
     size_t recv_max;
-    int held;                 /* the slot that the caller looks at, -1: none */
+    int held; /* the slot that the caller looks at, -1: none */
     uint8_t sends[SENDS][PEER_MESSAGE_MAX], recvs[RECVS][PEER_MESSAGE_MAX];
 };
 
@@ -97,7 +97,9 @@ static int expect(struct peer *p, enum rdma_cm_event_type type)
 static int post_recv(struct verbs *v, unsigned slot)
 {
     struct ibv_sge sge = {
-        .addr = (uintptr_t)v->recvs[slot], .length = (uint32_t)v->recv_max, .lkey = v->recv_mr->lkey,
+        .addr = (uintptr_t)v->recvs[slot],
+        .length = (uint32_t)v->recv_max,
+        .lkey = v->recv_mr->lkey,
     };
     struct ibv_recv_wr wr = { .wr_id = (uint64_t)WR_RECV << 32 | slot, .sg_list = &sge, .num_sge = 1 }, *bad;
 
@@ -157,7 +159,8 @@ static int open_initiator(struct peer *p, struct addrinfo *ai, struct rdma_conn_
     return p->met.refused ? 0 : err;
 }
 
-static int open_responder(struct peer *p, const struct peer_cfg *cfg, struct addrinfo *ai, struct rdma_conn_param *param)
+static int open_responder(struct peer *p, const struct peer_cfg *cfg, struct addrinfo *ai,
+                          struct rdma_conn_param *param)
 {
     struct verbs *v = verbs(p);
     struct rdma_cm_event *ev;
@@ -278,7 +281,8 @@ static int progress(struct peer *p)
 
     while (!err && !some) {
         struct pollfd pfd[2] = {
-            { .fd = v->completions->fd, .events = POLLIN }, { .fd = v->events->fd, .events = POLLIN },
+            { .fd = v->completions->fd, .events = POLLIN },
+            { .fd = v->events->fd, .events = POLLIN },
         };
         struct ibv_cq *cq;
         void *context;
@@ -328,9 +332,10 @@ static int post(struct peer *p, struct ibv_send_wr *wr)
 
 static int verbs_reg(struct peer *p, struct peer_region *r)
 {
-    struct ibv_mr *mr = ibv_reg_mr(verbs(p)->pd, r->mem, r->len, IBV_ACCESS_LOCAL_WRITE |
-                                   (r->access & PEER_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
-                                   (r->access & PEER_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0));
+    struct ibv_mr *mr =
+        ibv_reg_mr(verbs(p)->pd, r->mem, r->len,
+                   IBV_ACCESS_LOCAL_WRITE | (r->access & PEER_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
+                       (r->access & PEER_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0));
 
     if (!mr)
         return peer_fail(p, errno, "ibv_reg_mr");
@@ -354,7 +359,10 @@ static int verbs_send(struct peer *p, const void *data, size_t len, uint32_t inv
     struct verbs *v = verbs(p);
     struct ibv_sge sge = { .length = (uint32_t)len, .lkey = v->send_mr->lkey };
     struct ibv_send_wr wr = {
-        .wr_id = (uint64_t)WR_SEND << 32, .sg_list = &sge, .num_sge = len > 0, .opcode = IBV_WR_SEND,
+        .wr_id = (uint64_t)WR_SEND << 32,
+        .sg_list = &sge,
+        .num_sge = len > 0,
+        .opcode = IBV_WR_SEND,
         .send_flags = solicited ? IBV_SEND_SOLICITED : 0,
     };
     int err = room(p, &v->send_under_way, SENDS); /* completions come in order: the slot is free */
@@ -403,7 +411,10 @@ static int tagged(struct peer *p, enum ibv_wr_opcode opcode, struct peer_region 
     struct ibv_mr *mr = r->handle;
     struct ibv_sge sge = { .addr = (uintptr_t)(r->mem + off), .length = (uint32_t)len, .lkey = mr->lkey };
     struct ibv_send_wr wr = {
-        .wr_id = (uint64_t)WR_OTHER << 32, .sg_list = &sge, .num_sge = 1, .opcode = opcode,
+        .wr_id = (uint64_t)WR_OTHER << 32,
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = opcode,
         .wr.rdma = { .remote_addr = remote.addr, .rkey = remote.key },
     };
     int err = room(p, &verbs(p)->under_way, QUEUE);

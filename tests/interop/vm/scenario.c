@@ -136,17 +136,19 @@ static int check_met(struct peer *p, const struct options *opt)
 {
     const struct peer_met *met = &p->met;
 
-    if (opt->expect_priv &&
-        (met->priv_len < strlen(opt->expect_priv) || memcmp(met->priv, opt->expect_priv, strlen(opt->expect_priv)) != 0))
+    if (opt->expect_priv && (met->priv_len < strlen(opt->expect_priv) ||
+                             memcmp(met->priv, opt->expect_priv, strlen(opt->expect_priv)) != 0))
         return say_wrong("%s: private data '%.*s' (%zu octets), not '%s'", p->ops->name, (int)met->priv_len, met->priv,
                          met->priv_len, opt->expect_priv);
     /* (What a device agreed is not shown.) */
     if (p->ops == &peer_ours && opt->expect_rtr >= 0 && met->rtr != opt->expect_rtr)
-        return say_wrong("%s: RTR %s, not %s", p->ops->name, mpa_rtr_name(met->rtr), mpa_rtr_name((unsigned)opt->expect_rtr));
+        return say_wrong("%s: RTR %s, not %s", p->ops->name, mpa_rtr_name(met->rtr),
+                         mpa_rtr_name((unsigned)opt->expect_rtr));
     if (p->ops == &peer_ours && opt->expect_rev >= 0 && met->rev != opt->expect_rev)
         return say_wrong("%s: revision %u, not %d", p->ops->name, met->rev, opt->expect_rev);
     if ((opt->expect_ird >= 0 && met->ird != opt->expect_ird) || (opt->expect_ord >= 0 && met->ord != opt->expect_ord))
-        return say_wrong("%s: IRD %u, ORD %u, not %d, %d", p->ops->name, met->ird, met->ord, opt->expect_ird, opt->expect_ord);
+        return say_wrong("%s: IRD %u, ORD %u, not %d, %d", p->ops->name, met->ird, met->ord, opt->expect_ird,
+                         opt->expect_ord);
     return 0;
 }
 
@@ -185,8 +187,31 @@ static int refused(struct peer *p, const struct options *opt)
 static size_t message_len(unsigned i)
 {
     /* Around what a segment and a marker interval hold, then anything; and the limits. */
-    static const size_t edge[] = { 0, 1, 2, 3, 4, 5, 494, 495, 1419, 1420, 1421, 1422, 1423, 1424, 1425, 1426, 1427, 1428,
-                                   1429, 1430, 1431, 2840, 2856, PEER_MESSAGE_MAX - 1, PEER_MESSAGE_MAX };
+    static const size_t edge[] = { 0,
+                                   1,
+                                   2,
+                                   3,
+                                   4,
+                                   5,
+                                   494,
+                                   495,
+                                   1419,
+                                   1420,
+                                   1421,
+                                   1422,
+                                   1423,
+                                   1424,
+                                   1425,
+                                   1426,
+                                   1427,
+                                   1428,
+                                   1429,
+                                   1430,
+                                   1431,
+                                   2840,
+                                   2856,
+                                   PEER_MESSAGE_MAX - 1,
+                                   PEER_MESSAGE_MAX };
 
     if (i < SW_ARRAY_LEN(edge))
         return edge[i];

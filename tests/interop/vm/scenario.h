@@ -10,15 +10,15 @@
 
 struct options { /* as the command line says; 0 or NULL: the scenario's own */
     bool responder;
-    const char *fault;       /* fault: which */
-    const char *expect_priv; /* hello: the other end's private data */
-    int expect_rtr;          /* hello: the kind agreed, -1: any */
-    int expect_rev;          /* hello: the other end's, -1: any */
+    const char *fault;          /* fault: which */
+    const char *expect_priv;    /* hello: the other end's private data */
+    int expect_rtr;             /* hello: the kind agreed, -1: any */
+    int expect_rev;             /* hello: the other end's, -1: any */
     int expect_ird, expect_ord; /* hello: ours as agreed, -1: any */
-    bool expect_crc;         /* CRCs although our end does not ask */
-    bool solicited;          /* Sends carry Solicited Event */
-    uint64_t bytes;          /* bulk: how many */
-    unsigned count;          /* rping: how many times */
+    bool expect_crc;            /* CRCs although our end does not ask */
+    bool solicited;             /* Sends carry Solicited Event */
+    uint64_t bytes;             /* bulk: how many */
+    unsigned count;             /* rping: how many times */
 };
 
 struct scenario {

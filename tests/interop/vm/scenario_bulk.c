@@ -116,8 +116,10 @@ static int reads(struct peer *p, struct peer_region *sink, struct peer_remote fr
             len[i] = 1 + (size_t)(at * 31 + i * 7919 + round) % READ_MAX;
             off[i] = (size_t)(at * 17 + i * 104729) % (RING - len[i]);
             at += len[i];
-            if (must(p, p->ops->read(p, sink, i * (RING / PEER_READS), len[i],
-                                     (struct peer_remote){ from.key, from.addr + off[i] }), "reads") < 0)
+            if (must(p,
+                     p->ops->read(p, sink, i * (RING / PEER_READS), len[i],
+                                  (struct peer_remote){ from.key, from.addr + off[i] }),
+                     "reads") < 0)
                 return -1;
         }
         if (must(p, p->ops->flush(p), "waits for Read Responses") < 0)
@@ -137,8 +139,8 @@ int read_initiator(struct peer *p, const struct options *opt)
     if (make(p, &sink, PEER_REMOTE_WRITE) < 0 || make(p, &source, PEER_REMOTE_READ) < 0)
         return -1;
     pattern_fill(source.mem, RING, 0);
-    if (tell_region(p, &source) < 0 || hear_region(p, &remote) < 0 ||
-        reads(p, &sink, remote, bytes_of(opt)) < 0 || tell(p, 1) < 0 || hear(p, 2) < 0)
+    if (tell_region(p, &source) < 0 || hear_region(p, &remote) < 0 || reads(p, &sink, remote, bytes_of(opt)) < 0 ||
+        tell(p, 1) < 0 || hear(p, 2) < 0)
         return -1;
     return 0;
 }

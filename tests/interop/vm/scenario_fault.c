@@ -1,7 +1,7 @@
 /*
- * The initiator does one thing wrong; the responder's end finds it and answers with a Terminate, RFC 5040 section 4.8. Our end
- * knows the Terminate, as finder and as offender; a device shows its program only that the connection is gone (siw's kernel
- * log has the rest).
+ * The initiator does one thing wrong; the responder's end finds it and answers with a Terminate, RFC 5040 section 4.8.
+ * Our end knows the Terminate, as finder and as offender; a device shows its program only that the connection is gone
+ * (siw's kernel log has the rest).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +17,21 @@ static const struct fault {
     const char *name;
     enum act act;
     bool wrong_key;
-    uint64_t off;          /* what is reached lies from here on, 64 octets */
-    unsigned region;       /* which of the two: 0 may be written, 1 read */
-    size_t len;            /* of a Send */
+    uint64_t off;    /* what is reached lies from here on, 64 octets */
+    unsigned region; /* which of the two: 0 may be written, 1 read */
+    size_t len;      /* of a Send */
     enum peer_fault fault;
     struct term_code code; /* what the standard says */
-    struct term_code siw;  /* what siw says, if it says something else; (siw says 2/0/5 for 0/2/5: its octets are those) */
+    struct term_code
+        siw; /* what siw says, if it says something else; (siw says 2/0/5 for 0/2/5: its octets are those) */
 } faults[] = {
     /* RFC 5041 7.1: tagged buffers: STag, bounds; the right is RDMAP's */
     { "write-key", ACT_WRITE, true, 0, 0, 0, PEER_FAULT_NONE, { 1, 1, 0 }, { 0 } },
     { "write-bounds", ACT_WRITE, false, REGION - 63, 0, 0, PEER_FAULT_NONE, { 1, 1, 1 }, { 0 } },
-    /* (RFC 5041 has no number for a right: RFC 5040's 0/1/2 fits, and so does 1/1/0, not valid for this. Either is taken.) */
+    /*
+     * (RFC 5041 has no number for a right: RFC 5040's 0/1/2 fits, and so does 1/1/0, not valid for this. Either is
+     * taken.)
+     */
     { "write-rights", ACT_WRITE, false, 0, 1, 0, PEER_FAULT_NONE, { 0, 1, 2 }, { 1, 1, 0 } },
     /* RFC 5040 4.8: remote protection errors of a Read Request and of an Invalidate */
     { "read-key", ACT_READ, true, 0, 1, 0, PEER_FAULT_NONE, { 0, 1, 0 }, { 0 } },
@@ -158,7 +162,8 @@ int invalidate_initiator(struct peer *p, const struct options *opt)
     pattern_fill(source.mem, REGION, 0);
     if (tell(p, 1) < 0 || hear_region(p, &remote) < 0 ||
         must(p, p->ops->write(p, &source, 0, REGION, remote), "writes") < 0 ||
-        must(p, p->ops->send(p, "invalid now", 11, remote.key, opt->solicited), "sends with Invalidate") < 0 || hear(p, 2) < 0)
+        must(p, p->ops->send(p, "invalid now", 11, remote.key, opt->solicited), "sends with Invalidate") < 0 ||
+        hear(p, 2) < 0)
         return -1;
     /* RFC 5041 7.1: the STag is not valid any more. */
     if (must(p, p->ops->write(p, &source, 0, 64, remote), "writes once more") < 0 ||

@@ -63,8 +63,8 @@ int rping_client(struct peer *p, const struct options *opt)
         for (unsigned k = 0; k < TEXT - 1; k++)
             text.mem[k] = (uint8_t)('A' + (i + k) % 50);
         memset(back.mem, 0, TEXT);
-        if (advertise(p, &text, TEXT) < 0 || advertised(p, &ignored, &size) != 0 ||
-            advertise(p, &back, TEXT) < 0 || advertised(p, &ignored, &size) != 0)
+        if (advertise(p, &text, TEXT) < 0 || advertised(p, &ignored, &size) != 0 || advertise(p, &back, TEXT) < 0 ||
+            advertised(p, &ignored, &size) != 0)
             return say_wrong("rping: round %u", i);
         if (memcmp(text.mem, back.mem, TEXT) != 0)
             return say_wrong("rping: round %u: other octets came back", i);
@@ -90,8 +90,8 @@ int rping_server(struct peer *p, const struct options *opt)
             return say_wrong("rping: a text of %zu octets", size);
         if (must(p, p->ops->read(p, &text, 0, size, remote), "reads") < 0 ||
             must(p, p->ops->flush(p), "waits for the Read Response") < 0 || advertise(p, &text, 0) < 0 ||
-            advertised(p, &remote, &size) != 0 ||
-            must(p, p->ops->write(p, &text, 0, size, remote), "writes") < 0 || advertise(p, &text, 0) < 0)
+            advertised(p, &remote, &size) != 0 || must(p, p->ops->write(p, &text, 0, size, remote), "writes") < 0 ||
+            advertise(p, &text, 0) < 0)
             return say_wrong("rping: round %u", i);
     }
     return i == (opt->count ? opt->count : 10) ? 0 : say_wrong("rping: %u rounds", i);

@@ -4,13 +4,13 @@
  *
  *     vbpeer ADDRESS SCENARIO     ADDRESS: the device's
  *
- * The parent is the responder, the child the initiator; a socket pair tells the child where to connect. Exit status 0: all is
- * as it must be; what is not is said on stderr.
+ * The parent is the responder, the child the initiator; a socket pair tells the child where to connect. Exit status 0:
+ * all is as it must be; what is not is said on stderr.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <arpa/inet.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -71,7 +71,11 @@ static int open_fds(void)
 static const struct verbs_env env = { .hide_fd = same_fd, .reveal_fd = nothing, .close_fd = close_fd };
 
 static struct verbs_cfg cfg = {
-    .ring_len = 256 * 1024, .msg_max = 4096 + STREAM_HDR_LEN, .bufs = 32, .tx_len = 256 * 1024, .write_max = 64 * 1024,
+    .ring_len = 256 * 1024,
+    .msg_max = 4096 + STREAM_HDR_LEN,
+    .bufs = 32,
+    .tx_len = 256 * 1024,
+    .write_max = 64 * 1024,
     .token = TOKEN,
 };
 
@@ -80,7 +84,7 @@ static struct verbs_cfg cfg = {
 struct pipe_end {
     struct verbs_ep *ep;
     struct stream st;
-    uint64_t sent, got;      /* octets */
+    uint64_t sent, got; /* octets */
     uint64_t to_send, want;
     uint64_t tx_seed, rx_seed;
     bool fin_sent;
@@ -113,16 +117,22 @@ static void await_state(struct verbs_ep *ep, enum verbs_state wanted)
 static struct stream_params params_of(struct verbs_side side)
 {
     return (struct stream_params){
-        .version = 1, .ring_stag = side.ring_stag, .ring_len = side.ring_len,
-        .eager_max = (uint16_t)(side.msg_max - STREAM_HDR_LEN), .bufs = side.bufs,
+        .version = 1,
+        .ring_stag = side.ring_stag,
+        .ring_len = side.ring_len,
+        .eager_max = (uint16_t)(side.msg_max - STREAM_HDR_LEN),
+        .bufs = side.bufs,
     };
 }
 
 static void begin_stream(struct pipe_end *p)
 {
     struct stream_cfg sc = {
-        .ep = verbs_endpoint(p->ep), .local = params_of(verbs_local(p->ep)), .peer = params_of(verbs_peer(p->ep)),
-        .ring = verbs_ring(p->ep), .eager_limit = 4096,
+        .ep = verbs_endpoint(p->ep),
+        .local = params_of(verbs_local(p->ep)),
+        .peer = params_of(verbs_peer(p->ep)),
+        .ring = verbs_ring(p->ep),
+        .eager_limit = 4096,
     };
     must(stream_init(&p->st, &sc) == 0, "stream_init");
     p->tx_seed = initiator ? 1 : 2;
@@ -217,11 +227,13 @@ static bool pull(struct pipe_end *p, size_t most)
 
 static void silent(const struct pipe_end *p)
 {
-    fprintf(stderr, "%s: the device is silent: %llu octets sent, %llu came; Sends %u (%u back), ring %llu (%u back); returned %u "
-            "(told %u), ring %u (told %u), CREDITs %u of %u answered; slept %llu times\n", who,
-            (unsigned long long)p->sent, (unsigned long long)p->got, p->st.tx.sends, p->st.peer_bufs,
-            (unsigned long long)p->st.tx.ring_to, p->st.peer_ring, p->st.back_bufs, p->st.told_bufs, p->st.back_ring,
-            p->st.told_ring, p->st.peer_credits, p->st.sent_credits, (unsigned long long)p->sleeps);
+    fprintf(
+        stderr,
+        "%s: the device is silent: %llu octets sent, %llu came; Sends %u (%u back), ring %llu (%u back); returned %u "
+        "(told %u), ring %u (told %u), CREDITs %u of %u answered; slept %llu times\n",
+        who, (unsigned long long)p->sent, (unsigned long long)p->got, p->st.tx.sends, p->st.peer_bufs,
+        (unsigned long long)p->st.tx.ring_to, p->st.peer_ring, p->st.back_bufs, p->st.told_bufs, p->st.back_ring,
+        p->st.told_ring, p->st.peer_credits, p->st.sent_credits, (unsigned long long)p->sleeps);
     exit(1);
 }
 
@@ -255,7 +267,8 @@ static void run_both(struct pipe_end *p, size_t most, unsigned pause_us)
     }
     must(p->st.rx.end == STREAM_EOF, "no graceful end");
     if (p->got != p->want || p->sent != p->to_send) {
-        fprintf(stderr, "%s: %llu octets came, %llu wanted\n", who, (unsigned long long)p->got, (unsigned long long)p->want);
+        fprintf(stderr, "%s: %llu octets came, %llu wanted\n", who, (unsigned long long)p->got,
+                (unsigned long long)p->want);
         exit(1);
     }
 }
@@ -278,10 +291,11 @@ static void fence_and_free(struct pipe_end *p, int control)
 {
     fence(p, control);
     const struct verbs_stats *s = verbs_stats(p->ep);
-    printf("# %s on %s: %llu Sends, %llu Writes, %llu doorbells, %llu messages in, slept %llu times, %zu octets of memory\n",
-           who, verbs_device(p->ep), (unsigned long long)s->tx_sends, (unsigned long long)s->tx_writes,
-           (unsigned long long)s->doorbells, (unsigned long long)s->rx_sends, (unsigned long long)p->sleeps,
-           verbs_memory(p->ep));
+    printf(
+        "# %s on %s: %llu Sends, %llu Writes, %llu doorbells, %llu messages in, slept %llu times, %zu octets of memory\n",
+        who, verbs_device(p->ep), (unsigned long long)s->tx_sends, (unsigned long long)s->tx_writes,
+        (unsigned long long)s->doorbells, (unsigned long long)s->rx_sends, (unsigned long long)p->sleeps,
+        verbs_memory(p->ep));
     must(s->errors == 0, "errors were counted");
     verbs_free(p->ep);
 }
@@ -462,7 +476,7 @@ static const struct {
     void (*run)(const char *address, int control);
     int initiator_status;
 } scenarios[] = {
-    { "bulk", bulk, 0 }, { "slow", slow, 0 }, { "half", half, 0 }, { "killed", killed, SIGKILL },
+    { "bulk", bulk, 0 },         { "slow", slow, 0 }, { "half", half, 0 },     { "killed", killed, SIGKILL },
     { "no-token", no_token, 0 }, { "many", many, 0 }, { "forked", forked, 0 },
 };
 
