@@ -22,6 +22,77 @@
 
 #define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
 
+/* One piece of it as it is. Octets sent, 0: that is not right any more; -EBUSY: the turn is not to be had; or why not. */
+static ssize_t send_as_it_is(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                             bool wait)
+{
+    ssize_t n = wait ? turn_take(&c->tx.turn, 0, true) : turn_take_brief(&c->tx.turn);
+    if (n < 0)
+        return n == -EINTR ? n : -EBUSY;
+    if (conn_speaks_plain(c)) {
+        /* (An HSWI that follows begins a segment, and so arrives as a whole: conn_switch.c.) */
+        n = conn_send_some(fd, it, len < UNDECIDED_LEN ? len : UNDECIDED_LEN,
+                           flags | MSG_DONTWAIT | (c->startup.marked ? MSG_EOR : 0));
+        if (n > 0) {
+            if (SW_UNLIKELY(c->tx.nodelay_lent))
+                conn_nodelay_back(c, fd);
+            c->startup.inherited = false;
+            c->neg.streamed += (uint64_t)n;
+            c->tx.kernel_total += (uint64_t)n;
+            atomic_fetch_add(&c->tx.plain_total, (uint64_t)n);
+        }
+    }
+    turn_give(&c->tx.turn);
+    if (n == -EAGAIN)
+        notify_blocked(s);
+    return n;
+}
+
+/* What the call says when no more can be sent now: that some was, or why not. */
+static ssize_t said(size_t done, ssize_t err)
+{
+    return done > 0 ? 0 : err;
+}
+
+/* There is nothing to be sent as it is any more: *r is what the call says. */
+static bool undecided_is_over(struct conn *c, size_t len, size_t done, int flags, ssize_t *r)
+{
+    enum conn_state st = conn_state(c);
+    *r = 0;
+    if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
+        return true;
+    if (!conn_shuts_later(c, SHUT_WR))
+        return done == len;
+    *r = done > 0 ? 0 : conn_broken_pipe(flags);
+    return true;
+}
+
+/* Waits for these events as long as the call may; *fd as sock_fd_now. As wait_for; *late: the time is over. */
+static int await_decision(struct sock *s, int *fd, short events, uint64_t *deadline, bool *late)
+{
+    if (*deadline == 0)
+        *deadline = wait_call_deadline(*fd, SO_SNDTIMEO);
+    sock_sleep(s);
+    *fd = sock_fd_now(s, *fd);
+    int r = wait_for(*fd, events, *deadline, s);
+    sock_wake(s);
+    *fd = sock_fd_now(s, *fd);
+    *late = r == 0 && *deadline != 0 && proc_now_ns() >= *deadline; /* another thread may have been in time */
+    return r;
+}
+
+/* The next piece. 1: look again; 0: there is no room, which the call waits for; -errno: it ends. */
+static ssize_t send_what_goes(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool wait,
+                              size_t *done)
+{
+    int rest = *done > 0 ? flags & ~MSG_ZEROCOPY : flags; /* the kernel counts calls */
+    ssize_t n = send_as_it_is(s, s->conn, fd, it, len - *done, rest, wait);
+    if (n < 0)
+        return n == -EAGAIN && wait ? 0 : n == -EBUSY ? -EAGAIN : n;
+    *done += (size_t)n;
+    return 1;
+}
+
 /*
  * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators,
  * and responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
@@ -35,57 +106,25 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
     uint64_t deadline = 0;
     for (;;) {
         int r = wait ? startup_go_on(s, false) : startup_hurry(s);
-        enum conn_state st = conn_state(c);
-        if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
-            return 0;
-        if (conn_shuts_later(c, SHUT_WR))
-            return *done > 0 ? 0 : conn_broken_pipe(flags);
-        if (*done == len)
-            return 0;
+        ssize_t n;
+        if (undecided_is_over(c, len, *done, flags, &n))
+            return n;
         short events = (short)c->startup.kernel_wants;
         if (conn_speaks_plain(c) && !late) { /* (the time is over: room that is found now comes too late) */
-            ssize_t n = wait ? turn_take(&c->tx.turn, 0, true) : turn_take_brief(&c->tx.turn);
+            n = send_what_goes(s, fd, it, len, flags, wait, done);
             if (n < 0)
-                return *done > 0 ? 0 : n == -EINTR ? n : -EAGAIN;
-            size_t part = len - *done < UNDECIDED_LEN ? len - *done : UNDECIDED_LEN;
-            if (conn_speaks_plain(c)) {
-                if (*done > 0)
-                    flags &= ~MSG_ZEROCOPY; /* the kernel counts calls */
-                /* (An HSWI that follows begins a segment, and so arrives as a whole: conn_switch.c.) */
-                n = conn_send_some(fd, it, part, flags | MSG_DONTWAIT | (c->startup.marked ? MSG_EOR : 0));
-                if (n > 0) {
-                    if (SW_UNLIKELY(c->tx.nodelay_lent))
-                        conn_nodelay_back(c, fd);
-                    c->startup.inherited = false;
-                    c->neg.streamed += (uint64_t)n;
-                    c->tx.kernel_total += (uint64_t)n;
-                    atomic_fetch_add(&c->tx.plain_total, (uint64_t)n);
-                    *done += (size_t)n;
-                }
-            }
-            turn_give(&c->tx.turn);
-            if (n >= 0 && *done == len)
+                return said(*done, n);
+            if (*done == len)
                 return 0;
-            if (n >= 0)
+            if (n > 0)
                 continue;
-            if (n == -EAGAIN)
-                notify_blocked(s);
-            if (n != -EAGAIN || !wait)
-                return *done > 0 ? 0 : n;
             events = POLLIN | POLLOUT;
         }
         if (!wait || late || r == -EDEADLK)
-            return *done > 0 ? 0 : -EAGAIN;
-        if (deadline == 0)
-            deadline = wait_call_deadline(fd, SO_SNDTIMEO);
-        sock_sleep(s);
-        fd = sock_fd_now(s, fd);
-        r = wait_for(fd, events, deadline, s);
-        sock_wake(s);
-        fd = sock_fd_now(s, fd);
+            return said(*done, -EAGAIN);
+        r = await_decision(s, &fd, events, &deadline, &late);
         if (r < 0)
-            return *done > 0 ? 0 : r;
-        late = r == 0 && deadline != 0 && proc_now_ns() >= deadline; /* another thread may have been in time */
+            return said(*done, r);
     }
 }
 
@@ -99,6 +138,30 @@ static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t d
         done += (size_t)n;
     }
     return (ssize_t)done;
+}
+
+/* It is decided, or the program need not know of it; `done` of len octets went before. */
+static ssize_t send_decided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, size_t done,
+                            int flags)
+{
+    enum conn_state st = conn_state(c);
+    if (done > 0)
+        flags &= ~MSG_ZEROCOPY; /* the kernel has counted this call */
+    if (st == CONN_PLAIN && done > 0)
+        return send_rest_plain(fd, it, len, done, flags);
+    int err = atomic_exchange(&c->so_error, 0);
+    if (err != 0)
+        return err == EPIPE ? conn_broken_pipe(flags) : -err;
+    if (st == CONN_PLAIN)
+        return CONN_ASK_KERNEL;
+    if (st == CONN_DEAD)
+        return conn_broken_pipe(flags);
+    if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
+        return -EOPNOTSUPP;
+    if (len == 0)
+        return c->tx.shut || c->reset ? conn_broken_pipe(flags) : 0;
+    ssize_t n = conn_send_upgraded(s, c, fd, it, len - done, flags);
+    return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }
 
 static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
@@ -117,30 +180,13 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         wait_unwatch(before);
         if (r < 0)
             return r;
-        st = conn_state(c);
-        if (len == 0 &&
-            conn_speaks_plain(c)) /* can it be sent to at all? (What else the call sends is not the kernel's.) */
+        /* Can it be sent to at all? (What else the call sends is not the kernel's.) */
+        if (len == 0 && conn_speaks_plain(c))
             return REAL(send)(sock_fd_now(s, fd), NULL, 0, flags) < 0 ? -errno : 0;
-        if (st == CONN_NEGOTIATING || (done > 0 && done == len))
+        if (conn_state(c) == CONN_NEGOTIATING || (done > 0 && done == len))
             return (ssize_t)done;
     }
-    if (done > 0)
-        flags &= ~MSG_ZEROCOPY; /* the kernel has counted this call */
-    if (st == CONN_PLAIN && done > 0)
-        return send_rest_plain(fd, it, len, done, flags);
-    int err = atomic_exchange(&c->so_error, 0);
-    if (err != 0)
-        return err == EPIPE ? conn_broken_pipe(flags) : -err;
-    if (st == CONN_PLAIN)
-        return CONN_ASK_KERNEL;
-    if (st == CONN_DEAD)
-        return conn_broken_pipe(flags);
-    if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
-        return -EOPNOTSUPP;
-    if (len == 0)
-        return c->tx.shut || c->reset ? conn_broken_pipe(flags) : 0;
-    ssize_t n = conn_send_upgraded(s, c, fd, it, len - done, flags);
-    return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
+    return send_decided(s, c, fd, it, len, done, flags);
 }
 
 ssize_t dispatch_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)

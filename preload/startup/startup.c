@@ -401,6 +401,46 @@ static bool met_plain_worker(const struct conn *c)
            local_lost_name((const struct sockaddr *)&c->peer);
 }
 
+static void settle_upgraded(struct sock *s, struct conn *c, int fd)
+{
+    if (startup_upgrade(s, c) < 0) {
+        conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
+    } else if (conn_may_be_staged(c)) { /* the RTR came with the last look: the program may send */
+        c->dev.tx_takes_in = true;
+        conn_rx_progress(c, fd, false);
+        c->dev.tx_takes_in = false;
+    }
+}
+
+static void settle_plain(struct sock *s, struct conn *c, int fd)
+{
+    if (c->startup.marked && c->neg.answered)
+        fallback_remember(c);
+    if (c->require) {
+        fallback_refuse(s, c, fd, c->neg.reason);
+    } else if (met_plain_worker(c)) {
+        fallback_plain(s, c, fd);
+    } else if (ended_unanswered(c, fd)) {
+        c->startup.peer_closed = true;
+        conn_go_dead(s, c, REASON_CLOSED, 0);
+    } else {
+        stay_plain(s, c);
+    }
+}
+
+static void settle_by_fallback(struct sock *s, struct conn *c, int fd)
+{
+    /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
+    if (!c->startup.peer_reset)
+        atomic_store(&c->so_error, 0);
+    if (!c->startup.peer_closed || c->require)
+        fallback_plain(s, c, fd);
+    else if (c->startup.peer_reset || half_closed(c, fd))
+        stay_plain(s, c);
+    else
+        peer_ended(s, c);
+}
+
 /* The negotiation is over, one way or the other. */
 static void settle(struct sock *s, struct conn *c, int fd)
 {
@@ -409,38 +449,13 @@ static void settle(struct sock *s, struct conn *c, int fd)
         device_drop(c);
     switch (c->neg.state) {
     case NEGOTIATE_DONE:
-        if (startup_upgrade(s, c) < 0)
-            conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
-        else if (conn_may_be_staged(c)) { /* the RTR came with the last look: the program may send */
-            c->dev.tx_takes_in = true;
-            conn_rx_progress(c, fd, false);
-            c->dev.tx_takes_in = false;
-        }
+        settle_upgraded(s, c, fd);
         break;
     case NEGOTIATE_PLAIN:
-        if (c->startup.marked && c->neg.answered)
-            fallback_remember(c);
-        if (c->require) {
-            fallback_refuse(s, c, fd, c->neg.reason);
-        } else if (met_plain_worker(c)) {
-            fallback_plain(s, c, fd);
-        } else if (ended_unanswered(c, fd)) {
-            c->startup.peer_closed = true;
-            conn_go_dead(s, c, REASON_CLOSED, 0);
-        } else {
-            stay_plain(s, c);
-        }
+        settle_plain(s, c, fd);
         break;
     case NEGOTIATE_FALLBACK:
-        /* (The reset that an unread Hello caused would have been an ordinary end without it.) */
-        if (!c->startup.peer_reset)
-            atomic_store(&c->so_error, 0);
-        if (!c->startup.peer_closed || c->require)
-            fallback_plain(s, c, fd);
-        else if (c->startup.peer_reset || half_closed(c, fd))
-            stay_plain(s, c);
-        else
-            peer_ended(s, c);
+        settle_by_fallback(s, c, fd);
         break;
     default:
         conn_go_dead(s, c, c->neg.reason, ECONNRESET);
@@ -512,6 +527,13 @@ void startup_step_called(struct sock *s)
         startup_step(s);
 }
 
+/* It may have been dropped, or stands among those that have said nothing. */
+static void list_again(struct sock *s, const struct conn *c)
+{
+    if (conn_is_held(c) || !conn_unheard(c))
+        pending_add(s);
+}
+
 static void step(struct sock *s, struct conn *c, int fd)
 {
     if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
@@ -536,8 +558,8 @@ static void step(struct sock *s, struct conn *c, int fd)
         bool peek = peeks(c);
         if (!blocked)
             blocked = !(peek ? step_peek(s, c, fd) : step_in(c, fd));
-        if (peek && (conn_is_held(c) || !conn_unheard(c)))
-            pending_add(s); /* it may have been dropped, or stands among those that have said nothing */
+        if (peek)
+            list_again(s, c);
         if (!blocked)
             continue;
         /* The time counts only once what has come was looked at: the program may not have called for long. */
