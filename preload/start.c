@@ -228,6 +228,7 @@ void start_finish(void)
 {
     static _Atomic bool finished;
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
+        atomic_store(&proc_ends, (pid_t)rawsys_gettid());
         bridge_settle(true);
         coalesce_stop(); /* what is written from here on nobody would send later */
         dispatch_settle_all();

@@ -10,11 +10,13 @@
 
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_plain.h"
+#include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/sock/wait.h"
 
 ssize_t conn_broken_pipe(int flags)
 {
+    proc_let_end();
     if (!(flags & MSG_NOSIGNAL))
         raise(SIGPIPE); /* directed at this thread, as the kernel's */
     return -EPIPE;

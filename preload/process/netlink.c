@@ -8,11 +8,14 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
+
+#define END_MS 5
 
 int netlink_open(int protocol)
 {
@@ -107,11 +110,20 @@ bool netlink_peer_is_held(int fd)
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }
 
+/* The peer has ended its direction. Its FIN may be on its way still: on one host that takes no time but the processor's. */
+static bool end_is_there(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+    return tcpinfo_peer_closed(fd) || (REAL(poll)(&p, 1, END_MS) > 0 && tcpinfo_peer_closed(fd));
+}
+
 int netlink_peer_may_be_told(int fd, const struct sockaddr_storage *local, const struct sockaddr_storage *remote)
 {
     struct inet_diag_msg peer;
     bool known = local->ss_family != AF_UNSPEC && remote->ss_family != AF_UNSPEC;
     if (!(known ? ask_peer_of(local, remote, &peer) : ask_peer(fd, &peer)))
         return -ENOENT;
-    return peer.idiag_inode != 0 && (peer.idiag_state == TCP_ESTABLISHED || tcpinfo_peer_closed(fd));
+    if (peer.idiag_inode == 0)
+        return 0;
+    return peer.idiag_state == TCP_ESTABLISHED || end_is_there(fd);
 }

@@ -37,7 +37,8 @@ bool netlink_peer_is_held(int fd);
 /*
  * And does what is sent there now harm nothing? It has not ended its side, or all it has sent is here: the kernel
  * answers what comes to a closed socket by a reset, which destroys what is under way from there. 1, 0; -ENOENT: it is
- * none of this host's, or cannot be found out. local, remote: the two ends, as far as they are known (else AF_UNSPEC).
+ * none of this host's, or cannot be found out. It waits 5 ms at most for an end that is on its way. local, remote: the
+ * two ends, as far as they are known (else AF_UNSPEC).
  */
 int netlink_peer_may_be_told(int fd, const struct sockaddr_storage *local, const struct sockaddr_storage *remote);
 

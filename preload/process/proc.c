@@ -65,3 +65,14 @@ void proc_stats_write(const char *line, size_t len)
     if (r < 0)
         trace_error("%s: a statistics line could not be written: errno %d", proc.set.stats_file, -r);
 }
+
+_Atomic pid_t proc_ends;
+
+void proc_let_end(void)
+{
+    pid_t who = atomic_load(&proc_ends);
+    if (SW_LIKELY(who == 0) || who == (pid_t)rawsys_gettid())
+        return;
+    struct timespec second = { .tv_sec = 1 };
+    nanosleep(&second, NULL);
+}
