@@ -26,7 +26,8 @@ def nghttpd(run):
 
 
 @entry("nghttpx", "HTTP/2 to HTTP/1.1 before nginx: nghttp and h2load", needs=["nghttpx", "nghttp", "h2load", "nginx"],
-       version=["nghttpx", "--version"], at_least=12, sides=True)
+       version=["nghttpx", "--version"], at_least=12, sides=True,
+       stays_plain={"defer-accept": 1000, "no-local-shim": 1000})  # its listener sets TCP_DEFER_ACCEPT
 def nghttpx(run):
     ports = set()
     while len(ports) < 2:
