@@ -324,7 +324,7 @@ static void read_drop_ins(const char *root, struct unit *u)
             snprintf(name, sizeof(name), "%.*s" SUFFIX, (int)i, u->name);
             collect_name(&d, root, name, false);
         }
-    collect_name(&d, root, SUFFIX + 1, false);
+    collect_name(&d, root, &SUFFIX[1], false);
     if (d.count > 0)
         qsort(d.list, d.count, sizeof(*d.list), by_base);
     for (size_t i = 0; i < d.count; i++) {
