@@ -183,10 +183,12 @@ static bool abandoned(struct conn *c, int fd)
     unsigned reason = atomic_load(&c->record.reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
-    if (conn_state(c) == CONN_NEGOTIATING ? conn_undecided(c) && !conn_is_held(c) : !has_hello_only(c, fd))
+    bool starting = conn_state(c) == CONN_NEGOTIATING;
+    if (starting ? conn_undecided(c) && !conn_is_held(c) : !has_hello_only(c, fd))
         return false;
+    /* (An initiator that gives up resets. Once answered, an end is its program's, which had nothing to say.) */
     int state = tcpinfo_state(fd);
-    return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
+    return state == TCP_CLOSE || (starting && state == TCP_CLOSE_WAIT);
 }
 
 /*
