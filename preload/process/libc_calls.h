@@ -5,6 +5,7 @@
  * Erlang VM. None of those is meant here. Not in the list: malloc and its kin, for what is allocated here may be freed by
  * libc in the program's name, and the other way round; and what is intercepted (calls.h).
  */
+/* clang-format off */
 SW_LIBC(__fbufsize)
 SW_LIBC(__flbf)
 SW_LIBC(__fpending)
@@ -184,3 +185,4 @@ SW_LIBC(unsetenv)
 SW_LIBC(vasprintf)
 SW_LIBC(vsnprintf)
 SW_LIBC(waitpid)
+/* clang-format on */
