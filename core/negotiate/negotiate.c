@@ -71,8 +71,8 @@ static size_t frame_encode(struct negotiate *n, uint8_t buf[4 + FRAME_MAX])
     return 4 + len;
 }
 
-/* It ends in the startup frame that is ready, if any. */
-static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce, uint64_t streamed)
+/* Behind what is to be sent already; it ends in the startup frame that is ready, if any. */
+static void add_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce, uint64_t streamed)
 {
     struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
     if (kind == HELLO_HELO && n->cfg.shim_known)
@@ -83,20 +83,15 @@ static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, c
     uint8_t tlv[4 + (FRAME_MAX > NEGOTIATE_OFFER_MAX ? FRAME_MAX : NEGOTIATE_OFFER_MAX)];
     h.tlv = tlv;
     h.tlv_len = kind == HELLO_HACK && (arg & BY_DEVICE) ? offer_encode(&n->offer, tlv) : frame_encode(n, tlv);
-    ssize_t len = hello_encode(&h, n->out, sizeof(n->out));
-    SW_CHECK(len > 0, "hello_encode %zd", len);
-    n->out_len = (size_t)len;
-    n->out_off = 0;
-}
-
-/* The program goes on at once: the HWDR is there with the HELO. */
-static void put_withdrawal_behind(struct negotiate *n)
-{
-    struct hello h = { .kind = HELLO_HWDR, .flags = HELLO_FLAG_SWITCH, .host = n->cfg.host };
-    memcpy(h.nonce, n->cfg.nonce, HELLO_NONCE_LEN);
     ssize_t len = hello_encode(&h, n->out + n->out_len, sizeof(n->out) - n->out_len);
     SW_CHECK(len > 0, "hello_encode %zd", len);
     n->out_len += (size_t)len;
+}
+
+static void put_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce, uint64_t streamed)
+{
+    n->out_len = n->out_off = 0;
+    add_hello(n, kind, arg, nonce, streamed);
 }
 
 int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_t now_ns)
@@ -132,8 +127,8 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     n->deadline_ns = now_ns + cfg->timeout_ns;
     put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
     n->hello_len = n->out_len;
-    if (cfg->at_once) {
-        put_withdrawal_behind(n);
+    if (cfg->at_once) { /* the program goes on: the HWDR is there with the HELO */
+        add_hello(n, HELLO_HWDR, 0, cfg->nonce, 0);
         negotiate_move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
     }
     return 0;
@@ -169,10 +164,6 @@ static int find_request(const struct negotiate *n, const uint8_t *buf, size_t le
     return s.state == MPA_ST_DECIDE ? 0 : -EAGAIN;
 }
 
-int negotiate_mpa_accept(struct negotiate *n);
-bool negotiate_params_ok(struct negotiate *n);
-bool negotiate_replied_early(const struct negotiate *n);
-
 /* If the HELO ends in a Request that is accepted, the Reply is ready then. Any other one is left to come by itself. */
 static void reply_early(struct negotiate *n, const struct hello *h)
 {
@@ -202,13 +193,19 @@ void negotiate_defer(struct negotiate *n)
     n->defers = true;
 }
 
+/* The HACK; it ends in the Reply, if the HELO ends in a Request that is accepted. */
+static void put_acceptance(struct negotiate *n, const struct hello *h, uint32_t by, uint64_t now_ns)
+{
+    negotiate_mpa_begin(n, now_ns);
+    if (by == HELLO_TRANSPORT_IWARP && n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
+        reply_early(n, h);
+    put_hello(n, HELLO_HACK, by, h->nonce, n->streamed);
+}
+
 /* A Hello with the HWDR behind it. To the initiator, too, a HACK without the Reply is the end of the negotiation. */
 static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now_ns)
 {
-    negotiate_mpa_begin(n, now_ns);
-    if (n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
-        reply_early(n, h);
-    put_hello(n, HELLO_HACK, HELLO_TRANSPORT_IWARP, h->nonce, n->streamed);
+    put_acceptance(n, h, HELLO_TRANSPORT_IWARP, now_ns);
     n->switched = negotiate_replied_early(n);
     n->deferred = n->switched && n->defers;
     if (!n->switched && n->defers)
@@ -225,10 +222,7 @@ static void accept_now(struct negotiate *n, const struct hello *h, uint32_t comm
     uint32_t by = n->device != NEGOTIATE_DEVICE_OFFERED   ? HELLO_TRANSPORT_IWARP
                   : (common & HELLO_TRANSPORT_VERBS) != 0 ? HELLO_TRANSPORT_VERBS
                                                           : HELLO_TRANSPORT_MIXED;
-    negotiate_mpa_begin(n, now_ns);
-    if (by == HELLO_TRANSPORT_IWARP && n->cfg.early && n->cfg.mpa.dialect == MPA_DIALECT_RFC)
-        reply_early(n, h);
-    put_hello(n, HELLO_HACK, by, h->nonce, n->streamed);
+    put_acceptance(n, h, by, now_ns);
 }
 
 /* REASON_NONE: it is not. */
@@ -265,9 +259,10 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         return 0;
     }
     memcpy(n->cfg.nonce, h.nonce, sizeof(n->cfg.nonce));
-    if (!hello_is_understood(&h))
-        negotiate_decline(n, n->reason != REASON_NONE ? n->reason : REASON_VERSION);
-    bool late = negotiate_is_late(buf, len);
+    if (n->reason == REASON_NONE && !hello_is_understood(&h))
+        negotiate_decline(n, REASON_VERSION);
+    bool late;
+    ssize_t hwdr_len = negotiate_find_withdrawal(n, buf + r, len - (size_t)r, &late);
     /* One end at least has a device, and both say what the other one needs. */
     uint32_t common = h.arg & n->cfg.transports & BY_DEVICE;
     bool device = common != 0 && ((h.arg | n->cfg.transports) & HELLO_TRANSPORT_VERBS) != 0;
@@ -283,7 +278,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
     } else if (late) {
         accept_late(n, &h, now_ns);
         n->withdrawn = true;
-        r += hello_decode(buf + r, len - (size_t)r, &h); /* the HWDR's */
+        r += hwdr_len;
     } else {
         accept_now(n, &h, common, now_ns);
     }
@@ -295,10 +290,9 @@ ssize_t negotiate_find_withdrawal(const struct negotiate *n, const uint8_t *buf,
 {
     struct hello h;
     ssize_t r = hello_decode(buf, len, &h);
-    if (r > 0 && (h.kind != HELLO_HWDR || memcmp(h.nonce, n->cfg.nonce, sizeof(h.nonce)) != 0))
-        return -EPROTO;
-    *switches_later = r > 0 && switches(&h);
-    return r;
+    bool is = r > 0 && h.kind == HELLO_HWDR && memcmp(h.nonce, n->cfg.nonce, sizeof(h.nonce)) == 0;
+    *switches_later = is && switches(&h);
+    return r > 0 && !is ? -EPROTO : r;
 }
 
 static size_t in_naked(struct negotiate *n, const uint8_t *buf, size_t len, uint64_t now_ns)
@@ -395,8 +389,8 @@ static void device_begin(struct negotiate *n, const struct hello *h, uint64_t no
         return;
     }
     n->device = NEGOTIATE_DEVICE_TRYING;
+    negotiate_move(n, NEGOTIATE_DEVICE, REASON_NONE);
     n->deadline_ns = now_ns + n->cfg.timeout_ns;
-    negotiate_enter(n, NEGOTIATE_DEVICE);
 }
 
 void negotiate_offer(struct negotiate *n, const struct negotiate_offer *offer)
@@ -408,8 +402,6 @@ void negotiate_offer(struct negotiate *n, const struct negotiate_offer *offer)
     if (offer != NULL)
         n->offer = *offer;
 }
-
-void negotiate_mpa_decide(struct negotiate *n);
 
 void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns)
 {
@@ -425,8 +417,6 @@ void negotiate_device(struct negotiate *n, bool up, uint64_t now_ns)
     n->deadline_ns = now_ns + NEGOTIATE_MPA_NS;
     negotiate_mpa_decide(n);
 }
-
-void negotiate_mpa_settle(struct negotiate *n);
 
 /* Does the HACK end in the Reply? */
 static bool in_reply(struct negotiate *n, const struct hello *h)

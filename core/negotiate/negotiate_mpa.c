@@ -26,14 +26,9 @@ static const struct sm_state states[] = {
     [NEGOTIATE_FAILED] = { "failed", 0 },
 };
 
-void negotiate_enter(struct negotiate *n, enum negotiate_state to)
-{
-    sm_move(states, "negotiate", n, &n->state, (uint8_t)to);
-}
-
 void negotiate_move(struct negotiate *n, enum negotiate_state to, unsigned reason)
 {
-    negotiate_enter(n, to);
+    sm_move(states, "negotiate", n, &n->state, (uint8_t)to);
     n->reason = (uint8_t)reason;
     if (to != NEGOTIATE_MPA)
         n->deadline_ns = 0;

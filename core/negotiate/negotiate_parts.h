@@ -14,8 +14,6 @@
 
 /* ---- negotiate_mpa.c ---- */
 
-/* Goes to this state; reason and deadline stay. */
-void negotiate_enter(struct negotiate *n, enum negotiate_state to);
 /* Goes to this state for this reason; only MPA's keeps a deadline. */
 void negotiate_move(struct negotiate *n, enum negotiate_state to, unsigned reason);
 /* The connection cannot go on as it is: the initiator connects again, the responder closes. */
