@@ -9,7 +9,6 @@
 #include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include "core/policy/policy.h"
 #include "core/transport/transport.h"
 #include "tools/ask.h"
+#include "tools/usage.h"
 
 #if HAVE_VERBS
 #include "core/transport/verbs_lib.h"
@@ -30,17 +30,6 @@
 #define DEVICES "/sys/class/infiniband"
 #define ROUTE_MS 2000
 #define CONN_MEMLOCK 900000u /* of a connection on a device, at most: preload/device/device_setup.c */
-
-static void say(const char *what, const char *format, ...) SW_PRINTF(2, 3);
-static void say(const char *what, const char *format, ...)
-{
-    va_list ap;
-    printf("%-12s ", what);
-    va_start(ap, format);
-    vprintf(format, ap);
-    va_end(ap);
-    putchar('\n');
-}
 
 /* ---- the kernel ---- */
 

@@ -18,6 +18,7 @@
 
 #define NAME_LEN_MAX 48 /* libinih cuts longer names of sections and keys off */
 #define PROFILE "profile"
+#define PROFILES " (latency, throughput or safe)"
 
 const char *const config_variables[] = {
     SOCKWARP_ENV_POLICY,
@@ -53,12 +54,18 @@ const char *config_profile(const char *profile, const char *variable)
     return NULL;
 }
 
-bool config_is_profile(const char *name)
+static bool is_profile(const char *name)
 {
     for (size_t i = 0; i < SW_ARRAY_LEN(profiles); i++)
         if (strcmp(profiles[i].profile, name) == 0)
             return true;
     return false;
+}
+
+void config_check_profile(const char *name)
+{
+    if (!is_profile(name))
+        die("--profile: there is no profile '%s'" PROFILES, name);
 }
 
 /* ---- reading ---- */
@@ -81,9 +88,8 @@ static void complain(struct reader *r, unsigned line, const char *fmt, ...)
     else
         fprintf(stderr, "sockwarp: %s: ", r->path);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    print_line(stderr, "", fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
     r->config->bad++;
 }
 
@@ -226,8 +232,8 @@ static int take(void *arg, const char *section, const char *key, const char *val
         complain(r, r->line, "[%s]: a program's name is the last part of its file's", section);
     else if (strcmp(key, "rule") == 0)
         take_rule(r, section, value);
-    else if (strcmp(key, PROFILE) == 0 && !config_is_profile(value))
-        complain(r, r->line, "there is no profile '%s' (latency, throughput or safe)", value);
+    else if (strcmp(key, PROFILE) == 0 && !is_profile(value))
+        complain(r, r->line, "there is no profile '%s'" PROFILES, value);
     else if (strcmp(key, PROFILE) == 0 && find(r->config, r->config->files, section, PROFILE))
         complain(r, r->line, "'" PROFILE "' is given twice for [%s]", section);
     else if (strcmp(key, PROFILE) == 0)

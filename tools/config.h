@@ -48,8 +48,8 @@ const char *config_value(const struct config *c, const char *program, const char
 
 /* What a profile says of a variable, NULL if nothing. */
 const char *config_profile(const char *profile, const char *variable) SW_MUST;
-/* Is there a profile of this name? */
-bool config_is_profile(const char *name) SW_MUST;
+/* Exits when there is no profile of this name, --profile's. */
+void config_check_profile(const char *name);
 
 /* The variables that files may set, SOCKWARP_POLICY among them; the list ends with NULL. */
 extern const char *const config_variables[];

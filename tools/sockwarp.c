@@ -291,13 +291,6 @@ static const struct {
     { "explain", explain },       { "stat", stat_main },
 };
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 /* Options and files, all of them checked. */
 static void read_settings(const struct options *o, const char *program, struct config *config, struct overlay *env)
 {
@@ -306,8 +299,8 @@ static void read_settings(const struct options *o, const char *program, struct c
     config_read_all(config, NULL);
     if (config->bad > 0)
         exit(EXIT_USAGE);
-    if (o->profile && !config_is_profile(o->profile))
-        die("--profile: there is no profile '%s' (latency, throughput or safe)", o->profile);
+    if (o->profile)
+        config_check_profile(o->profile);
     if (o->transport)
         rules_check_transport(o->transport);
     *env = (struct overlay){ o->policy, NULL, o->profile, config, program, true };
@@ -332,7 +325,7 @@ int main(int argc, char **argv)
     first = parse_options(argc, argv, &o);
     if (o.config)
         return check_config(argv[first]);
-    read_settings(&o, o.check ? "" : base_name(argv[first]), &config, &env);
+    read_settings(&o, o.check ? "" : basename(argv[first]), &config, &env);
     if (library_find(lib, err, sizeof(err)) < 0)
         die("%s", err);
     if (o.check)

@@ -96,9 +96,8 @@ static bool gains_privileges(const char *path)
 /* Dynamic linkers of glibc, whatever folder they are in (multiarch, Nix …). */
 static bool glibc_interp(const char *interp)
 {
-    const char *base = strrchr(interp, '/');
+    const char *base = basename(interp);
 
-    base = base ? base + 1 : interp;
     return strncmp(base, "ld-linux", 8) == 0 || strncmp(base, "ld-lsb", 6) == 0 || strncmp(base, "ld.so", 5) == 0;
 }
 

@@ -29,11 +29,9 @@ static void note(const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("note: ", stdout);
     va_start(ap, fmt);
-    vprintf(fmt, ap);
+    print_line(stdout, "note: ", fmt, ap);
     va_end(ap);
-    putchar('\n');
 }
 
 static void obstacle(struct context *c, const char *fmt, ...) SW_PRINTF(2, 3);
@@ -41,19 +39,10 @@ static void obstacle(struct context *c, const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("in the way: ", stdout);
     va_start(ap, fmt);
-    vprintf(fmt, ap);
+    print_line(stdout, "in the way: ", fmt, ap);
     va_end(ap);
-    putchar('\n');
     c->obstacles++;
-}
-
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
 }
 
 static bool is_one_of(const char *word, const char *const *list, size_t count)
@@ -70,7 +59,7 @@ static bool is_one_of(const char *word, const char *const *list, size_t count)
 static void check_privileges(struct context *c, const char *path)
 {
     static const char *const separate[] = { "dovecot", "master", "smtpd", "sshd", "vsftpd" };
-    const char *base = base_name(path);
+    const char *base = basename(path);
 
     if (c->user)
         return;
@@ -124,7 +113,7 @@ static void check_target(struct context *c, const char *path)
         break;
     case TARGET_DYNAMIC:
     case TARGET_SECURE:
-        if (is_one_of(base_name(t.path), shells, SW_ARRAY_LEN(shells)))
+        if (is_one_of(basename(t.path), shells, SW_ARRAY_LEN(shells)))
             note("%s starts other programs, which are not looked at here", t.path);
         if (target_needs(c->root, &t, "libseccomp.so"))
             note("%s may set a seccomp filter of its own: its connections from then on stay plain (sandbox)", t.path);

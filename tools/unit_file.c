@@ -251,7 +251,7 @@ static bool follow_alias(const char *root, struct unit *u)
     if (n <= 0)
         return false;
     link[n] = '\0';
-    base = strrchr(link, '/') ? strrchr(link, '/') + 1 : link;
+    base = basename(link);
     if (!valid_name(base) || strlen(base) < strlen(SUFFIX) ||
         strcmp(base + strlen(base) - strlen(SUFFIX), SUFFIX) != 0 || strcmp(base, u->name) == 0 ||
         (template_of(u->name, wanted) && strcmp(base, wanted) == 0))

@@ -128,8 +128,8 @@ static void read_settings(const struct options *o, const char *program, struct c
     config_read_all(config, o->root);
     if (config->bad > 0)
         exit(EXIT_USAGE);
-    if (o->profile && !config_is_profile(o->profile))
-        die("--profile: there is no profile '%s' (latency, throughput or safe)", o->profile);
+    if (o->profile)
+        config_check_profile(o->profile);
     if (o->stats && o->stats[0] != '/')
         die("--stats: a service has no folder of yours: '%s' does not begin with '/'", o->stats);
     if ((o->policy && strpbrk(o->policy, "\n\r")) || (o->stats && strpbrk(o->stats, "\n\r")))
@@ -225,7 +225,7 @@ int units_enable(int argc, char **argv)
     if (library_find(lib, err, sizeof(err)) < 0 || unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0)
         die("%s", err);
     unit_check_program(o.root, &u, program);
-    read_settings(&o, program[0] ? strrchr(program, '/') + 1 : u.name, &config, &env, &with);
+    read_settings(&o, program[0] ? basename(program) : u.name, &config, &env, &with);
 
     char *path = unit_drop_in(o.root, u.name);
     if (access(path, F_OK) == 0 && !is_ours(path))

@@ -2,21 +2,34 @@
 #include "tools/usage.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void print_line(FILE *f, const char *start, const char *fmt, va_list ap)
+{
+    fputs(start, f);
+    vfprintf(f, fmt, ap);
+    fputc('\n', f);
+}
 
 void die(const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("sockwarp: ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    print_line(stderr, "sockwarp: ", fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
     exit(EXIT_USAGE);
+}
+
+void say(const char *what, const char *fmt, ...)
+{
+    va_list ap;
+
+    printf("%-12s ", what);
+    va_start(ap, fmt);
+    print_line(stdout, "", fmt, ap);
+    va_end(ap);
 }
 
 char *text_of(const char *fmt, ...)

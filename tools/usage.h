@@ -2,10 +2,19 @@
 #ifndef SW_TOOLS_USAGE_H
 #define SW_TOOLS_USAGE_H
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "core/base/must.h"
 
 /* As env(1), but 2 for mistakes of usage and settings. 1: a command that was understood and refuses. */
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+/* Writes a line of text like vprintf's behind `start`. */
+void print_line(FILE *f, const char *start, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
+
+/* Prints a line to standard output: what it is about, and text like printf's, in a column of its own. */
+void say(const char *what, const char *fmt, ...) SW_PRINTF(2, 3);
 
 /* Prints "sockwarp: TEXT" and exits with EXIT_USAGE. */
 void die(const char *fmt, ...) SW_PRINTF(1, 2) __attribute__((noreturn));
