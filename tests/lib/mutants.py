@@ -25,16 +25,18 @@ class Mutant:
         return "%s: RFC %s %s, %s" % (self.at, self.rfc, self.id, self.path)
 
 
+def rows(top, path):
+    """(place, fields) of each line of a list."""
+    with open(os.path.join(top, path), encoding="utf-8") as f:
+        for number, line in enumerate(f.read().splitlines(), 1):
+            if line and not line.startswith("#"):
+                yield "%s:%d" % (path, number), line.split("\t")
+
+
 def read(top, lists):
     """The mutants, and what is wrong with them: each belongs to a requirement that is done, and its line is there, once."""
     mutants, wrong, texts = [], [], {}
-    with open(os.path.join(top, FILE), encoding="utf-8") as f:
-        lines = f.read().splitlines()
-    for number, line in enumerate(lines, 1):
-        if not line or line.startswith("#"):
-            continue
-        at = "%s:%d" % (FILE, number)
-        fields = line.split("\t")
+    for at, fields in rows(top, FILE):
         if len(fields) != 4 or fields[2] == fields[3]:
             wrong.append("%s: not RFC and id, file, line, another line" % at)
             continue
@@ -78,6 +80,8 @@ class Bench:
         self.cc = made["CC"].split() + [f for f in made["CFLAGS"].split() if f.startswith(("-fsanitize", "--coverage", "-fprofile"))]
         self.flags = made["DEFS"].split() + ["-I" + build, "-I" + top, "-D_GNU_SOURCE=", '-DSW_PKGLIBDIR="/"', '-DSW_VERSION="0"',
                                              "-std=gnu11", "-O1", "-w", "-ftls-model=initial-exec"]
+        with open(os.path.join(top, "tests", "local.mk"), encoding="utf-8") as f:
+            self.sources = dict(re.findall(r"(?m)^(tests_unit_\w+)_SOURCES = (.*)$", f.read()))
         self.archive = os.path.join(build, ".libs", "libcore.a")
         self.tmp = tempfile.mkdtemp(prefix="sockwarp-mutant.")
 
@@ -102,9 +106,8 @@ class Bench:
     def run(self, obj, program, tests):
         """The tests of the program that fail; None and why if it cannot be linked, or does not end."""
         exe = os.path.join(self.tmp, "test")
-        objects = [os.path.join(self.build, program + ".o")]
-        if program.endswith("test_fake_devices"):
-            objects.append(os.path.join(self.build, "tests/unit/fake_device.o"))
+        sources = self.sources.get(program.replace("/", "_"), program + ".c").split()
+        objects = [os.path.join(self.build, s[:-2] + ".o") for s in sources if s.endswith(".c")]
         r = self._do(self.cc + ["-o", exe] + objects + [obj, self.archive, "-lcriterion", "-lpthread"])
         if r.returncode != 0:
             return None, r.stdout
