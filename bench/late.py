@@ -5,13 +5,11 @@ pause, plain and under sockwarp; then many connections at once. As root: the two
 program's, between two tun devices (a kernel without netem will do). Prints a table.
 """
 
-import ctypes
 import fcntl
 import heapq
 import os
 import resource
 import select
-import socket
 import struct
 import sys
 import threading
@@ -26,21 +24,9 @@ os.environ.setdefault("SW_BUILDDIR", BUILD)
 import netns
 import shim
 
-LIBC = ctypes.CDLL(None, use_errno=True)
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000
 PAUSES_S = 0, 0.3, 2, 10
 FAR = "10.77.0.2"
-
-
-def within(space, call):
-    """What call gives in this namespace."""
-    with open("/proc/self/ns/net", "rb") as home, open("/proc/%d/ns/net" % space.child.pid, "rb") as there:
-        if LIBC.setns(there.fileno(), 0):
-            raise OSError(ctypes.get_errno(), "setns")
-        try:
-            return call()
-        finally:
-            LIBC.setns(home.fileno(), 0)
 
 
 def tun():
@@ -51,7 +37,7 @@ def tun():
 
 def slow_cable(left, right, one_way_s):
     """Two tun devices, and a thread that carries packets from one to the other, each so much later."""
-    ends = [within(space, tun) for space in (left, right)]
+    ends = [space.within(tun) for space in (left, right)]
     for number, space in (1, left), (2, right):
         space.run("ip", "addr", "add", "10.77.0.%d/24" % number, "dev", "sw0")
         space.run("ip", "link", "set", "sw0", "up")

@@ -1,5 +1,6 @@
 """Network namespaces that vanish with the test: each is held by a child that waits for the end of its input."""
 
+import ctypes
 import os
 import subprocess
 
@@ -7,6 +8,8 @@ import pinned
 import shim
 import tap
 
+
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 # What a test may want beyond a namespace, tried in one of its own. (A kernel may lack it, or be no longer the one whose modules are there.)
 TRIALS = {
@@ -57,6 +60,16 @@ class Space:
         if result.returncode:
             raise RuntimeError("%s: %s" % (" ".join(command), result.stderr))
         return result.stdout
+
+    def within(self, call):
+        """What call gives in this namespace."""
+        with open("/proc/self/ns/net", "rb") as home, open("/proc/%d/ns/net" % self.child.pid, "rb") as there:
+            if LIBC.setns(there.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
+            try:
+                return call()
+            finally:
+                LIBC.setns(home.fileno(), 0)
 
     def sysctl(self, name, value):
         self.run("sh", "-c", "echo %s >/proc/sys/%s" % (value, name.replace(".", "/")))
