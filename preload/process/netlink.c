@@ -33,6 +33,27 @@ const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *bu
     return h;
 }
 
+bool netlink_dump(int protocol, const void *req, size_t len, bool (*each)(const struct nlmsghdr *h, void *arg),
+                  void *arg)
+{
+    int fd = netlink_open(protocol);
+    bool whole = fd >= 0 && REAL(send)(fd, req, len, 0) == (ssize_t)len;
+    for (bool end = false; whole && !end;) {
+        _Alignas(struct nlmsghdr) uint8_t buf[4096]; /* (a thread's stack may be small) */
+        ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_TRUNC);
+        unsigned left = n <= 0 ? 0 : (size_t)n < sizeof(buf) ? (unsigned)n : sizeof(buf);
+        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; whole && !end && NLMSG_OK(h, left);
+             h = NLMSG_NEXT(h, left)) {
+            end = h->nlmsg_type == NLMSG_DONE;
+            whole = end || each(h, arg);
+        }
+        whole = whole && n > 0 && (size_t)n <= sizeof(buf);
+    }
+    if (fd >= 0)
+        REAL(close)(fd);
+    return whole;
+}
+
 /* One end of a socket as inet_diag wants it. False: of another family. */
 static bool put_end(const struct sockaddr_storage *ss, __be16 *port, __be32 addr[4])
 {
@@ -120,8 +141,7 @@ static bool end_is_there(int fd)
 int netlink_peer_may_be_told(int fd, const struct sockaddr_storage *local, const struct sockaddr_storage *remote)
 {
     struct inet_diag_msg peer;
-    bool known = local->ss_family != AF_UNSPEC && remote->ss_family != AF_UNSPEC;
-    if (!(known ? ask_peer_of(local, remote, &peer) : ask_peer(fd, &peer)))
+    if (!ask_peer_of(local, remote, &peer))
         return -ENOENT;
     if (peer.idiag_inode == 0)
         return 0;

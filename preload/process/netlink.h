@@ -19,6 +19,10 @@ int netlink_open(int protocol);
 /* Asks and reads one answer into buf. Returns its header, or NULL (one that is longer than cap, too). */
 const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap);
 
+/* Asks for a list, and calls `each` with what comes until that returns false. True: that was all of it. */
+bool netlink_dump(int protocol, const void *req, size_t len, bool (*each)(const struct nlmsghdr *h, void *arg),
+                  void *arg);
+
 struct inet_diag_msg;
 struct inet_diag_sockid;
 /*
@@ -38,7 +42,7 @@ bool netlink_peer_is_held(int fd);
  * And does what is sent there now harm nothing? It has not ended its side, or all it has sent is here: the kernel
  * answers what comes to a closed socket by a reset, which destroys what is under way from there. 1, 0; -ENOENT: it is
  * none of this host's, or cannot be found out. It waits 5 ms at most for an end that is on its way. local, remote: the
- * two ends, as far as they are known (else AF_UNSPEC).
+ * two ends.
  */
 int netlink_peer_may_be_told(int fd, const struct sockaddr_storage *local, const struct sockaddr_storage *remote);
 

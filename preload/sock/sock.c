@@ -108,10 +108,10 @@ struct sock *sock_get_active(int fd)
 
 struct sock *sock_get_polled(int fd)
 {
-    struct sock *s = sock_peek(fd);
-    if (s != NULL && s->kind == SOCK_LISTENER && !atomic_load_explicit(&s->polled, memory_order_relaxed))
-        atomic_store(&s->polled, true);
-    return sock_get_active(fd);
+    struct sock *s = sock_get_active(fd), *l = s == NULL ? sock_peek(fd) : NULL; /* (no listener is active) */
+    if (l != NULL && l->kind == SOCK_LISTENER && !atomic_load_explicit(&l->polled, memory_order_relaxed))
+        atomic_store(&l->polled, true);
+    return s;
 }
 
 uint64_t sock_ino(int fd)
@@ -265,6 +265,7 @@ struct sock *sock_new(int fd, int domain)
         s->polled = false;
         s->mark_later = s->mark_own = s->mark_far = false;
         s->mark = s->mark_mtu = 0;
+        atomic_store(&s->mark_counts, false);
         s->asked = 0;
         s->bridge_fd = -1;
         s->sent_from = 0;

@@ -59,8 +59,9 @@ struct sock {
     bool mark_far;       /* a client of another host has come */
     bool mark_own;       /* the program has chosen its segments' size */
     uint16_t mark; /* the segment size by which it is marked, 0: it is not; and what it has accepted, its listener's */
-    uint16_t mark_mtu;      /* for links of this MTU */
-    _Atomic uint32_t asked; /* clients of this host that asked for the name and did not come yet */
+    uint16_t mark_mtu;        /* for links of this MTU */
+    _Atomic bool mark_counts; /* it is among those of mark_count() */
+    _Atomic uint32_t asked;   /* clients of this host that asked for the name and did not come yet */
 
     /* SOCK_BRIDGED: preload/calls/bridge.h */
     _Atomic int bridge_fd; /* its connection's descriptor, -1: there is none any more */

@@ -276,8 +276,8 @@ static int holder_of(const struct key *k, struct ucred *cred, bool *any)
     int fd = -1;
     socklen_t len = name_of(k, &un);
     int r = name_ask(&fd, &un, len, cred);
-    *any = r < 0;
-    if (r < 0) {
+    *any = r == -ECONNREFUSED; /* (one that is there, and does not answer, hides the wildcard's) */
+    if (*any) {
         len = name_of(&wildcard, &un);
         r = name_ask(&fd, &un, len, cred);
     }
@@ -288,24 +288,12 @@ static int holder_of(const struct key *k, struct ucred *cred, bool *any)
 
 bool local_lost_name(const struct sockaddr *peer)
 {
-    struct key k, wildcard;
+    struct key k;
     struct inet_diag_msg diag;
-    struct sockaddr_un un;
     struct ucred cred;
-    int fd = -1;
-    if (!key_of_peer(peer, &k))
-        return false;
-    wildcard = k;
-    memset(wildcard.addr, 0, sizeof(wildcard.addr));
-    wildcard.scope = 0;
-    bool lost = true;
-    for (int i = 0; i < 2 && lost; i++) {
-        socklen_t len = name_of(i == 0 ? &k : &wildcard, &un);
-        lost = name_ask(&fd, &un, len, &cred) == -ECONNREFUSED;
-    }
-    if (fd >= 0)
-        REAL(close)(fd);
-    return lost && find_listener(&k, &diag) > 0 && diag.idiag_state == TCP_LISTEN;
+    bool any;
+    return key_of_peer(peer, &k) && holder_of(&k, &cred, &any) == -ECONNREFUSED && find_listener(&k, &diag) > 0 &&
+           diag.idiag_state == TCP_LISTEN;
 }
 
 /* The numbers of a short file of /proc's. Returns how many. */
@@ -347,19 +335,28 @@ static bool has_ino_name(uint32_t ino, uid_t uid)
     return has;
 }
 
-/* One message of the dump: is it of the same group, and how many were? False: it is, and has no name of its own. */
-static bool is_named(const struct inet_diag_msg *m, const struct inet_diag_msg *like, unsigned *members,
-                     uint32_t *first)
+struct group {
+    const struct inet_diag_msg *like; /* a listener of it */
+    unsigned members;
+    uint32_t first; /* the first one's inode */
+};
+
+/* One message of the dump. False: its listener is of the group, and has no name of its own. */
+static bool is_named(const struct nlmsghdr *h, void *group)
 {
+    struct group *g = group;
+    const struct inet_diag_msg *m = NLMSG_DATA(h), *like = g->like;
+    if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+        return false;
     if (m->idiag_family != like->idiag_family || m->id.idiag_sport != like->id.idiag_sport ||
         m->id.idiag_if != like->id.idiag_if ||
         memcmp(m->id.idiag_src, like->id.idiag_src, sizeof(m->id.idiag_src)) != 0)
         return true;
-    if ((*members)++ == 0) {
-        *first = m->idiag_inode;
+    if (g->members++ == 0) {
+        g->first = m->idiag_inode;
         return true;
     }
-    return (*members > 2 || has_ino_name(*first, like->idiag_uid)) && has_ino_name(m->idiag_inode, like->idiag_uid);
+    return (g->members > 2 || has_ino_name(g->first, like->idiag_uid)) && has_ino_name(m->idiag_inode, like->idiag_uid);
 }
 
 /*
@@ -380,25 +377,8 @@ static bool whole_group(const struct inet_diag_msg *like)
     req.r.sdiag_protocol = IPPROTO_TCP;
     req.r.idiag_states = 1u << TCP_LISTEN;
     req.r.id.idiag_sport = like->id.idiag_sport;
-    int fd = netlink_open(NETLINK_SOCK_DIAG);
-    bool whole = fd >= 0 && REAL(send)(fd, &req, sizeof(req), 0) == sizeof(req);
-    unsigned members = 0;
-    uint32_t first = 0;
-    for (bool end = false; whole && !end;) {
-        _Alignas(struct nlmsghdr) uint8_t buf[4096]; /* (a thread's stack may be small) */
-        ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_TRUNC);
-        whole = n > 0 && (size_t)n <= sizeof(buf);
-        unsigned left = whole ? (unsigned)n : 0;
-        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; whole && !end && NLMSG_OK(h, left);
-             h = NLMSG_NEXT(h, left)) {
-            end = h->nlmsg_type == NLMSG_DONE;
-            whole = end || (h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*like)) &&
-                            is_named(NLMSG_DATA(h), like, &members, &first));
-        }
-    }
-    if (fd >= 0)
-        REAL(close)(fd);
-    return whole && members > 0;
+    struct group g = { .like = like };
+    return netlink_dump(NETLINK_SOCK_DIAG, &req, sizeof(req), is_named, &g) && g.members > 0;
 }
 
 /* Is the listener that would answer the holder's? */
@@ -522,10 +502,10 @@ void local_names_open(struct sock *s, int fd)
 {
     struct sockaddr_un un[SOCK_NAMES];
     socklen_t len[SOCK_NAMES];
-    if (local_defers(s, fd))
+    if (local_defers(s, fd) || s->name_fd[0] >= 0)
         return;
     mark_open(s, fd);
-    if (s->name_fd[0] >= 0 || !names_of(fd, un, len))
+    if (!names_of(fd, un, len))
         return;
     for (int i = 0; i < SOCK_NAMES; i++)
         if (len[i] > 0)

@@ -103,28 +103,22 @@ static void add_address(struct links *l, const struct nlmsghdr *h)
         l->mtu = mtu;
 }
 
+static bool add_message(const struct nlmsghdr *h, void *links)
+{
+    if (h->nlmsg_type != RTM_NEWADDR)
+        return false;
+    add_address(links, h);
+    return true;
+}
+
+/* (Of a host with very many addresses the first ones will do.) */
 static void find_links(struct links *l)
 {
     struct {
         struct nlmsghdr h;
         struct ifaddrmsg m;
     } req = { .h = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETADDR, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP } };
-    int fd = netlink_open(NETLINK_ROUTE);
-    bool more = fd >= 0 && REAL(send)(fd, &req, sizeof(req), 0) == sizeof(req);
-    while (more) {
-        _Alignas(struct nlmsghdr) uint8_t buf[16384];
-        ssize_t n = REAL(recv)(fd, buf, sizeof(buf), 0);
-        unsigned left = n > 0 ? (unsigned)n : 0;
-        more = n > 0;
-        for (const struct nlmsghdr *h = (const struct nlmsghdr *)buf; more && NLMSG_OK(h, left);
-             h = NLMSG_NEXT(h, left)) {
-            more = h->nlmsg_type == RTM_NEWADDR;
-            if (more)
-                add_address(l, h);
-        }
-    }
-    if (fd >= 0)
-        REAL(close)(fd);
+    (void)netlink_dump(NETLINK_ROUTE, &req, sizeof(req), add_message, l);
 }
 
 static int maxseg(int fd)
@@ -154,7 +148,8 @@ static void open_on(struct sock *s, int fd, const struct sockaddr *listens)
         return;
     s->mark_mtu = (uint16_t)links.mtu;
     s->mark = (uint16_t)mark;
-    atomic_fetch_add(&marks_n, 1);
+    if (!atomic_exchange(&s->mark_counts, true))
+        atomic_fetch_add(&marks_n, 1);
     trace_debug("fd %d: marked, segments of %u octets", fd, mark);
 }
 
@@ -172,11 +167,16 @@ void mark_open(struct sock *s, int fd)
     errno = err;
 }
 
+void mark_closed(struct sock *s)
+{
+    if (atomic_load(&s->mark_counts) && atomic_exchange(&s->mark_counts, false))
+        atomic_fetch_sub(&marks_n, 1);
+}
+
 /* It is the program's, or nobody's, from now on. */
 static void forget(struct sock *s)
 {
-    if (s->mark != 0)
-        atomic_fetch_sub(&marks_n, 1);
+    mark_closed(s);
     s->mark = s->mark_mtu = 0;
 }
 
@@ -199,8 +199,10 @@ void mark_client(struct sock *s, int fd, bool near)
 {
     if (!near) {
         s->mark_far = true;
-        if (s->mark_later && s->name_fd[0] >= 0)
+        if (s->mark_later && s->name_fd[0] >= 0) {
             mark_open(s, fd);
+            s->mark_later = false; /* (a link that it has not even now is not looked for with each client) */
+        }
     } else if (s->mark != 0 && !s->mark_far && !atomic_load(&s->forked)) {
         mark_end(s);
         s->mark_later = true;

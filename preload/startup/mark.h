@@ -35,6 +35,8 @@ void mark_end(struct sock *s);
  * away.
  */
 void mark_take_back(int fd);
+/* s is closed here: one less of this process is marked. What the kernel has is let be. */
+void mark_closed(struct sock *s);
 /* How many listeners of this process are marked? */
 unsigned mark_count(void);
 /* The program chooses fd's segment size itself. */

@@ -9,6 +9,7 @@
 #include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
 #include "preload/startup/local.h"
+#include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
 /* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
@@ -152,6 +153,7 @@ void startup_released(struct sock *s)
     if (s->conn != NULL)
         conn_release(s->conn, s);
     local_names_close(s);
+    mark_closed(s);
     s->conn = NULL;
 }
 
