@@ -14,8 +14,6 @@
 
 #include "core/base/fault.h"
 #include "core/base/reason.h"
-#include "core/base/trace.h"
-#include "core/negotiate/verdict.h"
 #include "preload/calls/ring.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn_end.h"
@@ -58,11 +56,8 @@ static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t le
     conn_go_plain(s, c, reason);
 }
 
-/* REASON_NONE: ask the peer. */
-static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *peer, const struct policy_rule *rule,
-                              bool *known_shim)
+unsigned connect_ruled_out(const struct sock *s, int fd, const struct policy_rule *rule)
 {
-    *known_shim = false;
     if (rule->action == POLICY_OFF)
         return REASON_POLICY;
     if (s->stay_plain)
@@ -71,8 +66,17 @@ static unsigned plain_because(struct sock *s, int fd, const struct sockaddr *pee
         return REASON_STD_FD;
     if (ring_drives_sockets())
         return REASON_OWN_URING;
-    if (atomic_load(&proc.passes_conns))
-        return REASON_SHARED_FD;
+    return atomic_load(&proc.passes_conns) ? REASON_SHARED_FD : REASON_NONE;
+}
+
+/* REASON_NONE: ask the peer. */
+static unsigned plain_because(const struct sock *s, int fd, const struct sockaddr *peer, const struct policy_rule *rule,
+                              bool *known_shim)
+{
+    *known_shim = false;
+    unsigned reason = connect_ruled_out(s, fd, rule);
+    if (reason != REASON_NONE)
+        return reason;
     if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;
     /* Before the look-up: no listener of this host known to run sockwarp is ever remembered as plain. */

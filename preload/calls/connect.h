@@ -1,10 +1,16 @@
 /*
- * The initiator's connect(2).
+ * The initiator's connect(2), and what its connections have in common with those that a listener accepts.
  */
 #ifndef SW_PRELOAD_CONNECT_H
 #define SW_PRELOAD_CONNECT_H
 
 #include "preload/conn/conn.h"
+
+/*
+ * Why a new connection stays plain whatever the peer says, or REASON_NONE. s: the socket, or the listener that has
+ * accepted it; fd: the connection's. Any thread.
+ */
+unsigned connect_ruled_out(const struct sock *s, int fd, const struct policy_rule *rule) SW_MUST;
 
 /*
  * Has the program been told that its connect() succeeded, by the call's return or by writability, though the

@@ -10,7 +10,6 @@
 #include <sys/ioctl.h>
 
 #include "core/base/reason.h"
-#include "core/base/trace.h"
 #include "preload/calls/bridge.h"
 #include "preload/calls/connect.h"
 #include "preload/calls/exec.h"
@@ -19,14 +18,12 @@
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_mem.h"
-#include "preload/conn/conn_ops.h"
 #include "preload/conn/conn_orphan.h"
 #include "preload/conn/conn_rx.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
-#include "preload/process/spin.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
@@ -167,13 +164,18 @@ int listen(int fd, int backlog)
 }
 
 /* Is a Hello all that ever came, with no program's word, not even that it goes on? */
-static bool has_hello_only(const struct conn *c, int fd)
+static bool has_hello_only(const struct conn *c)
+{
+    bool hello = conn_state(c) == CONN_UPGRADED
+                     ? conn_on_socket(c) && !c->neg.switched && c->ep.stats.rx_fpdus == 0
+                     : conn_state(c) == CONN_PLAIN && c->startup.rx_total > 0 && !c->neg.withdrawn;
+    return hello && conn_rx_avail(c) == 0;
+}
+
+static bool has_none_queued(int fd)
 {
     int queued = 1;
-    bool hello = conn_state(c) == CONN_UPGRADED
-                     ? conn_ops(c)->on_socket && !c->neg.switched && c->ep.stats.rx_fpdus == 0
-                     : conn_state(c) == CONN_PLAIN && c->startup.rx_total > 0 && !c->neg.withdrawn;
-    return hello && conn_rx_avail(c) == 0 && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
+    return REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
 }
 
 /* A Hello whose sender has given up already: the program need not see it. */
@@ -184,11 +186,13 @@ static bool abandoned(struct conn *c, int fd)
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
     bool starting = conn_state(c) == CONN_NEGOTIATING;
-    if (starting ? conn_undecided(c) && !conn_is_held(c) : !has_hello_only(c, fd))
+    if (starting ? conn_undecided(c) && !conn_is_held(c) : !has_hello_only(c))
         return false;
-    /* (An initiator that gives up resets. Once answered, an end is its program's, which had nothing to say.) */
     int state = tcpinfo_state(fd);
-    return state == TCP_CLOSE || (starting && state == TCP_CLOSE_WAIT);
+    if (starting)
+        return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
+    /* (An initiator that gives up resets. Once answered, an end is its program's, which had nothing to say.) */
+    return state == TCP_CLOSE && has_none_queued(fd);
 }
 
 /*
@@ -199,22 +203,6 @@ static bool another_waits(struct sock *listener, int listener_fd)
 {
     struct pollfd p = { .fd = listener_fd, .events = POLLIN };
     return atomic_load(&listener->nonblock) || !atomic_load(&listener->polled) || REAL(poll)(&p, 1, 0) > 0;
-}
-
-/* Why a connection that this listener has accepted stays plain, or REASON_NONE. */
-static unsigned plain_because(struct sock *listener, int fd, const struct policy_rule *rule)
-{
-    if (rule->action == POLICY_OFF)
-        return REASON_POLICY;
-    if (listener->stay_plain)
-        return listener->plain_reason;
-    if (fd <= 2)
-        return REASON_STD_FD;
-    if (ring_drives_sockets())
-        return REASON_OWN_URING;
-    if (atomic_load(&proc.passes_conns))
-        return REASON_SHARED_FD;
-    return epoll_waits_unseen(listener) ? REASON_EPOLL_KIND : REASON_NONE;
 }
 
 /*
@@ -245,7 +233,9 @@ static struct sock *make_accepted(struct sock *listener, int fd, const struct so
     s->conn = c;
     s->kind = SOCK_CONN;
     mark_inherit(s, listener);
-    unsigned reason = plain_because(listener, fd, rule);
+    unsigned reason = connect_ruled_out(listener, fd, rule);
+    if (reason == REASON_NONE && epoll_waits_unseen(listener))
+        reason = REASON_EPOLL_KIND;
     if (reason != REASON_NONE)
         negotiate_decline(&c->neg, reason);
     return s;
