@@ -119,6 +119,7 @@ void start_after_fork_child(void)
 {
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     proc_my_tid = 0;
+    atomic_store(&proc_ends, 0); /* (that thread is not here) */
     coalesce_after_fork();
     fork_am_child();
     segv_after_fork();
