@@ -114,8 +114,8 @@ static void make(void)
         (lim.rlim_cur != RLIM_INFINITY && lim.rlim_cur < FILE_LEN) || !folder_ok())
         return;
     name_file(name);
-    (void)rawsys4(__NR_unlinkat, AT_FDCWD, (long)name, 0,
-                  0); /* of a former process of this number, or program of this process */
+    /* (One of a former process of this number, or of a former program of this process.) */
+    (void)rawsys4(__NR_unlinkat, AT_FDCWD, (long)name, 0, 0);
     int fd = rawsys_open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
@@ -128,6 +128,8 @@ static void make(void)
     fill_head(h);
     for (unsigned i = 0; i < BOARD_REASONS; i++)
         atomic_store(&h->ended[i], atomic_load(&counts.ended[i]));
+    atomic_store(&h->tx_bytes, atomic_load(&counts.tx_bytes));
+    atomic_store(&h->rx_bytes, atomic_load(&counts.rx_bytes));
     boards[0].id = ((uint64_t)proc_random32(NULL) << 16 | 1) << INDEX_BITS;
     boards[0].head = h;
 }
