@@ -177,7 +177,7 @@ static ssize_t send_source(struct sock *s, int out, struct source *src, size_t *
     src->big = src->len > PIECE_LEN && !atomic_exchange(&big_taken, true);
     src->mem = src->big ? NULL : malloc(most);
     uint8_t *buf = src->big ? big : src->mem;
-    if (buf == NULL && most > 0) {
+    if (buf == NULL) {
         source_fini(src);
         return -ENOMEM;
     }
@@ -324,7 +324,7 @@ static ssize_t conn_to_pipe(struct sock *s, int in, int out, size_t len, bool wa
 {
     size_t most = len < PIECE_LEN ? len : PIECE_LEN;
     uint8_t *buf = malloc(most);
-    if (buf == NULL && most > 0)
+    if (buf == NULL)
         return -ENOMEM;
     unsigned kept = cancel_keep(free, buf);
     ssize_t r = to_pipe(s, in, out, buf, most, wait);

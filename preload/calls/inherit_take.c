@@ -8,7 +8,6 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,6 @@
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/conn_peek.h"
 #include "preload/conn/shmem.h"
-#include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"

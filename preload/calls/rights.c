@@ -13,7 +13,6 @@
 
 #include "core/base/trace.h"
 #include "preload/conn/coalesce.h"
-#include "preload/conn/conn.h"
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/proc.h"

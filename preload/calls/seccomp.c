@@ -97,8 +97,7 @@ static long entered(bool entering, long r)
 {
     if (entering && r < 0) {
         atomic_store(&sandbox_entered, false);
-        flusher_again();
-        coalesce_go_on();
+        rights_after();
     }
     return r;
 }

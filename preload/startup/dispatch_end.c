@@ -74,7 +74,8 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
         notify_writable(s);
     if (how != SHUT_WR)
         tell_end(s);
-    conn_tell(c);
+    else
+        conn_tell(c);
     return false;
 }
 
