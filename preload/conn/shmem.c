@@ -357,20 +357,19 @@ void *shmem_part_anew(void *p, size_t len)
 
 void shmem_part_copy(void *to, const void *from, size_t len)
 {
-    unsigned char there[64];
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), most = sizeof(there) * page;
-    uintptr_t begin = (uintptr_t)from & ~(page - 1), end = (uintptr_t)from + len;
-    for (uintptr_t at = begin; at < end; at += most) {
-        size_t n = end - at < most ? end - at : most;
-        if (mincore((void *)at, n, there) < 0) /* NOLINT: of a page */
-            memset(there, 1, sizeof(there));
-        for (size_t i = 0; i * page < n; i++) {
-            uintptr_t first = at + i * page, last = first + page;
-            first = first < (uintptr_t)from ? (uintptr_t)from : first;
-            last = last > end ? end : last;
-            if (there[i] & 1)
-                memcpy((uint8_t *)to + (first - (uintptr_t)from), (const void *)first, last - first); /* NOLINT */
-        }
+    const struct arena *a = shmem_of(from);
+    if (a == NULL || !still_there(a)) {
+        memcpy(to, from, len);
+        return;
+    }
+    off_t begin = (off_t)((uintptr_t)from - a->head->base), end = begin + (off_t)len, hole;
+    for (off_t at = begin; at < end; at = hole) {
+        at = lseek(a->fd, at, SEEK_DATA); /* (mincore knows nothing of what is swapped out) */
+        if (at < 0 || at >= end)
+            return;
+        hole = lseek(a->fd, at, SEEK_HOLE);
+        hole = hole < 0 || hole > end ? end : hole;
+        memcpy((uint8_t *)to + (at - begin), (const uint8_t *)from + (at - begin), (size_t)(hole - at));
     }
 }
 

@@ -190,6 +190,34 @@ Test(shmem, who_parts_keeps_what_is_its_own_at_the_same_place)
     cr_assert(all_are(shmem_map(PAGE), PAGE, 0));
 }
 
+/* It has written here and there, and the kernel has taken the memory away for a while, where it can (with swap). */
+static int parts_when_swapped_out(void *arg)
+{
+    uint8_t *p = arg;
+    memset(p + 100, 7, 10);
+    memset(p + 2 * PAGE - 1, 8, 2);
+    (void)madvise(p, 4 * PAGE, MADV_PAGEOUT);
+    if (shmem_part_begin() < 0)
+        return 1;
+    uint8_t *to = shmem_part_anew(p, 4 * PAGE);
+    if (to == NULL)
+        return 2;
+    shmem_part_copy(to + 105, p + 105, 4 * PAGE - 105);
+    shmem_part_end();
+    struct stat st;
+    if (fstat(shmem_fd(p), &st) < 0 || st.st_blocks * 512 >= 3 * (off_t)PAGE)
+        return 3; /* what was never touched takes room */
+    return all_are(p, 105, 0) && all_are(p + 105, 5, 7) && all_are(p + 110, 2 * PAGE - 111, 0) &&
+                   all_are(p + 2 * PAGE - 1, 2, 8) && all_are(p + 2 * PAGE + 1, 2 * PAGE - 1, 0)
+               ? 0
+               : 4;
+}
+
+Test(shmem, who_parts_keeps_what_was_touched_wherever_it_is)
+{
+    cr_assert_eq(in_child(parts_when_swapped_out, shmem_map(4 * PAGE)), 0);
+}
+
 static int undoes(void *arg)
 {
     uint8_t *p = arg;
