@@ -409,9 +409,8 @@ static int take_rx(struct sock *s, struct conn *c, int *fd, bool wait, bool *wai
     if (SW_LIKELY(r == 0))
         return 0;
     uint64_t deadline = wait ? wait_call_deadline(*fd, SO_RCVTIMEO) : 0;
-    uint64_t now = deadline ? proc_now_ns() : 0;
     conn_begins_to_wait(s, waits);
-    r = wait ? turn_take(&c->rx.turn, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->rx.turn);
+    r = wait ? turn_take(&c->rx.turn, wait_left(deadline), true) : turn_take_brief(&c->rx.turn);
     *fd = sock_fd_now(s, *fd);
     return r == 0 || r == -EINTR ? r : -EAGAIN;
 }

@@ -90,8 +90,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
             if (r != 0)
                 return r < 0 ? r : 0;
         } else if (wait) {
-            uint64_t now = deadline ? proc_now_ns() : 0;
-            r = turn_event_wait(&c->rx.left, seen, deadline > now ? deadline - now : 0);
+            r = turn_event_wait(&c->rx.left, seen, wait_left(deadline));
             if (r == -EINTR)
                 return r;
         } else {
@@ -112,9 +111,8 @@ static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
     if (r < 0 || !may)
         deadline = wait ? wait_call_deadline(fd, SO_SNDTIMEO) : 0;
     if (r < 0) {
-        uint64_t now = deadline ? proc_now_ns() : 0;
         sock_sleep(s);
-        r = wait ? turn_take(&c->tx.turn, deadline > now ? deadline - now : 0, true) : turn_take_brief(&c->tx.turn);
+        r = wait ? turn_take(&c->tx.turn, wait_left(deadline), true) : turn_take_brief(&c->tx.turn);
         sock_wake(s);
         if (r < 0)
             return r == -EINTR ? r : -EAGAIN;
@@ -128,7 +126,7 @@ static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
     wait_unwatch(before);
     if (r < 0)
         return r;
-    r = wait ? turn_take(&c->tx.turn, 0, true) : turn_take_brief(&c->tx.turn);
+    r = wait ? turn_take(&c->tx.turn, wait_left(deadline), true) : turn_take_brief(&c->tx.turn);
     return r < 0 && r != -EINTR ? -EAGAIN : r;
 }
 

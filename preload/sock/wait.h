@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "core/base/must.h"
+#include "preload/process/proc.h"
 #include "preload/sock/sock.h"
 
 /*
@@ -52,6 +53,13 @@ int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, 
 void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n);
 /* The deadline of a call on fd with SO_RCVTIMEO or SO_SNDTIMEO (which), 0: none. */
 uint64_t wait_call_deadline(int fd, int which);
+
+/* What is left until then, as turn_take and turn_event_wait want it: 0 is for ever, and a moment that it is over. */
+static inline uint64_t wait_left(uint64_t deadline_ns)
+{
+    uint64_t now = deadline_ns != 0 ? proc_now_ns() : 0;
+    return deadline_ns == 0 || deadline_ns > now ? deadline_ns - now : 1;
+}
 
 /* After EINTR from a wait that the kernel never restarts: would a blocking socket call have been restarted? */
 bool wait_restarts(void);
