@@ -287,9 +287,25 @@ static void find_std(int fd, struct sock *s, void *arg)
             end_unread(w->h->in, s, s->conn, std);
 }
 
+struct finish {
+    const struct inherit *in;
+    uint64_t end; /* of what is waited for, with all of them */
+};
+
+/* The peer is not to take what came for all, should it never take the rest. */
+static void send_tail(struct conn *c, int fd, uint64_t end, bool alone)
+{
+    uint64_t now = proc_now_ns();
+    if (conn_tx_settle(c, fd, now < end ? (uint32_t)((end - now) / 1000000u) : 0) == -EAGAIN && alone) {
+        c->tx.linger_before_exec = conn_linger_s(fd);
+        conn_reset_at_close(fd);
+    }
+}
+
 static void finish_one(int fd, struct sock *s, void *arg)
 {
-    const struct inherit *in = arg;
+    const struct finish *finish = arg;
+    const struct inherit *in = finish->in;
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
@@ -301,7 +317,7 @@ static void finish_one(int fd, struct sock *s, void *arg)
     bool alone = holders_alone(&c->holders);
     fork_stop_job(c);
     if (conn_state(c) == CONN_UPGRADED && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx.turn) == 0) {
-        conn_tx_settle(c, fd, proc.set.linger_ms);
+        send_tail(c, fd, finish->end, alone);
         turn_give(&c->tx.turn);
     }
     if (!alone) {
@@ -325,7 +341,8 @@ void inherit_begin(struct inherit *in, bool can)
         sock_each(find_std, &w);
     sock_each(leave_one, &w);
     if (!in->spawn) {
-        sock_each(finish_one, in);
+        struct finish finish = { .in = in, .end = proc_now_ns() + (uint64_t)proc.set.linger_ms * 1000000u };
+        sock_each(finish_one, &finish);
         conn_tx_give_up(proc.set.linger_ms); /* those that were closed before: the ring ends with this program */
     }
     cancel_restore(hold);
@@ -393,6 +410,11 @@ static void come_back(int fd, struct sock *s, void *arg)
         return;
     if (!holders_take_up(&c->holders, 0)) /* those who shared it have ended meanwhile */
         trace_error("fd %d: lost by an exec that failed", fd);
+    if (c->tx.linger_before_exec != 0) {
+        const struct linger was = { .l_onoff = c->tx.linger_before_exec > 0, .l_linger = c->tx.linger_before_exec };
+        REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, sizeof(was));
+        c->tx.linger_before_exec = 0;
+    }
     if (conn_undecided(c))
         atomic_store(&c->record.written, false);
     if (conn_state(c) == CONN_UPGRADED && c->tx.rest)

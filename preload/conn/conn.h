@@ -141,6 +141,7 @@ struct conn_tx {
     _Atomic bool job_runs;    /* a hint */
     bool job_stopped;         /* by us: it may have sent a part */
     size_t job_len;           /* octets it was given */
+    int linger_before_exec;   /* SO_LINGER, as conn_linger_s, of one that an exec will reset; 0: none will */
     /* Where several processes have the connection: */
     int32_t tail_pid;             /* whose call left the tail: if it closes the connection before, it sees to it */
     int32_t sender_pid;           /* one that did: its ring sends the tail, and nobody else sends, */

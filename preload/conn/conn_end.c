@@ -57,13 +57,14 @@ bool conn_tail_is_mine(const struct conn *c)
 
 #define ELSEWHERE_NS 2000000u
 
-void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
+int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
 {
     uint64_t end = proc_now_ns() + (uint64_t)linger_ms * 1000000u;
-    while (conn_tx_flush(c, fd) == -EAGAIN) {
+    int flushed;
+    while ((flushed = conn_tx_flush(c, fd)) == -EAGAIN) {
         uint64_t now = proc_now_ns(), left = end - now;
         if (now >= end)
-            return;
+            break;
         /* (Another process' ring has it, and no event tells when that is done.) */
         bool elsewhere = c->tx.job_runs || c->tx.sender_pid != 0;
         if (elsewhere && left > ELSEWHERE_NS)
@@ -72,10 +73,11 @@ void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
         struct pollfd p = { .fd = fd, .events = elsewhere ? 0 : POLLOUT };
         int r = REAL(ppoll)(&p, 1, &ts, NULL);
         if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && tcpinfo_state(fd) == TCP_CLOSE)))
-            return;
+            break;
         if (r > 0)
             (void)wait_pause(fd, p.revents);
     }
+    return flushed;
 }
 
 /* The transport sends what is left. */
@@ -125,11 +127,29 @@ static bool start(struct sock *s, int fd, bool shared)
     return true;
 }
 
-/* The peer is not to take what came for all. */
-static void reset_at_close(int fd)
+void conn_reset_at_close(int fd)
 {
     const struct linger now = { .l_onoff = 1, .l_linger = 0 };
     sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+/* The transport, or the flusher, sends what is left, with a duplicate of fd. tx is held. */
+static bool start_on_copy(struct sock *s, int fd, bool shared)
+{
+    int own = sandbox_on() ? -1 : hidden_dup(fd);
+    if (own < 0)
+        return false;
+    /*
+     * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send:
+     * the program's time-out would end it, and the close would follow.
+     */
+    const struct timeval never = { 0 };
+    if (!shared)
+        REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
+    if (start(s, own, shared))
+        return true;
+    REAL(close)(own);
+    return false;
 }
 
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
@@ -138,25 +158,10 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     bool shared = !holders_alone(&c->holders);
     if (shared && !conn_tail_is_mine(c))
         return; /* the process it belongs to has it still */
-    int own = sandbox_on() ? -1 : hidden_dup(fd);
-    if (own >= 0) {
-        /*
-         * A request that has found too little room too often is given to a worker, which sleeps in the socket's own
-         * send: the program's time-out would end it, and the close would follow.
-         */
-        const struct timeval never = { 0 };
-        if (!shared)
-            REAL(setsockopt)(own, SOL_SOCKET, SO_SNDTIMEO, &never, sizeof(never));
-        if (start(s, own, shared))
-            own = -1;
-    }
-    if (own >= 0)
-        REAL(close)(own);
-    if (own < 0 && !sandbox_on())
+    if (start_on_copy(s, fd, shared))
         return;
-    conn_tx_settle(c, fd, linger_ms);
-    if (!shared && conn_tx_flush(c, fd) == -EAGAIN)
-        reset_at_close(fd);
+    if (conn_tx_settle(c, fd, linger_ms) == -EAGAIN && !shared)
+        conn_reset_at_close(fd);
 }
 
 static bool is_over(const struct finishing *f)
@@ -247,7 +252,7 @@ void conn_tx_give_up(uint32_t wait_ms)
     pthread_mutex_lock(&finishing_lock);
     for (const struct finishing *f = finishing; f != NULL; f = f->next)
         if (f->own == NULL && !(f->bare && f->job.shared) && !is_over(f))
-            reset_at_close(fd_of(f));
+            conn_reset_at_close(fd_of(f));
     pthread_mutex_unlock(&finishing_lock);
 }
 

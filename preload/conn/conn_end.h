@@ -12,6 +12,13 @@ bool conn_tail_is_mine(const struct conn *c);
 int conn_shutdown(struct sock *s, int fd, int how);
 /* SO_LINGER in seconds, -1: off. */
 int conn_linger_s(int fd);
+/* The same as the time that a close waits: linger_s is above 0. */
+static inline uint32_t conn_linger_ms(int linger_s)
+{
+    return linger_s < 1000000 ? (uint32_t)linger_s * 1000u : 1000000000u;
+}
+/* The close of fd is a reset: the peer is not to take what came for all. */
+void conn_reset_at_close(int fd);
 /*
  * tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said.
  */
@@ -46,8 +53,8 @@ void conn_lead_out(struct conn *c, int fd);
  * duplicate of fd), else within linger_ms. tx held.
  */
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
-/* Sends what is queued, waiting at most so long. tx held. */
-void conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms);
+/* Sends what is queued, waiting at most so long. tx held. As conn_tx_flush. */
+int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms) SW_MUST;
 /* Lets go of connections that were finished that way; wait_ms > 0: waits for them, at most so long. */
 void conn_tx_finished(uint32_t wait_ms);
 /*

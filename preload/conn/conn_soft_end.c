@@ -11,24 +11,24 @@
 #include "preload/conn/conn_tx.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
-#include "preload/process/sandbox.h"
 
 /*
  * TCP answers a close that leaves received octets unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
  * count as well; what is no octet of the program's, an RTR say, is taken in first, because the kernel would count it.
+ * True: the close will be one.
  */
-static void reset_if_unread(struct conn *c, int fd)
+static bool reset_if_unread(struct conn *c, int fd)
 {
     /*
      * (What is taken makes room, of which the peer would hear before the reset: so nothing is where it comes anyhow.)
      */
-    if (conn_linger_s(fd) == 0 || turn_take_brief(&c->rx.turn) < 0)
-        return;
-    if (conn_rx_progress(c, fd, conn_rx_avail(c) == 0), conn_rx_avail(c) > 0) {
-        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
-        sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
-    }
+    if (turn_take_brief(&c->rx.turn) < 0)
+        return false;
+    bool unread = (conn_rx_progress(c, fd, conn_rx_avail(c) == 0), conn_rx_avail(c) > 0);
+    if (unread)
+        conn_reset_at_close(fd);
     turn_give(&c->rx.turn);
+    return unread;
 }
 
 /* Does a thread wait for it in poll or select? */
@@ -42,20 +42,27 @@ static bool is_polled(struct sock *s)
 
 /*
  * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is
- * announced first, and then what has come is taken in: an initiator that knows of the end sends none.
+ * announced first, and then what has come is taken in: an initiator that knows of the end sends none. True: as
+ * reset_if_unread.
  */
-static void end_before_switch(struct sock *s, struct conn *c, int fd)
+static bool end_before_switch(struct sock *s, struct conn *c, int fd)
 {
     /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
-    if (c->rx.mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || conn_linger_s(fd) == 0 || is_polled(s) ||
+    if (c->rx.mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || is_polled(s) ||
         (c->neg.deferred && conn_only_leads(c)) || turn_take_brief(&c->tx.turn) < 0)
-        return;
+        return false;
     bool all = !c->tx.fin_owed && conn_tx_flush(c, fd) == 0;
     if (all)
         REAL(shutdown)(fd, SHUT_WR);
     turn_give(&c->tx.turn);
-    if (all)
-        reset_if_unread(c, fd);
+    return all && reset_if_unread(c, fd);
+}
+
+/* What comes before the last octets. Returns SO_LINGER as it is then: as conn_linger_s. */
+static int end_reading(struct sock *s, struct conn *c, int fd)
+{
+    int linger = conn_linger_s(fd);
+    return linger == 0 || reset_if_unread(c, fd) || end_before_switch(s, c, fd) ? 0 : linger;
 }
 
 /*
@@ -68,40 +75,37 @@ static bool may_go_unsent(const struct conn *c, int linger)
 }
 
 /* What is left goes out now, or after the close. */
-static void send_last(struct sock *s, struct conn *c, int fd)
+static void send_last(struct sock *s, struct conn *c, int fd, int linger)
 {
     if (turn_take_brief(&c->tx.turn) < 0)
         return; /* another thread is sending: it sees to it */
-    if (!may_go_unsent(c, conn_linger_s(fd)) && conn_tx_flush(c, fd) == -EAGAIN)
+    if (!may_go_unsent(c, linger) && conn_tx_flush(c, fd) == -EAGAIN && linger != 0)
         conn_tx_finish(s, fd, proc.set.linger_ms);
     turn_give(&c->tx.turn);
 }
 
 /*
  * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a
- * call on it.
+ * call on it. (And its SO_LINGER is not asked for before the last one closes it.)
  */
 static void settle_shared(struct sock *s, struct conn *c, int fd)
 {
     if (conn_tail_is_mine(c))
-        send_last(s, c, fd);
+        send_last(s, c, fd, -1);
 }
 
 /* Octets accepted from the program but not yet in the kernel's hands go on after close. */
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
+    /* The RTR has not come: the end is announced first, as when the startup is not over. */
     if (c->responder && !iwarp_can_send(&c->ep) && conn_linger_s(fd) != 0)
-        REAL(shutdown)
-    (fd, SHUT_WR); /* the RTR has not come: the end is announced first, as when the startup is not over */
-    reset_if_unread(c, fd);
-    end_before_switch(s, c, fd);
+        REAL(shutdown)(fd, SHUT_WR);
+    int linger = end_reading(s, c, fd);
     if (turn_take_brief(&c->tx.turn) < 0)
         return; /* another thread is sending: it sees to it */
-    int linger = conn_linger_s(fd), r = may_go_unsent(c, linger) ? 0 : conn_tx_flush(c, fd);
-    if (r == -EAGAIN && linger > 0) {
-        conn_tx_settle(c, fd, linger < 1000000 ? (uint32_t)linger * 1000u : 1000000000u);
-        r = conn_tx_flush(c, fd);
-    }
+    int r = may_go_unsent(c, linger) ? 0 : conn_tx_flush(c, fd);
+    if (r == -EAGAIN && linger > 0)
+        r = conn_tx_settle(c, fd, conn_linger_ms(linger));
     if (r == -EAGAIN && linger != 0)
         conn_tx_finish(s, fd, proc.set.linger_ms);
     turn_give(&c->tx.turn);
@@ -110,9 +114,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
 /* The same at the exit, which does not wait for each of them: conn_tx_finished waits for all. */
 static void settle_exit(struct sock *s, struct conn *c, int fd)
 {
-    reset_if_unread(c, fd);
-    end_before_switch(s, c, fd);
-    send_last(s, c, fd);
+    send_last(s, c, fd, end_reading(s, c, fd));
 }
 
 void conn_soft_close(struct sock *s, struct conn *c, int fd, bool exits)

@@ -380,8 +380,7 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
     int r;
     turn_sleep(&c->tx.turn);
     if (reader) { /* who takes in what comes, and tells */
-        uint64_t now = deadline ? proc_now_ns() : 0;
-        r = turn_event_wait(&c->rx.left, seen, deadline > now ? deadline - now : 0);
+        r = turn_event_wait(&c->rx.left, seen, wait_left(deadline));
         r = r == -ETIMEDOUT ? -EAGAIN : r;
     } else {
         r = sleep_on(s, c, fd, deadline, false);
@@ -551,17 +550,11 @@ void device_close(struct sock *s, struct conn *c, int fd, bool exits)
         turn_give(&c->rx.turn);
     }
     /* As TCP: what nobody has read is answered by a reset. */
-    if (unread) {
-        struct linger lin = { .l_onoff = 1, .l_linger = 0 };
-        REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin));
-    }
-    struct linger lin = { 0 };
-    socklen_t len = sizeof(lin);
-    bool set = REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff;
-    if (set && lin.l_linger > 0)
-        linger_ms = lin.l_linger < 1000000 ? (uint32_t)lin.l_linger * 1000u : 1000000000u;
-    if (!(set && lin.l_linger == 0) && turn_take_brief(&c->tx.turn) == 0) {
-        drain(s, c, fd, linger_ms);
+    if (unread)
+        conn_reset_at_close(fd);
+    int linger = unread ? 0 : conn_linger_s(fd);
+    if (linger != 0 && turn_take_brief(&c->tx.turn) == 0) {
+        drain(s, c, fd, linger > 0 ? conn_linger_ms(linger) : linger_ms);
         turn_give(&c->tx.turn);
     }
     conn_record(s, c);
