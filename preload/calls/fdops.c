@@ -17,6 +17,7 @@
 #include "preload/calls/stdio.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
 #include "preload/conn/conn_rx.h"
 #include "preload/conn/conn_urgent.h"
 #include "preload/process/cancel.h"
@@ -260,15 +261,15 @@ int fcntl64(int fd, int cmd, ...)
     return fcntl_arg(fd, cmd, arg);
 }
 
-/* Is the urgent octet the next one? */
 /* Is the urgent mark the stream's, and not the kernel's? */
 static bool marks_itself(struct sock *s, int fd)
 {
     if (s->conn->neg.deferred)
-        startup_before_look(s, s->conn, fd);
-    return conn_state(s->conn) == CONN_UPGRADED && !startup_is_unsaid(s->conn);
+        startup_before_call(s, s->conn, fd, false);
+    return conn_state(s->conn) == CONN_UPGRADED && !conn_is_unsaid(s->conn);
 }
 
+/* Is the urgent octet the next one? */
 static int at_mark(struct conn *c, int fd)
 {
     if (turn_take_brief(&c->rx.turn) < 0)

@@ -46,6 +46,14 @@ static inline bool conn_only_leads(const struct conn *c)
 {
     return iwarp_out_only_lead(&c->ep);
 }
+/*
+ * An upgraded connection whose answer waits for the program's first octets (neg.deferred): is it still to be said?
+ * Without the turns a hint.
+ */
+static inline bool conn_is_unsaid(const struct conn *c)
+{
+    return c->neg.deferred && conn_state(c) == CONN_UPGRADED && conn_only_leads(c);
+}
 /* The program resets the connection. */
 void conn_lead_out(struct conn *c, int fd);
 /*

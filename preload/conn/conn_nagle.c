@@ -25,6 +25,16 @@
 
 enum { NODELAY_UNKNOWN, NODELAY_OFF, NODELAY_ON };
 
+void conn_nodelay_lend(struct conn *c, int fd)
+{
+    int on = 0;
+    socklen_t len = sizeof(on);
+    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len) < 0 || on)
+        return;
+    on = 1;
+    c->tx.nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+}
+
 void conn_nodelay_back(struct conn *c, int fd)
 {
     int off = 0;

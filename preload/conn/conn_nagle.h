@@ -18,6 +18,8 @@ static inline bool conn_nodelay_lent(const struct conn *c)
 }
 /* Do octets leave at once: is it set, and no cork in? tx held. */
 bool conn_nodelay(struct conn *c, int fd);
+/* Sets TCP_NODELAY, unless it is: until the program's first octets are out. tx held, or nobody else can know c yet. */
+void conn_nodelay_lend(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */
 void conn_nodelay_back(struct conn *c, int fd);
 /* The flags for a send of what is queued: MSG_MORE with the cork in. tx held. */

@@ -348,10 +348,16 @@ static inline enum receiving_next recv_more(struct receiving *r)
     return n >= 0 ? RECV_AGAIN : recv_failed(r, n);
 }
 
+/* How many of len octets a receive waits for. */
+static size_t target_of(const struct conn *c, size_t len, int flags)
+{
+    size_t lowat = atomic_load(&c->rx.user_lowat);
+    return (flags & MSG_WAITALL) || lowat >= len ? len : lowat;
+}
+
 static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
                          bool *waits)
 {
-    size_t lowat = atomic_load(&c->rx.user_lowat);
     struct receiving r = {
         .s = s,
         .c = c,
@@ -359,9 +365,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         .fd = fd,
         .it = it,
         .len = len,
-        .target = (flags & MSG_WAITALL) ? len
-                  : lowat < len         ? lowat
-                                        : len,
+        .target = target_of(c, len, flags),
         .flags = flags,
         .wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT),
         .waits = waits,
@@ -393,10 +397,7 @@ static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it
 {
     struct conn *c = s->conn;
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
-    size_t lowat = atomic_load(&c->rx.user_lowat), target = !wait                   ? 0
-                                                            : (flags & MSG_WAITALL) ? len
-                                                            : lowat < len           ? lowat
-                                                                                    : len;
+    size_t target = wait ? target_of(c, len, flags) : 0;
     if (target > n)
         conn_begins_to_wait(s, waits);
     return conn_recv_rest_plain(s, sock_fd_now(s, fd), it, target > n ? target - n : 0, len - n, flags);

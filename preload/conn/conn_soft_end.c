@@ -48,8 +48,8 @@ static bool is_polled(struct sock *s)
 static bool end_before_switch(struct sock *s, struct conn *c, int fd)
 {
     /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
-    if (c->rx.mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || is_polled(s) ||
-        (c->neg.deferred && conn_only_leads(c)) || turn_take_brief(&c->tx.turn) < 0)
+    if (c->rx.mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || is_polled(s) || conn_is_unsaid(c) ||
+        turn_take_brief(&c->tx.turn) < 0)
         return false;
     bool all = !c->tx.fin_owed && conn_tx_flush(c, fd) == 0;
     if (all)

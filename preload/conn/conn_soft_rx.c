@@ -22,6 +22,7 @@
 #include "preload/conn/conn_soft.h"
 #include "preload/conn/conn_switch.h"
 #include "preload/conn/conn_tx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/process/cancel.h"
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
@@ -140,8 +141,7 @@ static bool is_before_answer(const struct conn *c, int fd)
  */
 static bool is_at_urgent(const struct conn *c, int fd)
 {
-    struct pollfd p = { .fd = fd, .events = POLLPRI };
-    return c->neg.deferred && conn_only_leads(c) && REAL(poll)(&p, 1, 0) > 0 && (p.revents & POLLPRI);
+    return conn_is_unsaid(c) && conn_kernel_urgent(fd);
 }
 
 #define HELD_NS 200000000u /* what nobody can say anything about is not held back longer */

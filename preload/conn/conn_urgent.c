@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -18,6 +19,12 @@
 #include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/wait.h"
+
+bool conn_kernel_urgent(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLPRI };
+    return REAL(poll)(&p, 1, 0) > 0 && (p.revents & POLLPRI);
+}
 
 bool conn_rx_at_mark(const struct conn *c)
 {

@@ -20,6 +20,8 @@ bool conn_rx_at_mark(const struct conn *c);
 size_t conn_rx_count(const struct conn *c);
 /* How many octets have to be there for it to be readable. rx held. */
 size_t conn_rx_target(const struct conn *c);
+/* Has the kernel an urgent octet of fd's that nobody has read? */
+bool conn_kernel_urgent(int fd);
 /* A handler asked for the urgent octet meanwhile (urgent_told): does the call it has interrupted end by EINTR? */
 bool conn_urgent_interrupts(struct conn *c, int fd);
 

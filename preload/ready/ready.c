@@ -80,7 +80,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     struct conn *c = s->conn;
     if (SW_UNLIKELY(c->neg.deferred) && (kernel & POLLPRI))
-        startup_before_look(s, c, fd);
+        startup_before_call(s, c, fd, false);
     enum conn_state st = conn_state(c);
     if (kernel & POLLNVAL) { /* another thread has closed fd: the connection may live by another name */
         *ask = want;

@@ -88,7 +88,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 {
     struct conn *c = s->conn;
     if (SW_UNLIKELY(c->neg.deferred))
-        startup_before_look(s, c, fd);
+        startup_before_call(s, c, fd, false);
     enum conn_state st = conn_state(c);
     int gone = conn_usable(c, fd);
     if (SW_UNLIKELY(gone < 0))

@@ -168,7 +168,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
 {
     struct conn *c = s->conn;
     if (SW_UNLIKELY(c->neg.deferred))
-        startup_before_send(s, c, fd, (flags & MSG_OOB) != 0);
+        startup_before_call(s, c, fd, (flags & MSG_OOB) != 0);
     enum conn_state st = conn_state(c);
     size_t done = 0;
     if (flags & MSG_OOB)

@@ -17,6 +17,7 @@
 #include "preload/conn/conn_nagle.h"
 #include "preload/conn/conn_peek.h"
 #include "preload/conn/conn_rx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/device/device.h"
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
@@ -164,12 +165,11 @@ static bool seeks_answer(const struct conn *c)
 static void look_at_late(struct conn *c, int fd)
 {
     int state = tcpinfo_state(fd), may = netlink_peer_may_be_told(fd, &c->local, &c->peer);
-    struct pollfd p = { .fd = fd, .events = POLLPRI };
     if (may < 0 && !local_same_host(&c->local, &c->peer))
         negotiate_defer(&c->neg);
     if (state == TCP_CLOSE || (may <= 0 && !c->neg.defers))
         negotiate_peer_ended(&c->neg);
-    else if (REAL(poll)(&p, 1, 0) == 1 && (p.revents & POLLPRI))
+    else if (conn_kernel_urgent(fd))
         negotiate_decline(&c->neg, REASON_URGENT);
 }
 

@@ -62,16 +62,11 @@ int startup_begin_initiator(struct sock *s, struct conn *c) SW_MUST;
 int startup_upgrade(struct sock *s, struct conn *c) SW_MUST;
 
 /*
- * An upgraded connection whose answer waits for the program's first octets (neg.deferred): is it still to be said?
- * Without the turns a hint.
- */
-bool startup_is_unsaid(const struct conn *c);
-/*
  * The program is about to send (by MSG_OOB, if urgent), or to look at what is received. Urgent data of either program's
- * go in streaming mode alone: an answer that is unsaid then never is, and the connection is plain. No turn held.
+ * go in streaming mode alone: an answer that is unsaid (conn_is_unsaid) then never is, and the connection is plain. No
+ * turn held.
  */
-void startup_before_send(struct sock *s, struct conn *c, int fd, bool urgent);
-void startup_before_look(struct sock *s, struct conn *c, int fd);
+void startup_before_call(struct sock *s, struct conn *c, int fd, bool urgent);
 /* Another program gets s, which may know nothing of us: an answer that is unsaid never is. No turn held. */
 void startup_hand_on_unsaid(struct sock *s);
 

@@ -9,6 +9,7 @@
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_mem.h"
+#include "preload/conn/conn_nagle.h"
 #include "preload/conn/conn_zerocopy.h"
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
@@ -107,20 +108,6 @@ static bool asks(const struct sock *s, struct conn *c, int fd)
     return true;
 }
 
-/*
- * The program's first octets go behind the Hello, and not, by Nagle's rule, when that is acknowledged: TCP would have
- * nothing to wait for.
- */
-static void lend_nodelay(struct conn *c, int fd)
-{
-    int on = 0;
-    socklen_t len = sizeof(on);
-    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len) < 0 || on)
-        return;
-    on = 1;
-    c->tx.nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
-}
-
 int startup_begin_initiator(struct sock *s, struct conn *c)
 {
     if (!asks(s, c, atomic_load(&s->fd))) {
@@ -143,8 +130,9 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
     }
     if (r == 0)
         r = startup_begin(c);
+    /* The program's first octets go behind the Hello, and TCP would have nothing to wait for. */
     if (r == 0 && c->startup.marked && c->neg.cfg.may_switch)
-        lend_nodelay(c, atomic_load(&s->fd));
+        conn_nodelay_lend(c, atomic_load(&s->fd));
     if (r < 0)
         conn_go_plain(s, c, REASON_NO_MEMORY);
     return r;

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <string.h>
 
 #include "core/base/fault.h"
@@ -15,8 +14,10 @@
 #include "preload/conn/conn_end.h"
 #include "preload/conn/conn_job.h"
 #include "preload/conn/conn_mem.h"
+#include "preload/conn/conn_nagle.h"
 #include "preload/conn/conn_switch.h"
 #include "preload/conn/conn_tx.h"
+#include "preload/conn/conn_urgent.h"
 #include "preload/conn/explain.h"
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
@@ -146,25 +147,16 @@ static int send_first_by_device(struct conn *c, int fd)
     return r == -EAGAIN ? 0 : r;
 }
 
-/*
- * The initiator's RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait
- * for its delayed acknowledgement. (The HSWI goes with them.)
- */
-static void lend_nodelay(struct conn *c, int fd)
-{
-    int on = 0;
-    socklen_t on_len = sizeof(on);
-    if (c->responder || c->neg.switched || REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, &on_len) < 0 || on)
-        return;
-    on = 1;
-    c->tx.nodelay_lent = REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
-}
-
 /* What this end has to say first in software: the initiator's RTR, if any. */
 static void send_first(struct conn *c, int fd)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
-    lend_nodelay(c, fd);
+    /*
+     * The RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait for its
+     * delayed acknowledgement. (The HSWI goes with them.)
+     */
+    if (!c->responder && !c->neg.switched)
+        conn_nodelay_lend(c, fd);
     /* No RTR of MPA's: the stream has its own, since the other program may speak first. */
     if (!c->responder && res->rtr == 0 && !res->rtr_frame && !c->neg.switched) {
         int r = stream_rtr(&c->st);
@@ -216,24 +208,13 @@ int startup_upgrade(struct sock *s, struct conn *c)
 
 /* ---- an answer that waits for the program's first octets ---- */
 
-bool startup_is_unsaid(const struct conn *c)
-{
-    return c->neg.deferred && conn_state(c) == CONN_UPGRADED && conn_only_leads(c);
-}
-
-static bool has_urgent(int fd)
-{
-    struct pollfd p = { .fd = fd, .events = POLLPRI };
-    return REAL(poll)(&p, 1, 0) > 0 && (p.revents & POLLPRI);
-}
-
 /* It never will be said: what was staged is the program's, and the kernel has the rest. Both turns held. */
 static void stay_unsaid(struct sock *s, unsigned reason)
 {
     struct conn *c = s->conn;
     int fd = sock_fd_now(s, atomic_load(&s->fd)), lowat = (int)atomic_load(&c->rx.user_lowat);
     int inlined = atomic_load(&c->st.rx.urgent_inline);
-    if (!startup_is_unsaid(c))
+    if (!conn_is_unsaid(c))
         return;
     REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
     if (lowat != (int)c->rx.kernel_lowat)
@@ -254,24 +235,16 @@ static void stay_for_another(struct sock *s)
     stay_unsaid(s, REASON_SHARED_FD);
 }
 
-void startup_before_send(struct sock *s, struct conn *c, int fd, bool urgent)
+void startup_before_call(struct sock *s, struct conn *c, int fd, bool urgent)
 {
-    if (!startup_is_unsaid(c) || (!urgent && !has_urgent(fd)))
+    if (!conn_is_unsaid(c) || (!urgent && !conn_kernel_urgent(fd)))
         return;
     int r = startup_in_turns(s, false, stay_for_urgent);
     (void)r; /* somebody else is at it, and says it */
 }
 
-void startup_before_look(struct sock *s, struct conn *c, int fd)
-{
-    if (!startup_is_unsaid(c) || !has_urgent(fd))
-        return;
-    int r = startup_in_turns(s, false, stay_for_urgent);
-    (void)r;
-}
-
 void startup_hand_on_unsaid(struct sock *s)
 {
-    int r = startup_is_unsaid(s->conn) ? startup_in_turns(s, false, stay_for_another) : 0;
+    int r = conn_is_unsaid(s->conn) ? startup_in_turns(s, false, stay_for_another) : 0;
     (void)r; /* (then it is upgraded) */
 }
