@@ -130,6 +130,16 @@ static void plain_totals(const struct conn *c, int fd, struct stats_record *r)
     r->tx_bytes = tx > c->startup.tx_total ? tx - c->startup.tx_total : 0;
 }
 
+void conn_upgraded_record(const struct conn *c, struct stats_record *r)
+{
+    r->transport = conn_ops(c)->name(c);
+    r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
+    r->crc = c->neg.mpa.res.crc;
+    r->tx_bytes = c->st.tx.total + atomic_load(&c->tx.plain_total);
+    r->rx_bytes = c->st.rx.total + c->rx.plain_total;
+    conn_ops(c)->record(c, r);
+}
+
 static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
 {
     enum conn_state st = conn_state(c);
@@ -153,20 +163,14 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->memory = conn_memory(c);
     if (c->opts.transports & HELLO_TRANSPORT_VERBS)
         r->device = c->dev.name[0] != '\0' ? c->dev.name : reason_name(c->dev.reason);
-    bool unsaid =
-        st == CONN_UPGRADED && c->neg.deferred && conn_only_leads(c); /* the program has said nothing, nor have we */
+    bool unsaid = conn_is_unsaid(c); /* the program has said nothing, nor have we */
     if (unsaid)
         r->reason = REASON_WITHDRAWN;
     if (st != CONN_UPGRADED || unsaid) {
         plain_totals(c, fd, r);
         return;
     }
-    r->transport = conn_ops(c)->name(c);
-    r->rtr = mpa_rtr_name(c->neg.mpa.res.rtr);
-    r->crc = c->neg.mpa.res.crc;
-    r->tx_bytes = c->st.tx.total + atomic_load(&c->tx.plain_total);
-    r->rx_bytes = c->st.rx.total + c->rx.plain_total;
-    conn_ops(c)->record(c, r);
+    conn_upgraded_record(c, r);
 }
 
 void conn_record(struct sock *s, struct conn *c)

@@ -229,6 +229,8 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err);
 /* For sock.c's hooks: fd goes, not as the last one; the kernel's name of the connection's file, 0: not known. */
 void conn_let_out(struct sock *s, int fd);
 uint64_t conn_ino(const struct sock *s);
+/* What an upgraded one has to say of its stream and what carries it. A turn held, or both for exact figures. */
+void conn_upgraded_record(const struct conn *c, struct stats_record *r);
 /* Writes its statistics line unless somebody did. */
 void conn_record(struct sock *s, struct conn *c);
 static inline enum conn_state conn_state(const struct conn *c)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "preload/conn/conn_ops.h"
 #include "preload/process/board.h"
 #include "preload/process/real.h"
 
@@ -45,20 +44,27 @@ static enum board_state state_of(const struct conn *c)
     }
 }
 
+static void put_counts(struct board_slot *slot, const struct stats_record *r)
+{
+    put(&slot->tx_bytes, r->tx_bytes);
+    put(&slot->rx_bytes, r->rx_bytes);
+    put(&slot->tx_fpdus, r->tx_fpdus);
+    put(&slot->rx_fpdus, r->rx_fpdus);
+    put(&slot->sends, r->sends);
+    put(&slot->writes, r->writes);
+    put(&slot->coalesced, r->coalesced);
+    put(&slot->errors, r->errors);
+    put(&slot->direct, r->direct);
+}
+
 void conn_board_copy(struct conn *c)
 {
     struct board_slot *slot = board_slot(c->board);
+    struct stats_record r = { 0 };
     if (slot == NULL)
         return;
-    put(&slot->tx_bytes, c->st.tx.total + atomic_load_explicit(&c->tx.plain_total, memory_order_relaxed));
-    put(&slot->rx_bytes, c->st.rx.total + c->rx.plain_total);
-    put(&slot->tx_fpdus, c->ep.stats.tx_fpdus);
-    put(&slot->rx_fpdus, c->ep.stats.rx_fpdus);
-    put(&slot->sends, c->ep.stats.tx_sends);
-    put(&slot->writes, c->ep.stats.tx_writes);
-    put(&slot->coalesced, c->coalesce.writes);
-    put(&slot->errors, c->ep.stats.errors);
-    put(&slot->direct, c->st.rx.placed);
+    conn_upgraded_record(c, &r);
+    put_counts(slot, &r);
 }
 
 void conn_board_moved(struct conn *c)
@@ -68,18 +74,20 @@ void conn_board_moved(struct conn *c)
     struct board_slot *slot = board_slot(c->board);
     if (slot == NULL)
         return;
-    bool upgraded = conn_state(c) == CONN_UPGRADED;
+    struct stats_record r = { .transport = "plain", .rtr = "none" };
+    if (conn_state(c) == CONN_UPGRADED) {
+        conn_upgraded_record(c, &r);
+        put_counts(slot, &r);
+    }
     slot->role = c->responder ? BOARD_ROLE_ACCEPT : BOARD_ROLE_CONNECT;
     slot->reason = atomic_load(&c->record.reason);
     slot->born_ns = c->record.born_ns;
     put_addr(&slot->local, &c->local);
     put_addr(&slot->peer, &c->peer);
-    snprintf(slot->transport, sizeof(slot->transport), "%s", upgraded ? conn_ops(c)->name(c) : "plain");
-    snprintf(slot->rtr, sizeof(slot->rtr), "%s", upgraded ? mpa_rtr_name(c->neg.mpa.res.rtr) : "none");
+    snprintf(slot->transport, sizeof(slot->transport), "%s", r.transport);
+    snprintf(slot->rtr, sizeof(slot->rtr), "%s", r.rtr);
     snprintf(slot->device, sizeof(slot->device), "%s", c->dev.name);
-    slot->crc = upgraded && c->neg.mpa.res.crc;
-    if (upgraded)
-        conn_board_copy(c);
+    slot->crc = r.crc;
     atomic_store_explicit(&slot->state, (uint32_t)state_of(c), memory_order_release);
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "core/base/trace.h"
+#include "preload/conn/conn_board.h"
 #include "preload/conn/conn_end.h"
 #include "preload/conn/conn_rx.h"
 #include "preload/device/rnic.h"
@@ -136,6 +137,7 @@ static int take_in(struct conn *c, int fd, bool tx)
     }
     if (stream_avail(&c->st) != before || c->st.rx.end != end)
         atomic_store(&c->rx.arrived, true);
+    conn_board_count(c);
     tell_sender(c);
     return 1;
 }

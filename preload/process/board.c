@@ -189,7 +189,7 @@ uint64_t board_take(void)
         at = claim(h, slots + BOARD_CHUNK);
     if (at < 0) {
         atomic_fetch_add(&h->unseen, 1);
-        return 0;
+        return BOARD_UNSEEN;
     }
     struct board_slot *slot = &slots_of(h)[at];
     memset((char *)slot + sizeof(slot->state), 0, sizeof(*slot) - sizeof(slot->state));

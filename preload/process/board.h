@@ -16,9 +16,12 @@
 /* Does anybody want to know? */
 bool board_wanted(void) SW_MUST;
 
+/* There was no slot left for a connection, which is counted: no slot's number. */
+#define BOARD_UNSEEN 1u
+
 /*
  * A slot for a connection, as a number that means the same in all processes which have the board; 0: none (not wanted,
- * none left, or the file could not be made). The first one makes the file.
+ * or the file could not be made); or BOARD_UNSEEN. The first one makes the file.
  */
 uint64_t board_take(void) SW_MUST;
 /* Its memory, or NULL: none, or a board that this process has not got. */
