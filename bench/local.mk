@@ -2,18 +2,18 @@
 
 noinst_PROGRAMS += sockwarp-bench
 sockwarp_bench_SOURCES = \
-    bench/bench.h \
-    bench/blocks.c \
-    bench/client.c \
-    bench/connect.c \
-    bench/crowd.c \
-    bench/echo.c \
-    bench/file.c \
-    bench/histogram.c \
-    bench/net.c \
-    bench/server.c \
-    bench/sockwarp-bench.c \
-    bench/wire.c
+    bench/load/load.h \
+    bench/load/blocks.c \
+    bench/load/client.c \
+    bench/load/connect.c \
+    bench/load/crowd.c \
+    bench/load/echo.c \
+    bench/load/file.c \
+    bench/load/histogram.c \
+    bench/load/net.c \
+    bench/load/server.c \
+    bench/load/sockwarp-bench.c \
+    bench/load/wire.c
 sockwarp_bench_CFLAGS = $(program_cflags)
 sockwarp_bench_LDFLAGS = $(program_ldflags)
 sockwarp_bench_LDADD =

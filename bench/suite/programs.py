@@ -10,7 +10,7 @@ import subprocess
 from suite import places
 from suite.failure import Failure
 from suite.process import find
-from suite.workloads import LO, LO_FREE, PER_S, PINNED_PLACES, US, Workload, at_least, measure, octets
+from suite.workload import LO, LO_FREE, PER_S, PINNED_PLACES, US, Workload, at_least, measure, octets
 
 WHERE = (LO, LO_FREE, PINNED_PLACES[1])
 

@@ -3,6 +3,7 @@
 tests/layering.test judges by this, scripts/rooms prints it.
 """
 
+import ast
 import glob
 import os
 import re
@@ -218,6 +219,24 @@ def circles(edges, longer_than=CYCLE_MAX):
         reach[start] = seen
     rings = {tuple(sorted(b for b in seen if a in reach.get(b, ()))) for a, seen in reach.items() if a in seen}
     return sorted((ring for ring in rings if len(ring) > longer_than), key=lambda ring: (-len(ring), ring))
+
+
+# ---- Python ----
+
+
+def import_edges(folder, planted=()):
+    """As call_edges, of the modules of a package; planted: lines (module, text) more."""
+    edges = set()
+    for path in glob.glob(os.path.join(ROOT, folder, "*.py")):
+        name = os.path.basename(path)[:-3]
+        with open(path, encoding="utf-8") as f:
+            text = f.read() + "".join(line + "\n" for module, line in planted if module == name)
+        package = os.path.basename(folder)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == package:
+                modules = [a.name for a in node.names] if node.module == package else [node.module.split(".")[1]]
+                edges.update((folder + "/" + name, folder + "/" + module, module) for module in modules)
+    return edges
 
 
 # ---- the rooms as text ----

@@ -2,7 +2,7 @@
  * Log-linear histogram: 128 buckets for each power of two, so a bucket is at most 1/128 of its value wide. Adding is a
  * few instructions and never allocates, which keeps it out of what is measured.
  */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <stdio.h>
 

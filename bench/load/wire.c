@@ -1,5 +1,5 @@
 /* Request and report of sockwarp-bench, octet by octet in network order. */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <string.h>
 

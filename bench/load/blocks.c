@@ -2,7 +2,7 @@
  * Blocks: len octets, the first of which is a mark ('D', or 'E' in the last block). With verify the others are a piece
  * of a pseudo-random pattern whose length is a prime, so that an octet lost, doubled or exchanged shows.
  */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <stdlib.h>

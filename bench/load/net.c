@@ -1,5 +1,5 @@
 /* Sockets and clocks of sockwarp-bench. */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <fcntl.h>

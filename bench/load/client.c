@@ -1,5 +1,5 @@
 /* sockwarp-bench stream and pingpong: a thread and a connection for each stream, one set of results. */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * sockwarp-bench file: read(2) of a file that is in the page cache, from its beginning to its end, again and again. No
  * socket is there: what a preloaded library costs a program where it has nothing to do.
  */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
  * Then each of the active connections sends a block and waits for it, again and again. The idle ones never carry an
  * octet.
  */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * where it came from. It is for small blocks of which each connection has one under way: an answer that does not fit
  * the socket's buffer at once ends the connection, which is said.
  */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -17,8 +17,8 @@
  *
  * "connect" with "answer", and "crowd" with "echo", know no request: the server gives back the octets that it gets.
  */
-#ifndef BENCH_BENCH_H
-#define BENCH_BENCH_H
+#ifndef BENCH_LOAD_LOAD_H
+#define BENCH_LOAD_LOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
  * Both ends use plain blocking calls and nothing else, a thread for each stream at the client, one thread at the
  * server.
  */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <netdb.h>

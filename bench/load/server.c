@@ -1,5 +1,5 @@
 /* sockwarp-bench server: a thread for each connection, until SIGINT or SIGTERM. */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* sockwarp-bench: the command line. See bench.h for what goes over the wire. */
-#include "bench/bench.h"
+#include "bench/load/load.h"
 
 #include <errno.h>
 #include <getopt.h>
