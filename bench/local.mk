@@ -2,6 +2,7 @@
 
 noinst_PROGRAMS += sockwarp-bench
 sockwarp_bench_SOURCES = \
+    bench/load/answer.c \
     bench/load/load.h \
     bench/load/blocks.c \
     bench/load/client.c \

@@ -1,5 +1,5 @@
 /*
- * sockwarp-bench connect and its server, answer: how many connections a second. One connection is
+ * sockwarp-bench connect: how many connections a second. One connection is
  *
  *   connect  ------------------->  accept
  *   1 octet  ------------------->
@@ -7,66 +7,17 @@
  *            <-------------------  close
  *   close
  *
- * The server closes first: ports in TIME_WAIT are then the server's, and the client does not run out of its own.
- * Both ends use plain blocking calls and nothing else, a thread for each stream at the client, one thread at the
- * server.
+ * Plain blocking calls and nothing else, a thread for each stream.
  */
 #include "bench/load/load.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- the server ---- */
-
-static volatile sig_atomic_t stop;
-static int listener = -1;
-
-/* Also ends an accept() that is about to begin: on a listening socket that is shut down it fails with EINVAL. */
-static void on_signal(int sig)
-{
-    int keep = errno;
-    (void)sig;
-    stop = 1;
-    shutdown(listener, SHUT_RD);
-    errno = keep;
-}
-
-int bench_answer(const struct bench_options *o)
-{
-    struct sigaction sa = { .sa_handler = on_signal };
-    unsigned real_port;
-
-    listener = net_listen(o->addr, o->port, o->congestion, &real_port);
-    if (listener < 0)
-        return 1;
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
-    net_say_listening(real_port);
-    while (!stop) {
-        char octet;
-        int fd = accept(listener, NULL, NULL);
-        if (fd < 0) {
-            if (stop || errno == EINTR || errno == ECONNABORTED)
-                continue;
-            perror("sockwarp-bench: accept");
-            return 1;
-        }
-        /* A client that goes without a word is its own affair. */
-        if (net_recv_all(fd, &octet, 1) == 0)
-            net_send_all(fd, &octet, 1);
-        close(fd);
-    }
-    close(listener);
-    return 0;
-}
-
-/* ---- the client ---- */
 
 struct caller {
     const struct bench_options *o;

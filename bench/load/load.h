@@ -140,6 +140,7 @@ struct bench_options {
     const char *host, *port, *addr; /* addr: servers' */
     const char *congestion;         /* NULL: the system's */
     const char *path;               /* file */
+    const char *by;                 /* answer: how it accepts */
     unsigned streams;
     unsigned idle, active; /* crowd */
     uint32_t time_ms;
@@ -150,11 +151,13 @@ struct bench_options {
 int bench_client(const struct bench_options *o);  /* client.c: stream and pingpong */
 int bench_server(const struct bench_options *o);  /* server.c */
 int bench_connect(const struct bench_options *o); /* connect.c: connections a second */
-int bench_answer(const struct bench_options *o);  /* connect.c: its server */
+int bench_answer(const struct bench_options *o);  /* answer.c: its server */
 int bench_crowd(const struct bench_options *o);   /* crowd.c: many idle connections, some busy */
 int bench_echo(const struct bench_options *o);    /* echo.c: its server */
 int bench_file(const struct bench_options *o);    /* file.c: no socket at all */
 
+/* Does answer know this way to accept: turn, prefork, threads, epoll? */
+bool bench_answers_by(const char *way);
 /* As many descriptors as the hard limit allows. -1, said on stderr, if that is less than want. */
 int bench_raise_nofile(unsigned want);
 

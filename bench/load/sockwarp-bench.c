@@ -16,7 +16,7 @@ static void usage(FILE *to)
         "       sockwarp-bench pingpong -c HOST [-p PORT] [-l LEN] [-t SECONDS] [-P STREAMS] ...\n"
         "       sockwarp-bench server   [-a ADDR] [-p PORT]      of these two\n"
         "       sockwarp-bench connect  -c HOST [-p PORT] [-t SECONDS] [-P STREAMS] ...\n"
-        "       sockwarp-bench answer   [-a ADDR] [-p PORT]      its server\n"
+        "       sockwarp-bench answer   [-a ADDR] [-p PORT] [--by WAY]  its server\n"
         "       sockwarp-bench crowd    -c HOST [-p PORT] [-l LEN] [-t SECONDS] [--idle N] [--active N] [--steps] ...\n"
         "       sockwarp-bench echo     [-a ADDR] [-p PORT]      its server\n"
         "       sockwarp-bench file     -f PATH [-l LEN] [-t SECONDS]\n"
@@ -37,6 +37,8 @@ static void usage(FILE *to)
         "  -P, --streams N       connections at a time, each with a thread (default 1)\n"
         "  -R, --reverse         stream: the server sends\n"
         "  -f, --file PATH       file: what to read\n"
+        "      --by WAY          answer: accept in turn (turn, the default), by four children (prefork), with a thread\n"
+        "                        for each connection (threads), or from a set without blocking (epoll)\n"
         "      --idle N          crowd: default 10000\n"
         "      --active N        crowd: default 100\n"
         "      --steps           crowd: stop at \"ready\" and \"open\", go on at a line on standard input\n"
@@ -120,6 +122,7 @@ static int parse_congestion(const char *text, const char **out)
 #define OPT_IDLE 'I'
 #define OPT_ACTIVE 'A'
 #define OPT_STEPS 'S'
+#define OPT_BY 'B'
 
 static const struct option long_options[] = {
     { "address", required_argument, NULL, 'a' },
@@ -137,6 +140,7 @@ static const struct option long_options[] = {
     { "idle", required_argument, NULL, OPT_IDLE },
     { "active", required_argument, NULL, OPT_ACTIVE },
     { "steps", no_argument, NULL, OPT_STEPS },
+    { "by", required_argument, NULL, OPT_BY },
     { "json", no_argument, NULL, 'j' },
     { "help", no_argument, NULL, 'h' },
     { NULL, 0, NULL, 0 },
@@ -153,7 +157,7 @@ static const struct command {
     { "server", bench_server, 0, 0, "apC", '\0' },
     { "stream", bench_client, BENCH_STREAM, 128u << 10, "cplbtPRNVCj", 'c' },
     { "pingpong", bench_client, BENCH_PINGPONG, 64, "cplbtPNVCj", 'c' },
-    { "answer", bench_answer, 0, 0, "apC", '\0' },
+    { "answer", bench_answer, 0, 0, "apCB", '\0' },
     { "connect", bench_connect, 0, 0, "cptPCj", 'c' },
     { "echo", bench_echo, 0, 0, "apC", '\0' },
     { "crowd", bench_crowd, 0, 64, "cpltCIASj", 'c' },
@@ -219,6 +223,10 @@ static int parse(int argc, char **argv, struct command_line *cl)
         case OPT_VERIFY:
             o->req.verify = true;
             break;
+        case OPT_BY:
+            o->by = optarg;
+            r = bench_answers_by(optarg) ? 0 : complain("--by", optarg, "turn, prefork, threads or epoll");
+            break;
         case OPT_STEPS:
             o->steps = true;
             break;
@@ -281,7 +289,7 @@ static const struct command *find_command(const char *name)
 int main(int argc, char **argv)
 {
     struct command_line cl = {
-        .o = { .port = DEFAULT_PORT, .streams = 1, .idle = 10000, .active = 100, .time_ms = 5000 },
+        .o = { .port = DEFAULT_PORT, .by = "turn", .streams = 1, .idle = 10000, .active = 100, .time_ms = 5000 },
     };
     struct bench_options *o = &cl.o;
 

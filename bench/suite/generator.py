@@ -15,7 +15,7 @@ from suite.workload import (ALL_PLACES, BOTH, GB_S, LO, LO_FREE, PER_S, PINNED_P
 class Bench(Workload):
     """sockwarp-bench: a command with its server."""
 
-    server = "server"
+    server = ("server",)
 
     def __init__(self, name, title, measures, command, **more):
         super().__init__(name, title, measures, **more)
@@ -23,7 +23,7 @@ class Bench(Workload):
 
     def run(self, session, seconds):
         bench, congestion = session.tools.bench, ("--congestion", session.place.congestion)
-        port = session.serve(bench, self.server, "-a", session.place.address, "-p", "0", *congestion)
+        port = session.serve(bench, *self.server, "-a", session.place.address, "-p", "0", *congestion)
         text = session.call(bench, self.command[0], "-c", session.place.address, "-p", port, "-t", "%g" % seconds, "-j",
                             *congestion, *self.command[1:], seconds=seconds + 60)
         session.stop()
@@ -42,8 +42,13 @@ class Bench(Workload):
 
 
 class Connect(Bench):
-    server = "answer"
+    """by: the way in which the server accepts."""
+
     apart = True
+
+    def __init__(self, *args, by="turn", **more):
+        super().__init__(*args, **more)
+        self.server = ("answer", "--by", by)
 
     def take(self, report):
         times = report["connection_us"]
@@ -72,13 +77,13 @@ class Busy(Bench):
 class Crowd(Bench):
     """10,000 idle connections beside 100 busy ones; what an idle one takes in memory, at either end."""
 
-    server = "echo"
+    server = ("echo",)
     rounds = 2
     least_s = 4
 
     def run(self, session, seconds):
         bench, congestion = session.tools.bench, ("--congestion", session.place.congestion)
-        port = session.serve(bench, self.server, "-a", session.place.address, "-p", "0", *congestion)
+        port = session.serve(bench, *self.server, "-a", session.place.address, "-p", "0", *congestion)
         client = session.talk(bench, "crowd", "-c", session.place.address, "-p", port, "-t", "%g" % seconds, "-j", "--steps",
                               *congestion, *self.command[1:])
         ends = {places.SERVER: session.server_child, places.CLIENT: client}
@@ -179,6 +184,18 @@ def connections():
                   prove=functools.partial(proof.plain, least=10, reasons=("no-local-shim",)))
 
 
+def accepts():
+    """Servers that accept in different ways: with a plain client of this host, and with both ends under sockwarp."""
+    for by, title in ("turn", "in turn"), ("prefork", "by four children"), ("threads", "a thread each"), ("epoll", "from a set"):
+        yield Connect("accept-%s-plain" % by, "plain client, server accepts %s" % title,
+                      [measure("connections_per_s", PER_S, at_least(0.97))], ["connect", "-P", "4"], by=by, places=(LO, LO_FREE),
+                      shims=(places.SERVER,),
+                      prove=functools.partial(proof.plain, least=10, reasons=("peer-plain",)))
+        yield Connect("accept-%s" % by, "both ends, server accepts %s" % title,
+                      [measure("connections_per_s", PER_S, at_least(0.6))], ["connect", "-P", "4"], by=by, places=(LO, LO_FREE),
+                      least=10)
+
+
 def overhead():
     """What is not accelerated: with the library and without it."""
     for name, title, rules, prove in (
@@ -209,4 +226,4 @@ def crowds():
 
 
 def workloads():
-    return [w for group in (nulls, bulk, round_trips, small_writes, connections, overhead, crowds) for w in group()]
+    return [w for group in (nulls, bulk, round_trips, small_writes, connections, accepts, overhead, crowds) for w in group()]
