@@ -14,6 +14,7 @@
 
 #include "core/policy/settings.h"
 #include "include/sockwarp.h"
+#include "tools/root.h"
 #include "tools/usage.h"
 
 #define NAME_LEN_MAX 48 /* libinih cuts longer names of sections and keys off */
@@ -304,7 +305,7 @@ void config_read_all(struct config *c, const char *root)
         config_read(c, file, true);
         return;
     }
-    path = text_of("%s" CONFIG_SYSTEM, root ? root : "");
+    path = root_path(root ? root : "", CONFIG_SYSTEM, true);
     config_read(c, path, false);
     free(path);
     if (root)

@@ -15,6 +15,8 @@ tools_sources = \
     tools/library.h \
     tools/overlay.c \
     tools/overlay.h \
+    tools/root.c \
+    tools/root.h \
     tools/rules.c \
     tools/rules.h \
     tools/sockwarp.c \

@@ -16,6 +16,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "tools/root.h"
+
 #define SCRIPT_DEPTH_MAX 5  /* execve(2): deeper nesting fails */
 #define SCRIPT_LINE_MAX 256 /* what the kernel reads of the first line */
 #define DYNAMIC_MAX 4096    /* entries of a dynamic section that are looked at */
@@ -149,10 +151,11 @@ static bool script_interp(char *line, char path[PATH_MAX])
 /* A file of the tree below root ("" is this system's), for reading; -1 if it cannot be read. */
 static int open_in(const char *root, const char *path)
 {
-    char full[2 * PATH_MAX];
+    char *full = root_path(root, path, true);
+    int fd = open(full, O_RDONLY | O_CLOEXEC);
 
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    return open(full, O_RDONLY | O_CLOEXEC);
+    free(full);
+    return fd;
 }
 
 /* From t->path, a program or script, to the ELF file that decides. */
@@ -203,7 +206,7 @@ int target_find(const char *name, struct target *t)
 
 int target_find_in(const char *root, const char *path, struct target *t)
 {
-    char full[2 * PATH_MAX];
+    char *full;
     int rc;
 
     t->kind = TARGET_DYNAMIC;
@@ -211,8 +214,9 @@ int target_find_in(const char *root, const char *path, struct target *t)
     if (path[0] != '/' || strlen(path) >= sizeof(t->path))
         return -EINVAL;
     strcpy(t->path, path);
-    snprintf(full, sizeof(full), "%s%s", root, path);
+    full = root_path(root, path, true);
     rc = executable(full);
+    free(full);
     if (rc == 0)
         follow(root, t);
     return rc;

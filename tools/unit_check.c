@@ -13,6 +13,7 @@
 #include <sys/xattr.h>
 
 #include "tools/library.h"
+#include "tools/root.h"
 #include "tools/target.h"
 #include "tools/usage.h"
 
@@ -77,7 +78,7 @@ static void check_privileges(struct context *c, const char *path)
 /* The file gives rights: does the service gain them? Then the dynamic linker ignores LD_PRELOAD. */
 static void check_secure(struct context *c, const char *path)
 {
-    char *full = text_of("%s%s", c->root, path);
+    char *full = root_path(c->root, path, true);
     struct stat st;
     bool gains = stat(full, &st) == 0 && (st.st_mode & (S_ISUID | S_ISGID));
 
@@ -259,10 +260,11 @@ static void check_library(struct context *c)
     if (unit_value(c->unit, "RootImage"))
         obstacle(c, "RootImage=: the library has to be in that image");
     if (jail) {
-        char *inside = text_of("%s%s%s", c->root, jail, c->lib);
+        char *folder = root_path(c->root, jail, true), *inside = root_path(folder, c->lib, true);
         if (stat(inside, &st) < 0)
             obstacle(c, "RootDirectory=%s: the library %s is not in it", jail, c->lib);
         free(inside);
+        free(folder);
     }
     if (home && strcmp(home, "read-only") != 0 && strcmp(home, "no") != 0 && strcmp(home, "false") != 0 &&
         (is_below(c->lib, "/home") || is_below(c->lib, "/root") || is_below(c->lib, "/run/user")))
@@ -329,7 +331,7 @@ static void take_variable(struct context *c, const char *word)
 static void check_environment_file(struct context *c, const char *value)
 {
     const char *path = value + (*value == '-');
-    char *full = text_of("%s%s", c->root, path), *line = NULL;
+    char *full = root_path(c->root, path, true), *line = NULL;
     FILE *f = fopen(full, "re");
     size_t cap = 0;
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/root.h"
 #include "tools/usage.h"
 
 #define SUFFIX ".service"
@@ -115,34 +116,6 @@ bool unit_word(const char **text, char *word, size_t cap)
 
 /* ---- files ---- */
 
-/*
- * root + path, and where that is a symbolic link to an absolute name, root + that name: what the system below root
- * sees. (Links in the middle of a name are this system's.) The caller frees it.
- */
-static char *resolve(const char *root, const char *path)
-{
-    char link[PATH_MAX], *full = text_of("%s%s", root, path);
-
-    for (int depth = 0; depth < ALIAS_DEPTH_MAX; depth++) {
-        ssize_t n = readlink(full, link, sizeof(link) - 1);
-
-        if (n <= 0)
-            break;
-        link[n] = '\0';
-        if (link[0] != '/') {
-            char *slash = strrchr(full, '/');
-            char *next = text_of("%.*s/%s", (int)(slash - full), full, link);
-
-            free(full);
-            full = next;
-        } else {
-            free(full);
-            full = text_of("%s%s", strcmp(link, "/dev/null") == 0 ? "" : root, link);
-        }
-    }
-    return full;
-}
-
 /* One logical line of the section [Service]. */
 static void parse_line(struct unit *u, char *line, bool *service)
 {
@@ -230,7 +203,7 @@ static bool find_fragment(const char *root, const char *name, char path[PATH_MAX
         struct stat st;
 
         snprintf(path, PATH_MAX, "%s/%s", folders[i], name);
-        char *full = text_of("%s%s", root, path);
+        char *full = root_path(root, path, false);
         int rc = lstat(full, &st);
         free(full);
         if (rc == 0)
@@ -243,7 +216,7 @@ static bool find_fragment(const char *root, const char *name, char path[PATH_MAX
 static bool follow_alias(const char *root, struct unit *u)
 {
     char link[PATH_MAX], wanted[UNIT_NAME_MAX + 1];
-    char *full = text_of("%s%s", root, u->fragment);
+    char *full = root_path(root, u->fragment, false);
     ssize_t n = readlink(full, link, sizeof(link) - 1);
     const char *base;
 
@@ -263,7 +236,7 @@ static bool follow_alias(const char *root, struct unit *u)
 /* ---- drop-ins ---- */
 
 struct drop_in {
-    char *base, *path;
+    char *base, *path; /* path: in the system below root */
 };
 
 static int by_base(const void *a, const void *b)
@@ -277,11 +250,13 @@ struct drop_ins {
 };
 
 /* What a folder has, unless a drop-in of that name was found before: then it is hidden by that. */
-static void collect(struct drop_ins *d, const char *folder, bool ours)
+static void collect(struct drop_ins *d, const char *root, const char *folder, bool ours)
 {
-    DIR *dir = opendir(folder);
+    char *full = root_path(root, folder, true);
+    DIR *dir = opendir(full);
     struct dirent *e;
 
+    free(full);
     while (dir && (e = readdir(dir)) != NULL) {
         const char *dot = strrchr(e->d_name, '.');
         bool known = !dot || strcmp(dot, ".conf") != 0 || (ours && strcmp(e->d_name, UNIT_DROP_IN) == 0);
@@ -304,9 +279,9 @@ static void collect(struct drop_ins *d, const char *folder, bool ours)
 static void collect_name(struct drop_ins *d, const char *root, const char *name, bool own)
 {
     for (size_t i = 0; i < SW_ARRAY_LEN(folders); i++) {
-        char *folder = text_of("%s%s/%s.d", root, folders[i], name);
+        char *folder = text_of("%s/%s.d", folders[i], name);
 
-        collect(d, folder, own && strcmp(folders[i], UNIT_ADMIN_FOLDER) == 0);
+        collect(d, root, folder, own && strcmp(folders[i], UNIT_ADMIN_FOLDER) == 0);
         free(folder);
     }
 }
@@ -328,7 +303,7 @@ static void read_drop_ins(const char *root, struct unit *u)
     if (d.count > 0)
         qsort(d.list, d.count, sizeof(*d.list), by_base);
     for (size_t i = 0; i < d.count; i++) {
-        char *full = resolve("", d.list[i].path);
+        char *full = root_path(root, d.list[i].path, true);
 
         (void)parse(u, full); /* (what cannot be read systemd passes over, too) */
         free(full);
@@ -358,9 +333,15 @@ int unit_read(const char *root, const char *name, struct unit *u, char *err, siz
         if (!follow_alias(root, u))
             break;
     }
-    char *path = resolve(root, u->fragment);
-    int rc = stat(path, &st) < 0 ? -errno : st.st_size == 0 ? -ENOEXEC : parse(u, path);
+    /* (What masks a unit is a link to /dev/null, which the image of a system need not have.) */
+    char *path = root_path(root, u->fragment, true), *null = text_of("%s/dev/null", root);
+    int rc = stat(path, &st) < 0 ? -errno : 0;
+    if (strcmp(path, null) == 0 || (rc == 0 && st.st_size == 0))
+        rc = -ENOEXEC;
+    if (rc == 0)
+        rc = parse(u, path);
     free(path);
+    free(null);
     if (rc < 0) {
         snprintf(err, cap, "%s: %s", u->name, rc == -ENOEXEC ? "it is masked" : strerror(-rc));
         unit_free(u);
@@ -372,5 +353,8 @@ int unit_read(const char *root, const char *name, struct unit *u, char *err, siz
 
 char *unit_drop_in(const char *root, const char *name)
 {
-    return text_of("%s" UNIT_ADMIN_FOLDER "/%s.d/" UNIT_DROP_IN, root, name);
+    char *path = text_of(UNIT_ADMIN_FOLDER "/%s.d/" UNIT_DROP_IN, name), *full = root_path(root, path, false);
+
+    free(path);
+    return full;
 }

@@ -53,7 +53,7 @@ const char *unit_next(const struct unit *u, const char *key, size_t *at) SW_MUST
  */
 bool unit_word(const char **text, char *word, size_t cap) SW_MUST;
 
-/* Where our drop-in for a unit is, below root. The caller frees it. */
+/* Where our drop-in for a unit of the system below root is. The caller frees it. */
 char *unit_drop_in(const char *root, const char *name) SW_MUST;
 
 #endif

@@ -16,6 +16,7 @@
 #include "tools/config.h"
 #include "tools/library.h"
 #include "tools/overlay.h"
+#include "tools/root.h"
 #include "tools/rules.h"
 #include "tools/unit_check.h"
 #include "tools/unit_file.h"
@@ -220,6 +221,7 @@ int units_enable(int argc, char **argv)
     unsigned obstacles;
     struct options o;
     struct unit u;
+    struct stat st;
 
     parse(argc, argv, "ptSFRP", 1, &o);
     if (library_find(lib, err, sizeof(err)) < 0 || unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0)
@@ -228,7 +230,7 @@ int units_enable(int argc, char **argv)
     read_settings(&o, program[0] ? basename(program) : u.name, &config, &env, &with);
 
     char *path = unit_drop_in(o.root, u.name);
-    if (access(path, F_OK) == 0 && !is_ours(path))
+    if (lstat(path, &st) == 0 && !is_ours(path))
         die("%s is not written by 'sockwarp enable', and is left alone", path);
     printf("unit: %s (%s)\n", u.name, u.fragment);
     obstacles = unit_check(o.root, &u, lib, overlay_get(&env, SOCKWARP_ENV_STATS), &needs);
@@ -303,7 +305,7 @@ static void list_one(const char *path, const char *unit)
 /* Each unit with a drop-in of ours. The number of them. */
 static unsigned each(const char *root, void (*what)(const char *path, const char *unit))
 {
-    char *folder = text_of("%s" UNIT_ADMIN_FOLDER, root);
+    char *folder = root_path(root, UNIT_ADMIN_FOLDER, true);
     struct dirent **list;
     unsigned found = 0;
     int n = scandir(folder, &list, NULL, alphasort);
