@@ -301,7 +301,7 @@ void config_read_all(struct config *c, const char *root)
     const char *file = getenv(CONFIG_ENV), *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     char *path = NULL;
 
-    if (file && file[0] != '\0') {
+    if (!root && file && file[0] != '\0') {
         config_read(c, file, true);
         return;
     }

@@ -34,8 +34,8 @@ bool config_read(struct config *c, const char *path, bool must_exist);
 
 /*
  * Reads the files that hold here: the one that SOCKWARP_CONFIG names; without it the system's, and the user's
- * ($XDG_CONFIG_HOME or ~/.config, sockwarp.conf). root: an other system, of which only the system's is read; NULL: this
- * one.
+ * ($XDG_CONFIG_HOME or ~/.config, sockwarp.conf). root: for a service of the system below that folder ("" is this one),
+ * which never sees the caller's environment: only the system's file. NULL: for a program that the caller starts.
  */
 void config_read_all(struct config *c, const char *root);
 
