@@ -7,7 +7,7 @@
 --
 -- It belongs into one of the folders that `tshark -G folders` names as Lua plugins, or: tshark -X lua_script:sockwarp.lua
 
-local KEY = "f5736f636b776172700d0a00" -- and four letters
+local MAGIC, KEY_LEN = "\245sockwarp\r\n\0", 16 -- a key is these octets and four letters
 local HELLO_LEN, HELLO_LEN_MAX = 64, 1024
 local TLV_DEVICE, TLV_MPA = 1, 2
 local KINDS = { HELO = "question", HACK = "accepted", HNAK = "declined", HWDR = "question withdrawn", HSWI = "switch" }
@@ -98,7 +98,7 @@ local tcp_stream = Field.new("tcp.stream")
 
 -- By TCP stream. asker: the port of the end whose question it is; mpa: the Reply is in the HACK, FPDUs follow; late[port]: that side speaks
 -- in streaming mode up to its next Hello; markers[port]: what that side sends has markers.
--- verdicts[frame]: what octets without a Hello were taken for when they were first seen.
+-- verdicts["frame:offset"]: what octets without a Hello were taken for when they were first seen.
 local streams, verdicts = {}, {}
 
 function hello.init()
@@ -115,23 +115,23 @@ local function stream_of()
 end
 
 local function kind_at(tvb, offset)
-    if tvb:reported_length_remaining(offset) < 16 or tvb:captured_len() < offset + 16 or
-        tvb(offset, 12):bytes():tohex(true) ~= KEY then
+    if tvb:reported_length_remaining(offset) < KEY_LEN or tvb:captured_len() < offset + KEY_LEN or
+        tvb:raw(offset, #MAGIC) ~= MAGIC then
         return nil
     end
-    local kind = tvb(offset + 12, 4):string()
+    local kind = tvb(offset + #MAGIC, KEY_LEN - #MAGIC):string()
     return KINDS[kind] and kind
 end
 
 -- Where the next Hello begins, at offset or behind it. (One that a segment's end cuts in its key is found in the next one only.)
 local function find_hello(tvb, offset)
     local octets = tvb(offset):raw()
-    local key = octets:find("\245sockwarp\r\n\0", 1, true)
+    local key = octets:find(MAGIC, 1, true)
     while key do
         if kind_at(tvb, offset + key - 1) then
             return offset + key - 1
         end
-        key = octets:find("\245sockwarp\r\n\0", key + 1, true)
+        key = octets:find(MAGIC, key + 1, true)
     end
     return nil
 end
@@ -288,7 +288,7 @@ end
 
 local function add_hello(tvb, pinfo, top, stream, kind)
     local tree = top:add(hello, tvb(), "sockwarp Hello: " .. kind .. ", " .. KINDS[kind])
-    tree:add(f.kind, tvb(12, 4))
+    tree:add(f.kind, tvb(#MAGIC, KEY_LEN - #MAGIC))
     tree:add(f.version, tvb(16, 1))
     local flags = tree:add(f.flags, tvb(17, 1))
     flags:add(f.withdraw, tvb(17, 1))
@@ -315,11 +315,12 @@ local function add_hello(tvb, pinfo, top, stream, kind)
 end
 
 -- What stands before, between and behind Hellos.
-local function verdict_of(pinfo, stream)
-    local verdict = verdicts[pinfo.number]
+local function verdict_of(pinfo, offset, stream)
+    local place = pinfo.number .. ":" .. offset
+    local verdict = verdicts[place]
     if verdict == nil then
         verdict = stream.late[pinfo.src_port] and "streaming" or stream.mpa and not stream.withdrawn and "mpa" or "plain"
-        verdicts[pinfo.number] = verdict
+        verdicts[place] = verdict
     end
     return verdict
 end
@@ -330,7 +331,7 @@ function hello.dissector(tvb, pinfo, top)
         local kind = kind_at(tvb, offset)
         if kind == nil then
             local upto = find_hello(tvb, offset) or len
-            local verdict = verdict_of(pinfo, stream)
+            local verdict = verdict_of(pinfo, tvb:offset() + offset, stream)
             if verdict == "mpa" then
                 local from, lacks = add_fpdus(tvb, offset, upto, pinfo, top, stream)
                 if from then
