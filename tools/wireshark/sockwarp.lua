@@ -94,24 +94,28 @@ hello.fields = f
 local bad_length = ProtoExpert.new("sockwarp.bad_length", "A length that no Hello has", expert.group.MALFORMED, expert.severity.ERROR)
 hello.experts = { bad_length }
 
-local tcp_stream = Field.new("tcp.stream")
-
--- By TCP stream. asker: the port of the end whose question it is; mpa: the Reply is in the HACK, FPDUs follow; late[port]: that side speaks
--- in streaming mode up to its next Hello; markers[port]: what that side sends has markers.
--- verdicts["frame:offset"]: what octets without a Hello were taken for when they were first seen.
-local streams, verdicts = {}, {}
+-- By both ends' addresses and ports, since there is no tcp.stream where Wireshark builds no tree, as at its first look. asker: the port of
+-- the end whose question it is; mpa: the Reply is in the HACK, FPDUs follow; late[port]: that side speaks in streaming mode up to its next
+-- Hello; markers[port]: what that side sends has markers.
+-- frames[number]: the stream of a frame; verdicts["number:offset"]: what octets without a Hello were taken for when they were first seen.
+local streams, frames, verdicts = {}, {}, {}
 
 function hello.init()
-    streams, verdicts = {}, {}
+    streams, frames, verdicts = {}, {}, {}
 end
 
-local function stream_of()
-    local field = tcp_stream()
-    if field == nil then
-        return { late = {}, markers = {} }
+local function ends_of(pinfo)
+    local from, to = pinfo.src_port .. " " .. tostring(pinfo.src), pinfo.dst_port .. " " .. tostring(pinfo.dst)
+    return from < to and from .. " " .. to or to .. " " .. from
+end
+
+local function stream_of(pinfo)
+    if frames[pinfo.number] == nil then
+        local ends = ends_of(pinfo)
+        streams[ends] = streams[ends] or { late = {}, markers = {} }
+        frames[pinfo.number] = streams[ends]
     end
-    streams[field.value] = streams[field.value] or { late = {}, markers = {} }
-    return streams[field.value]
+    return frames[pinfo.number]
 end
 
 local function kind_at(tvb, offset)
@@ -326,7 +330,7 @@ local function verdict_of(pinfo, offset, stream)
 end
 
 function hello.dissector(tvb, pinfo, top)
-    local stream, offset, len = stream_of(), 0, tvb:len()
+    local stream, offset, len = stream_of(pinfo), 0, tvb:len()
     while offset < len do
         local kind = kind_at(tvb, offset)
         if kind == nil then
@@ -366,8 +370,12 @@ function hello.dissector(tvb, pinfo, top)
 end
 
 hello:register_heuristic("tcp", function(tvb, pinfo, top)
-    if kind_at(tvb, 0) == nil then
+    local kind = kind_at(tvb, 0)
+    if kind == nil then
         return false
+    end
+    if kind == "HELO" and not pinfo.visited then
+        streams[ends_of(pinfo)] = nil -- a former connection's that had the same ports
     end
     pinfo.conversation = hello
     hello.dissector(tvb, pinfo, top)
@@ -393,7 +401,7 @@ msg.fields = m
 local STREAM_HDR_LEN = 16
 
 msg:register_heuristic("iwarp_ddp_rdmap", function(tvb, pinfo, top)
-    local stream = stream_of()
+    local stream = stream_of(pinfo)
     if not stream.asker or tvb:len() < STREAM_HDR_LEN then
         return false
     end
