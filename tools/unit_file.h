@@ -31,7 +31,8 @@ struct unit {
 /*
  * Reads the service name (".service" may be left out) of the system below root ("" is this one): its file, and all
  * drop-ins but ours. 0, or with a line for the user in err: -ENOENT there is none, -EINVAL no name of a service,
- * -ENOEXEC masked, -EIO and the like it cannot be read. On error nothing is to be freed.
+ * -ENOEXEC masked, -EIO and the like it cannot be read. On error nothing is to be freed, and but for -EINVAL u->name is
+ * there.
  */
 int unit_read(const char *root, const char *name, struct unit *u, char *err, size_t cap) SW_MUST;
 void unit_free(struct unit *u);

@@ -343,15 +343,8 @@ int units_disable(int argc, char **argv)
         return finish_output();
     }
     /* (The unit may be gone by now, and its drop-in still there.) */
-    if (unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0) {
-        size_t len = strlen(argv[optind]);
-        bool suffix = len > 8 && strcmp(argv[optind] + len - 8, ".service") == 0;
-
-        if (strchr(argv[optind], '/') || len > UNIT_NAME_MAX - 8)
-            die("%s", err);
-        memset(&u, 0, sizeof(u));
-        snprintf(u.name, sizeof(u.name), "%s%s", argv[optind], suffix ? "" : ".service");
-    }
+    if (unit_read(o.root, argv[optind], &u, err, sizeof(err)) == -EINVAL)
+        die("%s", err);
     char *path = unit_drop_in(o.root, u.name);
     if (is_ours(path)) {
         remove_drop_in(path, u.name);
