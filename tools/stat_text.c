@@ -200,10 +200,10 @@ int stat_totals(const struct boards *b)
 
 /* ---- JSON ---- */
 
-/* (The text is printable ASCII by now.) */
-static void json_text(const char *key, const char *text)
+/* A string of JSON and of OpenMetrics. (The text is printable ASCII by now.) */
+static void print_quoted(const char *text)
 {
-    printf("\"%s\":\"", key);
+    putchar('"');
     for (; *text != '\0'; text++)
         printf("%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
     putchar('"');
@@ -211,6 +211,19 @@ static void json_text(const char *key, const char *text)
 
 static void json_conn(const struct board_process *p, const struct board_conn *c)
 {
+    const struct {
+        const char *key, *value;
+    } texts[] = {
+        { "program", p->program },
+        { "role", c->accepted ? "accept" : "connect" },
+        { "local", c->local },
+        { "peer", c->peer },
+        { "transport", c->transport },
+        { "device", c->device },
+        { "state", state_name(p, c) },
+        { "reason", reason_name(c->reason) },
+        { "rtr", c->rtr },
+    };
     const struct {
         const char *key;
         uint64_t value;
@@ -227,24 +240,11 @@ static void json_conn(const struct board_process *p, const struct board_conn *c)
         { "direct", c->direct },
     };
 
-    printf("{\"pid\":%d,\"uid\":%u,", (int)p->pid, (unsigned)p->uid);
-    json_text("program", p->program);
-    putchar(',');
-    json_text("role", c->accepted ? "accept" : "connect");
-    putchar(',');
-    json_text("local", c->local);
-    putchar(',');
-    json_text("peer", c->peer);
-    putchar(',');
-    json_text("transport", c->transport);
-    putchar(',');
-    json_text("device", c->device);
-    putchar(',');
-    json_text("state", state_name(p, c));
-    putchar(',');
-    json_text("reason", reason_name(c->reason));
-    putchar(',');
-    json_text("rtr", c->rtr);
+    printf("{\"pid\":%d,\"uid\":%u", (int)p->pid, (unsigned)p->uid);
+    for (size_t i = 0; i < SW_ARRAY_LEN(texts); i++) {
+        printf(",\"%s\":", texts[i].key);
+        print_quoted(texts[i].value);
+    }
     printf(",\"crc\":%s", c->crc ? "true" : "false");
     for (size_t i = 0; i < SW_ARRAY_LEN(numbers); i++)
         printf(",\"%s\":%" PRIu64, numbers[i].key, numbers[i].value);
@@ -262,8 +262,8 @@ static int json_totals(const struct boards *b, enum totals_key key)
     for (size_t i = 0; i < t.count; i++) {
         const struct totals_row *r = &t.rows[i];
 
-        printf("%s\n  {", i > 0 ? "," : "");
-        json_text("key", r->key);
+        printf("%s\n  {\"key\":", i > 0 ? "," : "");
+        print_quoted(r->key);
         printf(",\"upgraded\":%" PRIu64 ",\"plain\":%" PRIu64 ",\"starting\":%" PRIu64 ",\"ended\":%" PRIu64
                ",\"tx_bytes\":%" PRIu64 ",\"rx_bytes\":%" PRIu64 "}",
                r->upgraded, r->plain, r->starting, r->ended, r->tx_bytes, r->rx_bytes);
@@ -299,10 +299,9 @@ int stat_json(const struct boards *b)
 /* name{program="…",extra} value */
 static void metric(const char *name, const struct totals_row *r, const char *label, const char *more, uint64_t value)
 {
-    printf("%s{%s=\"", name, label);
-    for (const char *p = r->key; *p != '\0'; p++)
-        printf("%s%c", *p == '"' || *p == '\\' ? "\\" : "", *p);
-    printf("\"%s} %" PRIu64 "\n", more, value);
+    printf("%s{%s=", name, label);
+    print_quoted(r->key);
+    printf("%s} %" PRIu64 "\n", more, value);
 }
 
 static void describe(const char *name, const char *type, const char *help)
