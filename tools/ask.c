@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/base/reason.h"
@@ -22,14 +21,6 @@ struct question {
     uint8_t buf[HELLO_LEN_MAX];
     size_t len;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static double ms_since(const struct question *q)
 {

@@ -9,21 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "core/base/reason.h"
-
-#define TOP "/dev/shm"
-#define PREFIX "sockwarp-"
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
+#include "tools/usage.h"
 
 /* Text that neither ends late nor speaks to a terminal. */
 static void take_text(char *to, const char *from, size_t cap)
@@ -31,11 +19,8 @@ static void take_text(char *to, const char *from, size_t cap)
     size_t i;
 
     for (i = 0; i + 1 < cap && from[i] != '\0'; i++)
-        to[i] = (from[i] >= ' ' && from[i] <= '~') || (from[i] & 0x80) ? from[i] : '?';
+        to[i] = from[i] >= ' ' && from[i] <= '~' ? from[i] : '?'; /* (UTF-8 too: a piece of it may be cut) */
     to[i] = '\0';
-    for (i = 0; to[i] != '\0'; i++)
-        if (to[i] & 0x80) /* (a piece of UTF-8 may be cut) */
-            to[i] = '?';
 }
 
 static void take_addr(char *to, size_t cap, const struct board_addr *a)
@@ -92,7 +77,8 @@ static bool is_alive(pid_t pid, ino_t inode)
     while (!found && getline(&line, &cap, f) >= 0) {
         unsigned long long ino;
 
-        found = sscanf(line, "%*s %*s %*s %*s %llu", &ino) == 1 && ino == inode && strstr(line, TOP "/" PREFIX);
+        found =
+            sscanf(line, "%*s %*s %*s %*s %llu", &ino) == 1 && ino == inode && strstr(line, BOARD_TOP "/" BOARD_PREFIX);
     }
     free(line);
     fclose(f);
@@ -101,11 +87,11 @@ static bool is_alive(pid_t pid, ino_t inode)
 
 static int take_slots(int fd, struct board_process *p, uint32_t slots)
 {
-    struct board_slot *all = calloc(slots > 0 ? slots : 1, sizeof(*all));
+    struct board_slot *all = calloc(slots, sizeof(*all));
     uint64_t now = now_ns();
     ssize_t n;
 
-    p->conns = calloc(slots > 0 ? slots : 1, sizeof(*p->conns));
+    p->conns = calloc(slots, sizeof(*p->conns));
     if (!all || !p->conns) {
         free(all);
         free(p->conns);
@@ -116,36 +102,6 @@ static int take_slots(int fd, struct board_process *p, uint32_t slots)
         p->count += take_conn(&p->conns[p->count], &all[i], now);
     free(all);
     return 0;
-}
-
-/* 1: taken; 0: not one of ours; -ENOMEM. */
-static int take_file(int folder, const char *name, uid_t uid, struct board_process *p)
-{
-    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), rc = 0;
-    struct board_head h;
-    struct stat st;
-    char *end;
-
-    memset(p, 0, sizeof(*p));
-    p->uid = uid;
-    p->pid = (pid_t)strtol(name, &end, 10);
-    if (fd < 0)
-        return 0;
-    if (*end == '\0' && p->pid > 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == uid &&
-        pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) && h.magic == BOARD_MAGIC &&
-        h.slot_len == sizeof(struct board_slot) && h.slots <= BOARD_SLOTS_MAX) {
-        take_text(p->program, h.program, sizeof(p->program));
-        for (unsigned i = 0; i < BOARD_REASONS; i++)
-            p->ended[i] = h.ended[i];
-        p->ended_tx_bytes = h.tx_bytes;
-        p->ended_rx_bytes = h.rx_bytes;
-        p->unseen = h.unseen;
-        p->killed = !is_alive(p->pid, st.st_ino);
-        rc = take_slots(fd, p, h.slots);
-        rc = rc < 0 ? rc : 1;
-    }
-    close(fd);
-    return rc;
 }
 
 static bool is_wanted(const struct board_process *p, const char *only)
@@ -159,6 +115,48 @@ static bool is_wanted(const struct board_process *p, const char *only)
     return only[0] != '\0' && *end == '\0' ? p->pid == pid : strcmp(p->program, only) == 0;
 }
 
+/* Is it a file that a process of this user made? */
+static bool is_board(int fd, uid_t uid, struct stat *st, struct board_head *h)
+{
+    return fstat(fd, st) == 0 && S_ISREG(st->st_mode) && st->st_uid == uid &&
+           pread(fd, h, sizeof(*h), 0) == (ssize_t)sizeof(*h) && h->magic == BOARD_MAGIC &&
+           h->slot_len == sizeof(struct board_slot) && h->slots <= BOARD_SLOTS_MAX;
+}
+
+static void take_head(struct board_process *p, const struct board_head *h)
+{
+    take_text(p->program, h->program, sizeof(p->program));
+    for (unsigned i = 0; i < BOARD_REASONS; i++)
+        p->ended[i] = h->ended[i];
+    p->ended_tx_bytes = h->tx_bytes;
+    p->ended_rx_bytes = h->rx_bytes;
+    p->unseen = h->unseen;
+}
+
+/* 1: taken; 0: not one of ours, or not wanted; -ENOMEM. */
+static int take_file(int folder, const char *name, uid_t uid, const char *only, struct board_process *p)
+{
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), rc = 0;
+    struct board_head h;
+    struct stat st;
+    char *end;
+
+    memset(p, 0, sizeof(*p));
+    p->uid = uid;
+    p->pid = (pid_t)strtol(name, &end, 10);
+    if (fd < 0)
+        return 0;
+    if (*end == '\0' && p->pid > 0 && is_board(fd, uid, &st, &h)) {
+        take_head(p, &h);
+        if (is_wanted(p, only)) {
+            p->killed = !is_alive(p->pid, st.st_ino);
+            rc = take_slots(fd, p, h.slots) < 0 ? -ENOMEM : 1;
+        }
+    }
+    close(fd);
+    return rc;
+}
+
 static int take_folder(struct boards *b, int folder, uid_t uid, const char *only, bool forget)
 {
     DIR *dir = fdopendir(folder);
@@ -167,13 +165,13 @@ static int take_folder(struct boards *b, int folder, uid_t uid, const char *only
     for (struct dirent *e; dir && rc >= 0 && (e = readdir(dir)) != NULL;) {
         struct board_process p, *more;
 
-        rc = take_file(folder, e->d_name, uid, &p);
+        rc = take_file(folder, e->d_name, uid, only, &p);
         if (rc <= 0)
             continue;
-        more = is_wanted(&p, only) ? realloc(b->list, (b->count + 1) * sizeof(*more)) : NULL;
+        more = realloc(b->list, (b->count + 1) * sizeof(*more));
         if (!more) {
             free(p.conns);
-            rc = is_wanted(&p, only) ? -ENOMEM : 0;
+            rc = -ENOMEM;
             continue;
         }
         b->list = more;
@@ -197,7 +195,7 @@ static int by_pid(const void *a, const void *b)
 
 int boards_read(struct boards *b, const char *only, bool forget)
 {
-    DIR *top = opendir(TOP);
+    DIR *top = opendir(BOARD_TOP);
     int rc = 0;
 
     *b = (struct boards){ 0 };
@@ -207,9 +205,9 @@ int boards_read(struct boards *b, const char *only, bool forget)
         struct stat st;
         int folder;
 
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+        if (strncmp(e->d_name, BOARD_PREFIX, strlen(BOARD_PREFIX)) != 0)
             continue;
-        uid = strtoul(e->d_name + strlen(PREFIX), &end, 10);
+        uid = strtoul(e->d_name + strlen(BOARD_PREFIX), &end, 10);
         if (*end != '\0' || (geteuid() != 0 && uid != geteuid()))
             continue;
         folder = openat(dirfd(top), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void print_line(FILE *f, const char *start, const char *fmt, va_list ap)
 {
@@ -42,6 +43,14 @@ char *text_of(const char *fmt, ...)
         die("%s", strerror(ENOMEM));
     va_end(ap);
     return text;
+}
+
+uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 int finish_output(void)

@@ -1,8 +1,9 @@
-/* What all commands of the launcher share: its exit statuses, and how it says that something is wrong. */
+/* What all commands of the launcher share: its exit statuses, how it says things, and small helpers. */
 #ifndef SW_TOOLS_USAGE_H
 #define SW_TOOLS_USAGE_H
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "core/base/must.h"
@@ -21,6 +22,9 @@ void die(const char *fmt, ...) SW_PRINTF(1, 2) __attribute__((noreturn));
 
 /* Text like printf's, to be freed by the caller; exits when memory is out. */
 char *text_of(const char *fmt, ...) SW_PRINTF(1, 2) SW_MUST;
+
+/* By CLOCK_MONOTONIC. */
+uint64_t now_ns(void) SW_MUST;
 
 /* The status for main: were all lines of a command written to standard output? */
 int finish_output(void) SW_MUST;

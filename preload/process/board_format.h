@@ -11,9 +11,11 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define BOARD_FOLDER "/dev/shm/sockwarp-%u" /* of a user id */
-#define BOARD_MAGIC 0x31647261306f6277u     /* another layout has another one */
-#define BOARD_REASONS 64u                   /* above the largest number of core/base/reason.h */
+#define BOARD_TOP "/dev/shm"
+#define BOARD_PREFIX "sockwarp-"
+#define BOARD_FOLDER BOARD_TOP "/" BOARD_PREFIX "%u" /* of a user id */
+#define BOARD_MAGIC 0x31647261306f6277u              /* another layout has another one */
+#define BOARD_REASONS 64u                            /* above the largest number of core/base/reason.h */
 #define BOARD_SLOTS_MAX 8192u
 #define BOARD_CHUNK 256u /* slots that are reserved at a time */
 
