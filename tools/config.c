@@ -119,10 +119,11 @@ static char *next_line(char *buf, int cap, void *arg)
     return buf;
 }
 
-static struct config_entry *find(struct config *c, unsigned file, const char *section, const char *variable)
+/* In the file that is being read. */
+static struct config_entry *find(struct config *c, const char *section, const char *variable)
 {
     for (size_t i = 0; i < c->count; i++)
-        if (c->entries[i].file == file && strcmp(c->entries[i].section, section) == 0 &&
+        if (c->entries[i].file == c->files && strcmp(c->entries[i].section, section) == 0 &&
             strcmp(c->entries[i].variable, variable) == 0)
             return &c->entries[i];
     return NULL;
@@ -191,7 +192,7 @@ static bool is_valid(struct reader *r, const char *variable, const char *value)
 static void take_rule(struct reader *r, const char *section, const char *value)
 {
     struct config *c = r->config;
-    struct config_entry *e = find(c, c->files, section, SOCKWARP_ENV_POLICY);
+    struct config_entry *e = find(c, section, SOCKWARP_ENV_POLICY);
     char *rules;
 
     if (r->comment) {
@@ -213,11 +214,13 @@ static void take_variable(struct reader *r, const char *section, const char *var
 {
     struct config *c = r->config;
 
-    if (find(c, c->files, section, variable))
+    if (find(c, section, variable))
         complain(r, r->line, "'%s' is given twice for [%s]", variable, section);
+    else if (strcmp(variable, PROFILE) == 0 && !is_profile(value))
+        complain(r, r->line, "there is no profile '%s'" PROFILES, value);
     else if (strcmp(variable, SOCKWARP_ENV_STATS) == 0 && value[0] != '/')
         complain(r, r->line, "%s: '%s' does not begin with '/'", variable, value);
-    else if (is_valid(r, variable, value))
+    else if (strcmp(variable, PROFILE) == 0 || is_valid(r, variable, value))
         add(c, section, variable, value);
 }
 
@@ -225,7 +228,7 @@ static void take_variable(struct reader *r, const char *section, const char *var
 static int take(void *arg, const char *section, const char *key, const char *value)
 {
     struct reader *r = arg;
-    const char *variable = variable_of(key);
+    const char *variable = strcmp(key, PROFILE) == 0 ? PROFILE : variable_of(key);
 
     if (section[0] == '\0')
         complain(r, r->line, "'%s' stands before the first [PROGRAM]", key);
@@ -233,12 +236,6 @@ static int take(void *arg, const char *section, const char *key, const char *val
         complain(r, r->line, "[%s]: a program's name is the last part of its file's", section);
     else if (strcmp(key, "rule") == 0)
         take_rule(r, section, value);
-    else if (strcmp(key, PROFILE) == 0 && !is_profile(value))
-        complain(r, r->line, "there is no profile '%s'" PROFILES, value);
-    else if (strcmp(key, PROFILE) == 0 && find(r->config, r->config->files, section, PROFILE))
-        complain(r, r->line, "'" PROFILE "' is given twice for [%s]", section);
-    else if (strcmp(key, PROFILE) == 0)
-        add(r->config, section, PROFILE, value);
     else if (variable)
         take_variable(r, section, variable, value);
     else
@@ -272,20 +269,17 @@ static bool is_trusted(struct reader *r)
     return true;
 }
 
-bool config_read(struct config *c, const char *path, bool must_exist)
+void config_read(struct config *c, const char *path, bool must_exist)
 {
     struct reader r = { .config = c, .path = path, .file = fopen(path, "re") };
-    bool trusted;
-    int bad;
 
     if (!r.file) {
         if (must_exist || (errno != ENOENT && errno != ENOTDIR && errno != EACCES))
             complain(&r, 0, "%s", strerror(errno));
-        return false;
+        return;
     }
-    trusted = is_trusted(&r);
-    if (trusted) {
-        bad = ini_parse_stream(next_line, &r, take, &r);
+    if (is_trusted(&r)) {
+        int bad = ini_parse_stream(next_line, &r, take, &r);
         if (bad > 0)
             complain(&r, (unsigned)bad, "neither [PROGRAM] nor 'key = value'");
         else if (bad < 0)
@@ -293,7 +287,6 @@ bool config_read(struct config *c, const char *path, bool must_exist)
         c->files++;
     }
     fclose(r.file);
-    return trusted;
 }
 
 void config_read_all(struct config *c, const char *root)

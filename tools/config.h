@@ -28,9 +28,9 @@ struct config {
 /*
  * Adds what a file says, which comes before what earlier ones said. A line on standard error, "sockwarp: FILE:LINE:
  * ...", for each mistake, counted in bad. A file that is not there is a mistake if must_exist; one that others can
- * write is one, too. true: it was read.
+ * write is one, too.
  */
-bool config_read(struct config *c, const char *path, bool must_exist);
+void config_read(struct config *c, const char *path, bool must_exist);
 
 /*
  * Reads the files that hold here: the one that SOCKWARP_CONFIG names; without it the system's, and the user's
