@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/usage.h"
+
 #define LIBRARY_NAME "libsockwarp.so"
 
 /* 0 if path is a shared object of this word size that can be read. */
@@ -76,9 +78,7 @@ int library_find(char *path, char *err, size_t cap)
                  rc == -ENOEXEC ? "it is not a shared object" : strerror(-rc));
         return rc;
     }
-    /*
-     * ld.so(8): elements are separated by spaces or colons, "and there is no support for escaping".
-     */
+    /* ld.so(8): elements are separated by spaces or colons, "and there is no support for escaping". */
     if (strpbrk(path, ": \t")) {
         snprintf(err, cap, "LD_PRELOAD cannot hold the name of the library %s", path);
         return -EINVAL;
@@ -88,29 +88,20 @@ int library_find(char *path, char *err, size_t cap)
 
 char *library_preload(const char *old, const char *lib, bool add)
 {
-    size_t len = 0;
-    char *value;
+    char *value = text_of("%s", add ? lib : "");
 
     if (!old)
         old = "";
-    value = malloc(strlen(lib) + strlen(old) + 2);
-    if (!value)
-        return NULL;
-    if (add) {
-        len = strlen(lib);
-        memcpy(value, lib, len);
-    }
     for (old += strspn(old, ": "); *old != '\0'; old += strspn(old, ": ")) {
         size_t n = strcspn(old, ": ");
 
         if (n != strlen(lib) || memcmp(old, lib, n) != 0) {
-            if (len > 0)
-                value[len++] = ':';
-            memcpy(value + len, old, n);
-            len += n;
+            char *longer = text_of("%s%s%.*s", value, value[0] ? ":" : "", (int)n, old);
+
+            free(value);
+            value = longer;
         }
         old += n;
     }
-    value[len] = '\0';
     return value;
 }

@@ -16,8 +16,8 @@
 int library_find(char *path, char *err, size_t cap) SW_MUST;
 
 /*
- * A new value for LD_PRELOAD: lib first if add is set, then what old (may be NULL) holds, without
- * lib and without empty elements. The caller frees it. NULL: out of memory.
+ * A new value for LD_PRELOAD: lib first if add is set, then what old (may be NULL) holds, without lib and without
+ * empty elements. The caller frees it. Exits when memory is out.
  */
 char *library_preload(const char *old, const char *lib, bool add) SW_MUST;
 

@@ -54,6 +54,31 @@ void overlay_read(struct overlay *o, struct settings *s)
     die("%s", err);
 }
 
+void overlay_start(struct overlay *o, struct config *config, const char *root)
+{
+    struct settings s;
+
+    config_read_all(config, root);
+    if (config->bad > 0)
+        exit(EXIT_USAGE);
+    o->config = config;
+    if (o->profile)
+        config_check_profile(o->profile);
+    if (o->transport)
+        rules_check_transport(o->transport);
+    overlay_read(o, &s);
+    settings_free(&s);
+}
+
+char *overlay_add_transport(struct overlay *o)
+{
+    char *rules = o->transport ? rules_add_transport(overlay_get(o, SOCKWARP_ENV_POLICY), o->transport) : NULL;
+
+    if (rules)
+        o->policy = rules;
+    return rules;
+}
+
 void overlay_each(struct overlay *o, void (*use)(void *arg, const char *variable, const char *value), void *arg)
 {
     for (const char *const *v = config_variables; *v; v++) {

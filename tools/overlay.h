@@ -9,11 +9,20 @@
 
 /* All borrowed; NULL = not given. */
 struct overlay {
-    const char *policy, *stats, *profile; /* options */
-    const struct config *config;
-    const char *program; /* the last part of its name, for config; "" = no certain one */
-    bool environment;    /* do this process's variables count? */
+    const char *policy, *transport, *stats, *profile; /* options */
+    const char *program;                              /* the last part of its name, for config; "" = no certain one */
+    bool environment;                                 /* do this process's variables count? */
+    const struct config *config;                      /* overlay_start sets it */
 };
+
+/*
+ * Reads the configuration files into config (root as for config_read_all), and checks what they, options and variables
+ * say. Exits with the mistakes.
+ */
+void overlay_start(struct overlay *o, struct config *config, const char *root);
+
+/* The rules get the option's transport, if it is given. The text that they are then, to be freed. */
+char *overlay_add_transport(struct overlay *o) SW_MUST;
 
 /* settings_read's get. For SOCKWARP_POLICY never NULL: the default rule if nobody gives one. */
 const char *overlay_get(void *overlay, const char *variable) SW_MUST;

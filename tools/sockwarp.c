@@ -160,8 +160,7 @@ static char *stats_path(const char *file)
         cwd[0] = '\0';
     else if (!getcwd(cwd, sizeof(cwd)))
         die("--stats: current folder: %s", strerror(errno));
-    if (asprintf(&path, "%s%s%s", cwd, cwd[0] ? "/" : "", file) < 0)
-        die("%s", strerror(ENOMEM));
+    path = text_of("%s%s%s", cwd, cwd[0] ? "/" : "", file);
     fd = append_open(path);
     if (fd < 0 && fd != -ENXIO) /* a FIFO without a reader yet is fine */
         die("--stats: %s: %s", path,
@@ -198,12 +197,10 @@ static int check_config(const char *file)
 static int check(const struct options *o, struct overlay *env, const char *lib, const char *target)
 {
     bool by_default = overlay_has_default_rule(env);
-    char *with = NULL, err[320];
+    char *with = overlay_add_transport(env), err[320];
     struct settings s;
 
     env->policy = overlay_get(env, SOCKWARP_ENV_POLICY);
-    if (o->transport)
-        env->policy = with = rules_add_transport(env->policy, o->transport);
     overlay_read(env, &s);
     int rc = check_print(lib, &s, env->policy, by_default, target, o->ask, err, sizeof(err));
     if (rc == -EINVAL)
@@ -237,12 +234,8 @@ static void set_one(void *arg, const char *variable, const char *value)
 
 static void set_environment(const struct options *o, struct overlay *env, const char *lib)
 {
-    char *preload = library_preload(getenv("LD_PRELOAD"), lib, true), *with = NULL;
+    char *preload = library_preload(getenv("LD_PRELOAD"), lib, true), *with = overlay_add_transport(env);
 
-    if (!preload)
-        die("%s", strerror(ENOMEM));
-    if (o->transport)
-        env->policy = with = rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
     overlay_each(env, set_one, NULL);
     if (o->explain)
         set(SOCKWARP_ENV_EXPLAIN, "1");
@@ -263,8 +256,6 @@ static void clear_preload(const char *lib)
     if (!old)
         return;
     rest = library_preload(old, lib, false);
-    if (!rest)
-        die("%s", strerror(ENOMEM));
     if (rest[0] != '\0')
         set("LD_PRELOAD", rest);
     else
@@ -291,25 +282,6 @@ static const struct {
     { "explain", explain },       { "stat", stat_main },
 };
 
-/* Options and files, all of them checked. */
-static void read_settings(const struct options *o, const char *program, struct config *config, struct overlay *env)
-{
-    struct settings s;
-
-    config_read_all(config, NULL);
-    if (config->bad > 0)
-        exit(EXIT_USAGE);
-    if (o->profile)
-        config_check_profile(o->profile);
-    if (o->transport)
-        rules_check_transport(o->transport);
-    *env = (struct overlay){ o->policy, NULL, o->profile, config, program, true };
-    if (o->stats)
-        env->stats = stats_path(o->stats);
-    overlay_read(env, &s);
-    settings_free(&s);
-}
-
 int main(int argc, char **argv)
 {
     struct options o = { 0 };
@@ -325,7 +297,15 @@ int main(int argc, char **argv)
     first = parse_options(argc, argv, &o);
     if (o.config)
         return check_config(argv[first]);
-    read_settings(&o, o.check ? "" : basename(argv[first]), &config, &env);
+    env = (struct overlay){
+        .policy = o.policy,
+        .transport = o.transport,
+        .stats = o.stats ? stats_path(o.stats) : NULL,
+        .profile = o.profile,
+        .program = o.check ? "" : basename(argv[first]),
+        .environment = true,
+    };
+    overlay_start(&env, &config, NULL);
     if (library_find(lib, err, sizeof(err)) < 0)
         die("%s", err);
     if (o.check)

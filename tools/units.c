@@ -104,8 +104,10 @@ static void parse(int argc, char **argv, const char *allowed, int units, struct 
 /* ---- writing ---- */
 
 /* One word of Environment=, quoted as systemd.syntax(7) and systemd.unit(5), "Specifiers", want it. */
-static void print_variable(FILE *f, const char *name, const char *value)
+static void print_variable(void *file, const char *name, const char *value)
 {
+    FILE *f = file;
+
     fprintf(f, "Environment=\"%s=", name);
     for (; *value != '\0'; value++) {
         if (*value == '"' || *value == '\\')
@@ -117,32 +119,13 @@ static void print_variable(FILE *f, const char *name, const char *value)
     fputs("\"\n", f);
 }
 
-/*
- * Options, and what the system's file says of the program; neither the caller's variables nor its own file count. Exits
- * on mistakes. transport: the rules with it, to be freed.
- */
-static void read_settings(const struct options *o, const char *program, struct config *config, struct overlay *env,
-                          char **transport)
+/* What cannot be in a drop-in. Exits on mistakes. */
+static void check_options(const struct options *o)
 {
-    struct settings s;
-
-    config_read_all(config, o->root);
-    if (config->bad > 0)
-        exit(EXIT_USAGE);
-    if (o->profile)
-        config_check_profile(o->profile);
     if (o->stats && o->stats[0] != '/')
         die("--stats: a service has no folder of yours: '%s' does not begin with '/'", o->stats);
     if ((o->policy && strpbrk(o->policy, "\n\r")) || (o->stats && strpbrk(o->stats, "\n\r")))
         die("a line's end cannot be in a drop-in");
-    *env = (struct overlay){ o->policy, o->stats, o->profile, config, program, false };
-    *transport = NULL;
-    if (o->transport) {
-        rules_check_transport(o->transport);
-        env->policy = *transport = rules_add_transport(overlay_get(env, SOCKWARP_ENV_POLICY), o->transport);
-    }
-    overlay_read(env, &s);
-    settings_free(&s);
 }
 
 static bool is_ours(const char *path)
@@ -169,11 +152,6 @@ static void make_folders(const char *path)
     free(copy);
 }
 
-static void print_one(void *file, const char *variable, const char *value)
-{
-    print_variable(file, variable, value);
-}
-
 /* A new file takes the old one's place in one step, so that systemd never reads half of one. */
 static void write_drop_in(const char *path, struct overlay *env, const char *lib, const struct unit_needs *needs)
 {
@@ -182,8 +160,6 @@ static void write_drop_in(const char *path, struct overlay *env, const char *lib
     int fd, bad;
     FILE *f;
 
-    if (!preload)
-        die("%s", strerror(ENOMEM));
     make_folders(path);
     fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     f = fd < 0 ? NULL : fdopen(fd, "w");
@@ -191,7 +167,7 @@ static void write_drop_in(const char *path, struct overlay *env, const char *lib
         die("%s: %s", tmp, strerror(errno));
     fputs(MARK "\n[Service]\n", f);
     print_variable(f, "LD_PRELOAD", preload);
-    overlay_each(env, print_one, f);
+    overlay_each(env, print_variable, f);
     if (needs->system_calls)
         print_variable(f, SOCKWARP_ENV_IO, "syscall");
     bad = fflush(f) != 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0 ? errno : 0;
@@ -227,7 +203,17 @@ int units_enable(int argc, char **argv)
     if (library_find(lib, err, sizeof(err)) < 0 || unit_read(o.root, argv[optind], &u, err, sizeof(err)) < 0)
         die("%s", err);
     unit_check_program(o.root, &u, program);
-    read_settings(&o, program[0] ? basename(program) : u.name, &config, &env, &with);
+    check_options(&o);
+    /* (Neither the caller's variables nor its own file count.) */
+    env = (struct overlay){
+        .policy = o.policy,
+        .transport = o.transport,
+        .stats = o.stats,
+        .profile = o.profile,
+        .program = program[0] ? basename(program) : u.name,
+    };
+    overlay_start(&env, &config, o.root);
+    with = overlay_add_transport(&env);
 
     char *path = unit_drop_in(o.root, u.name);
     if (lstat(path, &st) == 0 && !is_ours(path))
@@ -298,16 +284,17 @@ static void list_one(const char *path, const char *unit)
     variable_of(path, SOCKWARP_ENV_POLICY, rules, sizeof(rules));
     variable_of(path, "LD_PRELOAD", preload, sizeof(preload));
     preload[strcspn(preload, ":")] = '\0';
-    printf("%s\t%s%s%s%s\n", unit, rules, access(preload, R_OK) < 0 ? "\t(the library " : "",
-           access(preload, R_OK) < 0 ? preload : "", access(preload, R_OK) < 0 ? " is not there; enable it anew)" : "");
+    printf("%s\t%s", unit, rules);
+    if (access(preload, R_OK) < 0)
+        printf("\t(the library %s is not there; enable it anew)", preload);
+    putchar('\n');
 }
 
-/* Each unit with a drop-in of ours. The number of them. */
-static unsigned each(const char *root, void (*what)(const char *path, const char *unit))
+/* Each unit with a drop-in of ours. */
+static void each(const char *root, void (*what)(const char *path, const char *unit))
 {
     char *folder = root_path(root, UNIT_ADMIN_FOLDER, true);
     struct dirent **list;
-    unsigned found = 0;
     int n = scandir(folder, &list, NULL, alphasort);
 
     for (int i = 0; i < n; i++) {
@@ -316,10 +303,8 @@ static unsigned each(const char *root, void (*what)(const char *path, const char
         if (dot && strcmp(dot, ".d") == 0) {
             *dot = '\0';
             char *path = unit_drop_in(root, list[i]->d_name);
-            if (is_ours(path)) {
+            if (is_ours(path))
                 what(path, list[i]->d_name);
-                found++;
-            }
             free(path);
         }
         free(list[i]);
@@ -327,7 +312,6 @@ static unsigned each(const char *root, void (*what)(const char *path, const char
     if (n >= 0)
         free(list);
     free(folder);
-    return found;
 }
 
 int units_disable(int argc, char **argv)
@@ -339,7 +323,7 @@ int units_disable(int argc, char **argv)
 
     parse(argc, argv, "RA", 1, &o);
     if (o.all) {
-        (void)each(o.root, remove_drop_in);
+        each(o.root, remove_drop_in);
         return finish_output();
     }
     /* (The unit may be gone by now, and its drop-in still there.) */
@@ -362,6 +346,6 @@ int units_enabled(int argc, char **argv)
     struct options o;
 
     parse(argc, argv, "R", 0, &o);
-    (void)each(o.root, list_one);
+    each(o.root, list_one);
     return finish_output();
 }
