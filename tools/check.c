@@ -100,7 +100,7 @@ static const char *kind_of(const char *device)
     return strcmp(attribute(device, "ports/1/link_layer", layer), "Ethernet") == 0 ? "RoCE" : "InfiniBand";
 }
 
-static unsigned say_devices(void)
+static void say_devices(void)
 {
     DIR *d = opendir(DEVICES);
     unsigned n = 0;
@@ -119,7 +119,6 @@ static unsigned say_devices(void)
         closedir(d);
     if (n == 0)
         say("devices", "none in " DEVICES);
-    return n;
 }
 
 #if HAVE_VERBS
@@ -255,7 +254,7 @@ static int ask_there(const struct settings *s, const struct target *t)
     const struct sockaddr *addr = (const struct sockaddr *)&t->addr;
     const struct policy_rule *rule = policy_match(&s->policy, POLICY_CONNECT, addr, t->len);
     bool off = rule == NULL || rule->action == POLICY_OFF;
-    uint32_t transports = off ? HELLO_TRANSPORT_IWARP : rule->opts.transports & TRANSPORTS_BUILT_IN;
+    uint32_t transports = off ? HELLO_TRANSPORT_IWARP : rule->opts.transports;
 
     if (off)
         say("", "(asked all the same)");
