@@ -2,10 +2,8 @@
 #include "tools/ask.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>

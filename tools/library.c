@@ -53,7 +53,7 @@ static bool in_build_tree(char path[PATH_MAX])
         char tried[PATH_MAX + 32];
 
         snprintf(tried, sizeof(tried), "%s%s", self, places[i]);
-        if (access(tried, F_OK) == 0 && realpath(tried, path))
+        if (realpath(tried, path))
             return true;
     }
     return false;

@@ -5,12 +5,9 @@
 #include <inttypes.h>
 #include <libsmartcols.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "core/base/reason.h"
 #include "tools/totals.h"
-#include "tools/usage.h"
 
 static const char *state_name(const struct board_process *p, const struct board_conn *c)
 {

@@ -4,7 +4,6 @@
  */
 #include "tools/unit_check.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/policy/settings.h"
 #include "include/sockwarp.h"
 #include "tools/config.h"
 #include "tools/library.h"
