@@ -343,7 +343,7 @@ TEST_LOG_COMPILER = $(isolate)
 EXTRA_DIST += build-aux/criterion-tap build-aux/criterion.supp build-aux/fixed-addresses build-aux/isolate \
     build-aux/run-tests tests/tiers.tsv
 # What tests include, source or read, found by name.
-EXTRA_DIST += $(sort $(wildcard $(addprefix $(srcdir)/tests/,*.h *.sh *.py */*.h */*.sh */*.py vectors/*)))
+EXTRA_DIST += $(sort $(wildcard $(addprefix $(srcdir)/tests/,*.h *.sh *.py */*.h */*.sh */*.py)))
 
 # Where the tests find things. Absolute, since some tests change folder.
 AM_TESTS_ENVIRONMENT = \
