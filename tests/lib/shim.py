@@ -136,6 +136,7 @@ def environment(env):
     for key in list(whole):
         if key.startswith("SOCKWARP_"):
             del whole[key]
+    whole["SOCKWARP_CONFIG"] = "/dev/null"  # not this machine's
     if "SW_TEST_IO" in whole:  # SW_TEST_IO=syscall make check: the same on plain system calls
         whole["SOCKWARP_IO"] = whole["SW_TEST_IO"]
     whole.update(env or {})
