@@ -36,7 +36,7 @@ AC_DEFUN([SW_FLAGS_LANGUAGE], [
   AC_SUBST([SW_CFLAGS])
 ])
 
-dnl Hardening of the installed library and programs; tests/preload/hardening.test looks at the result.
+dnl Hardening of the installed library and programs; tests/library/hardening.test looks at the result.
 AC_DEFUN([SW_FLAGS_HARDENING], [
   AC_ARG_ENABLE([hardening],
       [AS_HELP_STRING([--disable-hardening], [leave out stack protector, fortify, RELRO, PIE and the like])],

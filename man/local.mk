@@ -1,4 +1,4 @@
-# Manual pages. tests/preload/man.test checks that they name everything there is.
+# Manual pages. tests/tools/man.test checks that they name everything there is.
 
 dist_man_MANS += man/sockwarp.1
 dist_man_MANS += man/sockwarp.7

@@ -103,73 +103,73 @@ script_tests += tests/mutants.test
 script_tests += tests/fuzz/replay.test
 script_tests += tests/bench/bench.test
 script_tests += tests/bench/report.test
-script_tests += tests/preload/man.test
+script_tests += tests/tools/man.test
 script_tests += tests/install.test
 script_tests += tests/package/deb.test
 script_tests += tests/package/rpm.test
 
-preload_tests += tests/preload/launcher.test
-preload_tests += tests/preload/ask.test
-preload_tests += tests/preload/completion.test
-preload_tests += tests/preload/config.test
-preload_tests += tests/preload/units.test
-preload_tests += tests/preload/symbols.test
-preload_tests += tests/preload/hardening.test
+preload_tests += tests/tools/launcher.test
+preload_tests += tests/tools/ask.test
+preload_tests += tests/tools/completion.test
+preload_tests += tests/tools/config.test
+preload_tests += tests/tools/units.test
+preload_tests += tests/library/symbols.test
+preload_tests += tests/library/hardening.test
 
-# Programs under sockwarp: tests/lib/ starts them, tests/preload/*.c are programs of our own.
-preload_tests += tests/preload/semantics.test
-preload_tests += tests/preload/filtered.test
-preload_tests += tests/preload/halves.test
-preload_tests += tests/preload/between.test
-preload_tests += tests/preload/defer.test
-preload_tests += tests/preload/late.test
-preload_tests += tests/preload/phantom.test
-preload_tests += tests/preload/mark.test
-preload_tests += tests/preload/last_words.test
-preload_tests += tests/preload/stat.test
-preload_tests += tests/preload/stdio.test
-preload_tests += tests/preload/dlsym.test
-preload_tests += tests/preload/own.test
-preload_tests += tests/preload/errno.test
-EXTRA_DIST += tests/preload/talk.c
-preload_tests += tests/preload/segv.test
-preload_tests += tests/preload/report_files.test
-preload_tests += tests/preload/numbers.test
-preload_tests += tests/preload/answer.test
-preload_tests += tests/preload/cork.test
-preload_tests += tests/preload/beside.test
-preload_tests += tests/preload/frame_len.test
-preload_tests += tests/preload/one_trip.test
-preload_tests += tests/preload/gather.test
-preload_tests += tests/preload/p2p.test
-preload_tests += tests/preload/mpa.test
-preload_tests += tests/preload/samehost.test
-preload_tests += tests/preload/fallback.test
-preload_tests += tests/preload/forks.test
-preload_tests += tests/preload/clones.test
-preload_tests += tests/preload/hostile.test
-preload_tests += tests/preload/kill.test
-preload_tests += tests/preload/devices.test
-preload_tests += tests/preload/offer.test
-preload_tests += tests/preload/facing.test
-preload_tests += tests/preload/conform.test
-preload_tests += tests/preload/early.test
-preload_tests += tests/preload/silent.test
-preload_tests += tests/preload/close.test
-preload_tests += tests/preload/vain.test
-preload_tests += tests/preload/exec.test
-preload_tests += tests/preload/startup.test
-preload_tests += tests/preload/handed.test
-preload_tests += tests/preload/passed.test
-preload_tests += tests/preload/withdrawn.test
-preload_tests += tests/preload/rights.test
-EXTRA_DIST += tests/preload/worker.c
-preload_tests += tests/preload/storm.test
-preload_tests += tests/preload/asyncio.test
-preload_tests += tests/preload/http.test
-preload_tests += tests/preload/iperf3.test
-preload_tests += tests/preload/redis.test
-preload_tests += tests/preload/nginx.test
+# Programs under sockwarp: tests/lib/ starts them, the .c files beside them are programs of our own.
+preload_tests += tests/semantics/semantics.test
+preload_tests += tests/process/filtered.test
+preload_tests += tests/stream/halves.test
+preload_tests += tests/startup/between.test
+preload_tests += tests/startup/defer.test
+preload_tests += tests/startup/late.test
+preload_tests += tests/startup/phantom.test
+preload_tests += tests/startup/mark.test
+preload_tests += tests/startup/last_words.test
+preload_tests += tests/tools/stat.test
+preload_tests += tests/semantics/stdio.test
+preload_tests += tests/library/dlsym.test
+preload_tests += tests/library/own.test
+preload_tests += tests/library/errno.test
+EXTRA_DIST += tests/library/talk.c
+preload_tests += tests/library/segv.test
+preload_tests += tests/tools/report_files.test
+preload_tests += tests/library/numbers.test
+preload_tests += tests/stream/answer.test
+preload_tests += tests/stream/cork.test
+preload_tests += tests/semantics/beside.test
+preload_tests += tests/stream/frame_len.test
+preload_tests += tests/startup/one_trip.test
+preload_tests += tests/stream/gather.test
+preload_tests += tests/startup/p2p.test
+preload_tests += tests/wire/mpa.test
+preload_tests += tests/startup/samehost.test
+preload_tests += tests/startup/fallback.test
+preload_tests += tests/process/forks.test
+preload_tests += tests/process/clones.test
+preload_tests += tests/wire/hostile.test
+preload_tests += tests/stream/kill.test
+preload_tests += tests/wire/devices.test
+preload_tests += tests/wire/offer.test
+preload_tests += tests/wire/facing.test
+preload_tests += tests/wire/conform.test
+preload_tests += tests/startup/early.test
+preload_tests += tests/startup/silent.test
+preload_tests += tests/stream/close.test
+preload_tests += tests/startup/vain.test
+preload_tests += tests/process/exec.test
+preload_tests += tests/library/startup.test
+preload_tests += tests/process/handed.test
+preload_tests += tests/process/passed.test
+preload_tests += tests/startup/withdrawn.test
+preload_tests += tests/process/rights.test
+EXTRA_DIST += tests/process/worker.c
+preload_tests += tests/storm/storm.test
+preload_tests += tests/programs/asyncio.test
+preload_tests += tests/programs/http.test
+preload_tests += tests/programs/iperf3.test
+preload_tests += tests/programs/redis.test
+preload_tests += tests/programs/nginx.test
 preload_tests += tests/interop/netns.test
 preload_tests += tests/interop/segments.test
 preload_tests += tests/interop/tshark.test
@@ -199,110 +199,110 @@ if !SANITIZED
 check_PROGRAMS += $(preload_programs)
 endif
 
-preload_programs += tests/preload/clones
-tests_preload_clones_SOURCES = tests/preload/clones.c
-tests_preload_clones_CFLAGS = $(preload_program_cflags)
-tests_preload_clones_LDFLAGS = $(program_ldflags)
-tests_preload_clones_LDADD =
+preload_programs += tests/process/clones
+tests_process_clones_SOURCES = tests/process/clones.c
+tests_process_clones_CFLAGS = $(preload_program_cflags)
+tests_process_clones_LDFLAGS = $(program_ldflags)
+tests_process_clones_LDADD =
 
-preload_programs += tests/preload/filtered
-tests_preload_filtered_SOURCES = tests/preload/filtered.c
-tests_preload_filtered_CFLAGS = $(preload_program_cflags)
-tests_preload_filtered_LDFLAGS = $(program_ldflags)
-tests_preload_filtered_LDADD =
+preload_programs += tests/process/filtered
+tests_process_filtered_SOURCES = tests/process/filtered.c
+tests_process_filtered_CFLAGS = $(preload_program_cflags)
+tests_process_filtered_LDFLAGS = $(program_ldflags)
+tests_process_filtered_LDADD =
 
-preload_programs += tests/preload/forks
-tests_preload_forks_SOURCES = tests/preload/forks.c
-tests_preload_forks_CFLAGS = $(preload_program_cflags)
-tests_preload_forks_LDFLAGS = $(program_ldflags)
-tests_preload_forks_LDADD =
+preload_programs += tests/process/forks
+tests_process_forks_SOURCES = tests/process/forks.c
+tests_process_forks_CFLAGS = $(preload_program_cflags)
+tests_process_forks_LDFLAGS = $(program_ldflags)
+tests_process_forks_LDADD =
 
-preload_programs += tests/preload/gather
-tests_preload_gather_SOURCES = tests/preload/gather.c
-tests_preload_gather_CFLAGS = $(preload_program_cflags)
-tests_preload_gather_LDFLAGS = $(program_ldflags)
-tests_preload_gather_LDADD = -lpthread
+preload_programs += tests/stream/gather
+tests_stream_gather_SOURCES = tests/stream/gather.c
+tests_stream_gather_CFLAGS = $(preload_program_cflags)
+tests_stream_gather_LDFLAGS = $(program_ldflags)
+tests_stream_gather_LDADD = -lpthread
 
-preload_programs += tests/preload/inetd
-tests_preload_inetd_SOURCES = tests/preload/inetd.c
-tests_preload_inetd_CFLAGS = $(preload_program_cflags)
-tests_preload_inetd_LDFLAGS = $(program_ldflags)
-tests_preload_inetd_LDADD =
+preload_programs += tests/semantics/inetd
+tests_semantics_inetd_SOURCES = tests/semantics/inetd.c
+tests_semantics_inetd_CFLAGS = $(preload_program_cflags)
+tests_semantics_inetd_LDFLAGS = $(program_ldflags)
+tests_semantics_inetd_LDADD =
 
-preload_programs += tests/preload/p2p
-tests_preload_p2p_SOURCES = tests/preload/p2p.c
-tests_preload_p2p_CFLAGS = $(preload_program_cflags)
-tests_preload_p2p_LDFLAGS = $(program_ldflags)
-tests_preload_p2p_LDADD =
+preload_programs += tests/startup/p2p
+tests_startup_p2p_SOURCES = tests/startup/p2p.c
+tests_startup_p2p_CFLAGS = $(preload_program_cflags)
+tests_startup_p2p_LDFLAGS = $(program_ldflags)
+tests_startup_p2p_LDADD =
 
-preload_programs += tests/preload/startup
-tests_preload_startup_SOURCES = tests/preload/startup.c
-tests_preload_startup_CFLAGS = $(preload_program_cflags)
-tests_preload_startup_LDFLAGS = $(program_ldflags)
-tests_preload_startup_LDADD =
+preload_programs += tests/library/startup
+tests_library_startup_SOURCES = tests/library/startup.c
+tests_library_startup_CFLAGS = $(preload_program_cflags)
+tests_library_startup_LDFLAGS = $(program_ldflags)
+tests_library_startup_LDADD =
 
-preload_programs += tests/preload/storm
-tests_preload_storm_SOURCES = \
-    tests/preload/storm.c \
-    tests/preload/storm.h \
-    tests/preload/storm_conns.c \
-    tests/preload/storm_ops.c \
-    tests/preload/storm_stream.c
-tests_preload_storm_CFLAGS = $(preload_program_cflags)
-tests_preload_storm_LDFLAGS = $(program_ldflags)
-tests_preload_storm_LDADD =
+preload_programs += tests/storm/storm
+tests_storm_storm_SOURCES = \
+    tests/storm/storm.c \
+    tests/storm/storm.h \
+    tests/storm/storm_conns.c \
+    tests/storm/storm_ops.c \
+    tests/storm/storm_stream.c
+tests_storm_storm_CFLAGS = $(preload_program_cflags)
+tests_storm_storm_LDFLAGS = $(program_ldflags)
+tests_storm_storm_LDADD =
 
-preload_programs += tests/preload/sem
-tests_preload_sem_SOURCES = \
-    tests/preload/sem.c \
-    tests/preload/sem.h \
-    tests/preload/sem_backlog.c \
-    tests/preload/sem_close.c \
-    tests/preload/sem_efault.c \
-    tests/preload/sem_end.c \
-    tests/preload/sem_ends.c \
-    tests/preload/sem_epoll.c \
-    tests/preload/sem_epoll_beside.c \
-    tests/preload/sem_epoll_fork.c \
-    tests/preload/sem_epoll_life.c \
-    tests/preload/sem_epoll_late.c \
-    tests/preload/sem_epoll_park.c \
-    tests/preload/sem_epoll_sets.c \
-    tests/preload/sem_fd.c \
-    tests/preload/sem_flags.c \
-    tests/preload/sem_interrupt.c \
-    tests/preload/sem_left.c \
-    tests/preload/sem_move.c \
-    tests/preload/sem_name.c \
-    tests/preload/sem_option.c \
-    tests/preload/sem_peek.c \
-    tests/preload/sem_poll.c \
-    tests/preload/sem_raw.c \
-    tests/preload/sem_ready.c \
-    tests/preload/sem_ring.c \
-    tests/preload/sem_ring_data.c \
-    tests/preload/sem_ring_lib.c \
-    tests/preload/sem_recv.c \
-    tests/preload/sem_select.c \
-    tests/preload/sem_send.c \
-    tests/preload/sem_share.c \
-    tests/preload/sem_signal.c \
-    tests/preload/sem_stack.c \
-    tests/preload/sem_stdio.c \
-    tests/preload/sem_thread.c \
-    tests/preload/sem_urgent.c \
-    tests/preload/sem_uring.c \
-    tests/preload/sem_uring.h \
-    tests/preload/sem_vector.c \
-    tests/preload/sem_wait.c \
-    tests/preload/sem_waiting.c \
-    tests/preload/sem_drain.c \
-    tests/preload/sem_zerocopy.c \
-    tests/preload/sem_wait.h
-tests_preload_sem_CFLAGS = $(preload_program_cflags)
-tests_preload_sem_LDFLAGS = $(program_ldflags)
-tests_preload_sem_LDADD = $(URING_LIBS)
-preload_tests += tests/preload/bench.test
+preload_programs += tests/semantics/sem
+tests_semantics_sem_SOURCES = \
+    tests/semantics/sem.c \
+    tests/semantics/sem.h \
+    tests/semantics/sem_backlog.c \
+    tests/semantics/sem_close.c \
+    tests/semantics/sem_efault.c \
+    tests/semantics/sem_end.c \
+    tests/semantics/sem_ends.c \
+    tests/semantics/sem_epoll.c \
+    tests/semantics/sem_epoll_beside.c \
+    tests/semantics/sem_epoll_fork.c \
+    tests/semantics/sem_epoll_life.c \
+    tests/semantics/sem_epoll_late.c \
+    tests/semantics/sem_epoll_park.c \
+    tests/semantics/sem_epoll_sets.c \
+    tests/semantics/sem_fd.c \
+    tests/semantics/sem_flags.c \
+    tests/semantics/sem_interrupt.c \
+    tests/semantics/sem_left.c \
+    tests/semantics/sem_move.c \
+    tests/semantics/sem_name.c \
+    tests/semantics/sem_option.c \
+    tests/semantics/sem_peek.c \
+    tests/semantics/sem_poll.c \
+    tests/semantics/sem_raw.c \
+    tests/semantics/sem_ready.c \
+    tests/semantics/sem_ring.c \
+    tests/semantics/sem_ring_data.c \
+    tests/semantics/sem_ring_lib.c \
+    tests/semantics/sem_recv.c \
+    tests/semantics/sem_select.c \
+    tests/semantics/sem_send.c \
+    tests/semantics/sem_share.c \
+    tests/semantics/sem_signal.c \
+    tests/semantics/sem_stack.c \
+    tests/semantics/sem_stdio.c \
+    tests/semantics/sem_thread.c \
+    tests/semantics/sem_urgent.c \
+    tests/semantics/sem_uring.c \
+    tests/semantics/sem_uring.h \
+    tests/semantics/sem_vector.c \
+    tests/semantics/sem_wait.c \
+    tests/semantics/sem_waiting.c \
+    tests/semantics/sem_drain.c \
+    tests/semantics/sem_zerocopy.c \
+    tests/semantics/sem_wait.h
+tests_semantics_sem_CFLAGS = $(preload_program_cflags)
+tests_semantics_sem_LDFLAGS = $(program_ldflags)
+tests_semantics_sem_LDADD = $(URING_LIBS)
+preload_tests += tests/programs/bench.test
 preload_tests += tests/bench/run.test
 
 # Runs in the virtual machine of tests/interop/vm/vm.test.

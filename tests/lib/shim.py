@@ -89,8 +89,8 @@ def path(name):
 
 
 def program(name):
-    """A helper that the build made of tests/preload/NAME.c."""
-    return os.path.join(BUILD, "tests", "preload", name)
+    """A helper that the build made of tests/NAME.c."""
+    return os.path.join(BUILD, "tests", name)
 
 
 def stats_file(name):

@@ -25,7 +25,7 @@ def add(a):
     a.program("opt/sockwarp/sockwarp", shim.LAUNCHER)
     a.program("usr/bin/sockwarp-bench", os.environ.get("SW_BENCH", os.path.join(shim.BUILD, "sockwarp-bench")))
     a.program("opt/sockwarp/.libs/libsockwarp.so", shim.LIBRARY)
-    a.program("usr/bin/forks", shim.program("forks"))
+    a.program("usr/bin/forks", shim.program("process/forks"))
     for name in PROGRAMS:
         a.program("usr/bin/" + name, shutil.which(name))
     a.copy("programs.sh", os.path.join(machine.HERE, "programs.sh"))

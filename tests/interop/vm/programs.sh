@@ -195,7 +195,7 @@ survived()
     grep -q "\"transport\":\"$2\"" "$1" && [ "$(rdma resource show qp | grep -c "comm iperf3")" -eq 0 ]
 }
 
-# forking ADDRESS PLAN PROCESSES TRANSPORT COUNT [TRANSPORT COUNT]: a server that forks for each connection (tests/preload/forks.c
+# forking ADDRESS PLAN PROCESSES TRANSPORT COUNT [TRANSPORT COUNT]: a server that forks for each connection (tests/process/forks.c
 # has the letters); which way its ends went, and of how many processes they were.
 forking()
 {
