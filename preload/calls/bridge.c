@@ -200,7 +200,7 @@ static int start(void)
 
 /* ---- a bridge is built; lock is held ---- */
 
-/* The program's settings that are the pair's from now on. (The relay waits for nothing, and for every octet.) */
+/* The program's settings that are the pair's from now on. (The relay waits for nothing, and for every byte.) */
 static void take_settings(int fd, int near)
 {
     static const int times[] = { SO_RCVTIMEO, SO_SNDTIMEO };

@@ -1,10 +1,10 @@
 /*
- * Bridges: connections that a ring of the program's own is to work on, though their octets go through this library.
+ * Bridges: connections that a ring of the program's own is to work on, though their bytes go through this library.
  *
  * The kernel does what is submitted to a ring by itself, at any time, and it cannot call us. So the program's
  * descriptors of such a connection become one end of a local pair of stream sockets (AF_UNIX), and a thread carries
- * octets, ends and resets between the other end and the connection. From then on requests of every kind (linked,
- * multishot, with provided buffers, cancelled …) and all calls that move octets or wait are the kernel's; only the
+ * bytes, ends and resets between the other end and the connection. From then on requests of every kind (linked,
+ * multishot, with provided buffers, cancelled …) and all calls that move bytes or wait are the kernel's; only the
  * socket's options and names are the connection's still.
  *
  * Only what was upgraded, or may be, before the program used its ring for sockets comes to this: later connections stay

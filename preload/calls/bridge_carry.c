@@ -55,7 +55,7 @@ static void went(struct bridge_way *w, ssize_t n)
     w->n -= (size_t)n;
 }
 
-/* The next octets for the program. False: there are none now. */
+/* The next bytes for the program. False: there are none now. */
 static bool take_in(struct bridge *b)
 {
     ssize_t n;
@@ -95,7 +95,7 @@ static void carry_in(struct bridge *b)
     b->again = true;
 }
 
-/* The next octets for the peer. False: there are none now. */
+/* The next bytes for the peer. False: there are none now. */
 static bool take_out(struct bridge *b)
 {
     ssize_t n = REAL(recv)(b->far, b->out.buf, BUF_LEN, MSG_DONTWAIT);

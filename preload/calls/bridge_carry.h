@@ -10,7 +10,7 @@
 
 struct sock;
 
-/* A direction: octets that have left one side and not reached the other. */
+/* A direction: bytes that have left one side and not reached the other. */
 struct bridge_way {
     uint8_t *buf;
     size_t at, n;

@@ -270,7 +270,7 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
 {
     struct sock *s = w->sock;
     uint32_t got = g->got;
-    /* The edge was one of octets that are not the program's. Writable it was before. */
+    /* The edge was one of bytes that are not the program's. Writable it was before. */
     if ((w->events & EPOLLET) && (g->kernel & g->want & (EPOLLIN | EPOLLRDNORM)) && !(got & (EPOLLIN | EPOLLRDNORM)) &&
         w->out_told)
         got &= ~OUT_BITS;
@@ -375,7 +375,7 @@ static void look_ready(struct wait *wt)
     }
 }
 
-/* May the kernel report octets that are the startup's and not the program's? */
+/* May the kernel report bytes that are the startup's and not the program's? */
 static bool is_starting(const struct watch *w)
 {
     if (w->sock == NULL || w->disarmed || !atomic_load(&w->sock->active))
@@ -411,7 +411,7 @@ static unsigned find_starting(struct epset *set, struct sock *found[STARTING_MAX
 
 /*
  * Takes off the kernel what is the startup's, so that its word about the set is of other things. (To
- * take the set's events would bring others' octets into staging, and that would be an edge anew.)
+ * take the set's events would bring others' bytes into staging, and that would be an edge anew.)
  */
 static void settle_starting(struct epset *set)
 {
@@ -427,7 +427,7 @@ static void settle_starting(struct epset *set)
 }
 
 /*
- * As epoll_settle. *later: what came behind a startup's octets was taken in with them; the kernel
+ * As epoll_settle. *later: what came behind a startup's bytes was taken in with them; the kernel
  * tells of the ready list they went to, so that it is told once.
  */
 static bool settle(int epfd, bool take, bool *later)

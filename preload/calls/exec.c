@@ -91,7 +91,7 @@ void exec_save_env(void)
 /*
  * Supervisors clean the environment of the servers they start: inetd's kind, which gives an accepted connection as
  * standard input, and socket activation, which gives listeners. Without us such a program would find a Hello, or
- * frames, where its client's octets should be.
+ * frames, where its client's bytes should be.
  */
 static bool needs_ours(char *const envp[])
 {

@@ -269,7 +269,7 @@ static bool marks_itself(struct sock *s, int fd)
     return conn_state(s->conn) == CONN_UPGRADED && !conn_is_unsaid(s->conn);
 }
 
-/* Is the urgent octet the next one? */
+/* Is the urgent byte the next one? */
 static int at_mark(struct conn *c, int fd)
 {
     if (turn_take_brief(&c->rx.turn) < 0)

@@ -1,5 +1,5 @@
 /*
- * Octets between an active connection and files and pipes: sendfile, splice.
+ * Bytes between an active connection and files and pipes: sendfile, splice.
  *
  * What has nothing to do with the connection the kernel decides: which files can be sent from, what a pipe takes, and
  * all that it refuses.
@@ -103,7 +103,7 @@ static void source_fini(void *source)
     free(src->mem);
 }
 
-/* More is known to follow a piece of n octets: the kernel need not send its last segment by itself. */
+/* More is known to follow a piece of n bytes: the kernel need not send its last segment by itself. */
 static int piece_flags(const struct source *src, size_t n)
 {
     return src->copy < 0 && n < src->len && (off64_t)n < src->end - src->at ? MSG_MORE : 0;
@@ -169,7 +169,7 @@ static bool source_again(struct source *src, ssize_t n)
 }
 
 /*
- * Sends src piece by piece. *done: octets sent; returns what the last step said. position: as the kernel has left it.
+ * Sends src piece by piece. *done: bytes sent; returns what the last step said. position: as the kernel has left it.
  */
 static ssize_t send_source(struct sock *s, int out, struct source *src, size_t *done, off64_t *position)
 {
@@ -278,7 +278,7 @@ static int await_pipe(struct sock *s, int fd, bool wait)
 }
 
 /*
- * As much as there is room for, without waiting, whatever the pipe's flags say: another pipe's octets can be moved that
+ * As much as there is room for, without waiting, whatever the pipe's flags say: another pipe's bytes can be moved that
  * way.
  */
 static ssize_t put(int fd, const uint8_t *buf, size_t len)
@@ -295,7 +295,7 @@ static ssize_t put(int fd, const uint8_t *buf, size_t len)
     return n;
 }
 
-/* Looks at the octets, gives the pipe what it takes, and only then takes them off the stream. buf: room for len. */
+/* Looks at the bytes, gives the pipe what it takes, and only then takes them off the stream. buf: room for len. */
 static ssize_t to_pipe(struct sock *s, int in, int out, uint8_t *buf, size_t len, bool wait)
 {
     for (;;) {
@@ -356,7 +356,7 @@ static void pipe_copy_fini(void *copied)
 
 /*
  * A pipe cannot be looked into; tee(2) copies without taking, and waits as splice would. What was sent is then moved,
- * not read: of octets that were written together a read drops the rest.
+ * not read: of bytes that were written together a read drops the rest.
  */
 static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned flags, bool *all)
 {
@@ -389,7 +389,7 @@ static ssize_t pipe_piece(struct sock *s, int in, int out, size_t len, unsigned 
     return sent;
 }
 
-/* All that is there, up to len; waits only for the first octets. */
+/* All that is there, up to len; waits only for the first bytes. */
 static ssize_t pipe_to_conn(struct sock *s, int in, int out, size_t len, unsigned flags)
 {
     size_t done = 0;
@@ -418,7 +418,7 @@ static ssize_t result(ssize_t r)
 
 /* A call that the kernel does. */
 struct plain {
-    ssize_t (*call)(const struct plain *p, size_t len, bool first); /* len octets of it; as the real call */
+    ssize_t (*call)(const struct plain *p, size_t len, bool first); /* len bytes of it; as the real call */
     int in, out;
     off64_t *off;
     unsigned flags;
@@ -449,7 +449,7 @@ static ssize_t sendfile_piece(const struct plain *p, size_t len, bool first)
     return REAL(sendfile64)(p->out, p->in, p->off, len);
 }
 
-/* (It waits for the pipe's first octets only.) */
+/* (It waits for the pipe's first bytes only.) */
 static ssize_t splice_piece(const struct plain *p, size_t len, bool first)
 {
     return REAL(splice)(p->in, NULL, p->out, NULL, len, first ? p->flags : p->flags | SPLICE_F_NONBLOCK);

@@ -38,7 +38,7 @@ static bool has_begun(const struct conn *c)
 }
 
 /*
- * Whichever process goes on with a startup, its octets have to be where the other has them, too: what one of them maps
+ * Whichever process goes on with a startup, its bytes have to be where the other has them, too: what one of them maps
  * afterwards, the other has not.
  */
 static void prepare(int fd, struct sock *s, void *arg)

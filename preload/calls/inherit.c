@@ -3,7 +3,7 @@
  *
  * An accelerated connection's state is in the arena (preload/conn/shmem.h): the next program is told in
  * SOCKWARP_INHERIT where, and by which descriptor to map it, and finds its own descriptor for the connection by the
- * inode, whatever number it has by then. What was not decided yet needs no telling: octets that nobody has read are
+ * inode, whatever number it has by then. What was not decided yet needs no telling: bytes that nobody has read are
  * still in the kernel, and the next program looks at them as if it had accepted the connection.
  *
  *   SOCKWARP_INHERIT=inode:arena's descriptor:block's address:slot:shared:maker[;...]
@@ -210,7 +210,7 @@ static void bury(struct inherit *in, int fd)
 }
 
 /*
- * It would stay open in the next program, which would read frames instead of its octets. posix_spawn's child is spared
+ * It would stay open in the next program, which would read frames instead of its bytes. posix_spawn's child is spared
  * it as far as its file actions do not give it away.
  */
 static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)

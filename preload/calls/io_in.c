@@ -69,7 +69,7 @@ ssize_t recv(int fd, void *buf, size_t len, int flags)
     return io_end(&io);
 }
 
-/* recvfrom(2) on TCP tells no address. The octets are gone when it notices that it has nowhere to say so. */
+/* recvfrom(2) on TCP tells no address. The bytes are gone when it notices that it has nowhere to say so. */
 static ssize_t no_address(ssize_t r, socklen_t *from_len)
 {
     if (!usermem_writable(from_len, sizeof(*from_len)))
@@ -133,7 +133,7 @@ static ssize_t in_msg(struct sock *s, int fd, struct msghdr *msg, int flags)
         return r;
     r = io_in_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
     if (r >= 0 && !usermem_writable(msg, sizeof(*msg)))
-        return -EFAULT; /* the octets are gone */
+        return -EFAULT; /* the bytes are gone */
     if (r >= 0) {
         if (msg->msg_name != NULL)
             msg->msg_namelen = 0; /* as TCP */

@@ -76,7 +76,7 @@ ssize_t send(int fd, const void *buf, size_t len, int flags)
 }
 
 /*
- * Control messages, addresses of a Fast Open: the kernel looks at them when it is given no octets as well. 0: it has
+ * Control messages, addresses of a Fast Open: the kernel looks at them when it is given no bytes as well. 0: it has
  * nothing against them.
  */
 static int kernel_objects(int fd, const struct msghdr *msg, int flags)
@@ -132,7 +132,7 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 
 /*
  * One that is passed leaves our sight. What is undecided goes as it is: a Hello that is there is declined, one that may
- * still come is the receiver's. Of one that is upgraded, or will be, or has octets in our memory, a bridge's end goes:
+ * still come is the receiver's. Of one that is upgraded, or will be, or has bytes in our memory, a bridge's end goes:
  * who gets it may be any program.
  */
 static bool pass(struct sock *s, int fd)

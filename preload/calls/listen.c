@@ -181,7 +181,7 @@ static bool has_none_queued(int fd)
 /* A Hello whose sender has given up already: the program need not see it. */
 static bool abandoned(struct conn *c, int fd)
 {
-    /* (One that is accelerated already may have been closed again, with its octets waiting to be read.) */
+    /* (One that is accelerated already may have been closed again, with its bytes waiting to be read.) */
     unsigned reason = atomic_load(&c->record.reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;

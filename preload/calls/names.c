@@ -1,7 +1,7 @@
 /*
  * Listeners' names (preload/startup/local.h) when a listener goes to another program: one that loads this library gets
  * them as well, so that it can end them in its turn; before one that does not, they end, for it would find a Hello
- * where its client's octets should be.
+ * where its client's bytes should be.
  */
 #include <errno.h>
 #include <fcntl.h>

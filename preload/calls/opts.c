@@ -30,8 +30,8 @@
 #include "preload/startup/startup.h"
 
 /*
- * Options that stamp octets with times. The kernel stamps frames: when an octet of the program's arrived it does not
- * tell, and it numbers what was sent (SOF_TIMESTAMPING_OPT_ID) with the frames' octets counted.
+ * Options that stamp bytes with times. The kernel stamps frames: when a byte of the program's arrived it does not
+ * tell, and it numbers what was sent (SOF_TIMESTAMPING_OPT_ID) with the frames' bytes counted.
  */
 static bool is_stamps(int level, int name)
 {
@@ -49,7 +49,7 @@ static bool is_stamps_of_sends(int name, const void *val)
            !(flags & (SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE));
 }
 
-/* Options that hand the octets to somebody who knows nothing of us: REASON_NONE if this is none of them. */
+/* Options that hand the bytes to somebody who knows nothing of us: REASON_NONE if this is none of them. */
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 {
     int on = 1;
@@ -67,7 +67,7 @@ static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 }
 
 /*
- * The low-water mark of an accelerated connection counts the program's octets, the kernel's counts frames and is ours.
+ * The low-water mark of an accelerated connection counts the program's bytes, the kernel's counts frames and is ours.
  * The kernel is asked all the same: it knows the limits, and makes its buffer large enough.
  */
 static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
@@ -222,7 +222,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1, err = errno;
     if (!is_nagle(level, name)) /* (which see to it themselves) */
-        coalesce_send_fd(fd);   /* what it says is for later octets */
+        coalesce_send_fd(fd);   /* what it says is for later bytes */
     if (s != NULL) {
         if (len < sizeof(int) || usermem_readable(val, sizeof(int))) /* (else the kernel says so) */
             r = set_option(s, fd, level, name, val, len);

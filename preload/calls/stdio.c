@@ -1,7 +1,7 @@
 /*
  * stdio: fdopen, freopen, the standard streams, dprintf.
  *
- * glibc's file streams call read and write inside libc, where nobody can step in: raw octets
+ * glibc's file streams call read and write inside libc, where nobody can step in: raw bytes
  * between FPDUs. So a stream on a descriptor that is a TCP socket, connected or not yet, is made by
  * fopencookie, and its functions are our read, write and close. It gets its descriptor's number,
  * for fileno() and whoever else looks, through the member of FILE that <stdio.h> shows, and the
@@ -49,9 +49,9 @@ struct stdio_stream {
     FILE *old;                 /* the standard stream it has replaced, or NULL */
     int fd;
     pid_t child; /* popen's, else 0 */
-    bool used;   /* octets went through it */
+    bool used;   /* bytes went through it */
     char *buf;   /* the stream's buffer unless the program gave another one */
-    char *ahead; /* octets the replaced stream had read, and of them the ones not given out yet */
+    char *ahead; /* bytes the replaced stream had read, and of them the ones not given out yet */
     size_t ahead_off, ahead_len;
 };
 
@@ -153,7 +153,7 @@ static int stdio_close(void *cookie)
     for (int i = 0; i <= STDIO_STD_MAX; i++)
         if (st->old != NULL && *std_var[i] == file)
             *std_var[i] = st->old;
-    stdio_release(st); /* fclose goes on with the FILE, but not with its octets */
+    stdio_release(st); /* fclose goes on with the FILE, but not with its bytes */
     int r = close(fd);
     if (child == 0)
         return r;

@@ -23,7 +23,7 @@ static inline void stdio_changed(int fd)
 
 /* At start, when connections of the program before were taken over: the standard streams on them. */
 void stdio_start(void);
-/* At exit, while connections still are what they were: octets in the buffers of our streams go out. */
+/* At exit, while connections still are what they were: bytes in the buffers of our streams go out. */
 void stdio_finish(void);
 /*
  * popen: a stream on fd, mode "r" or "w", NULL: no memory; whose end is waited for when it is

@@ -193,7 +193,7 @@ static struct coalesce *attach(struct sock *s, struct conn *c, bool corked)
     return g;
 }
 
-/* Nobody adds to it any more, nor will. Returns how many octets there are. */
+/* Nobody adds to it any more, nor will. Returns how many bytes there are. */
 static uint32_t shut(struct coalesce *g)
 {
     uint64_t w = atomic_load(&g->word);

@@ -1,5 +1,5 @@
 /*
- * Small writes in quick succession are gathered: their octets are copied to a buffer, and go as one Send when that is
+ * Small writes in quick succession are gathered: their bytes are copied to a buffer, and go as one Send when that is
  * full, when the thread that wrote them is about to wait, or after SOCKWARP_COALESCE_US at the latest, for which
  * flusher.c sees.
  *
@@ -8,11 +8,11 @@
  * never come here.
  *
  * Buffers belong to the process, and a child of fork finds them empty: what is gathered is sent before a fork, an exec,
- * a close and the exit, and a connection that several processes have gets none. With the octets in the buffer nothing
+ * a close and the exit, and a connection that several processes have gets none. With the bytes in the buffer nothing
  * else of the connection is queued; what the kernel does not take of them when they are sent becomes its tail, like
  * that of any frame.
  *
- * Locks: a connection's buffer belongs to its tx turn, but for one thing: coalesce_put adds octets without it. `word`
+ * Locks: a connection's buffer belongs to its tx turn, but for one thing: coalesce_put adds bytes without it. `word`
  * tells how many there are, and who is just adding some. Whoever has the turn closes the word, so nobody can add; if
  * somebody is just at it (interrupted by a signal handler, or another thread), his are void, he finds that out at his
  * end and does it the long way.
@@ -41,7 +41,7 @@ struct sock;
 #define COALESCE_CLOSED 0xffffffffu
 
 struct coalesce {
-    _Atomic uint64_t word; /* low half: octets gathered; high: who is adding, 0 nobody, COALESCE_CLOSED nobody may */
+    _Atomic uint64_t word; /* low half: bytes gathered; high: who is adding, 0 nobody, COALESCE_CLOSED nobody may */
     _Atomic(struct sock *) sock; /* whose it is, NULL: nobody's */
     struct conn *conn;           /* the same; tx */
     uint8_t *buf;
@@ -50,7 +50,7 @@ struct coalesce {
     _Atomic uint32_t writes;
     uint32_t writes_last;         /* tx: and those that were sent last */
     _Atomic uint32_t tid;         /* who added last */
-    _Atomic uint64_t since_ns;    /* when the first octet came */
+    _Atomic uint64_t since_ns;    /* when the first byte came */
     _Atomic uint64_t deadline_ns; /* how long it may stay */
     _Atomic uint32_t by_itself;   /* so many times in a row the program's own calls have sent it in time */
     _Atomic bool used;
@@ -80,7 +80,7 @@ extern __thread unsigned coalesce_polls;
 extern __thread bool coalesce_mine;
 
 /*
- * write(2) and send(2) come here first: adds the octets to those that are gathered for fd. Returns len, or 0: the call
+ * write(2) and send(2) come here first: adds the bytes to those that are gathered for fd. Returns len, or 0: the call
  * has to go the long way. errno stays. Async-signal-safe, and no point of cancellation, as it never waits.
  */
 size_t coalesce_put(int fd, const void *buf, size_t len, int flags);
@@ -117,7 +117,7 @@ static inline void coalesce_before_sleep(void)
         coalesce_send_mine(true);
 }
 
-/* A call that asks about fd's octets, or changes how they are sent: what is gathered for it goes out first. */
+/* A call that asks about fd's bytes, or changes how they are sent: what is gathered for it goes out first. */
 void coalesce_send_fd(int fd);
 /*
  * What is gathered for any connection goes out, and nothing more is gathered until coalesce_go_on: before a fork, an

@@ -3,7 +3,7 @@
  * parent and child may both use it as they may a TCP socket.
  *
  *   CONNECTING --TCP is up--> NEGOTIATING --first FPDU possible--> FULL
- *        \                        |  \--Nak, reject, other octets--> PLAIN
+ *        \                        |  \--Nak, reject, other bytes--> PLAIN
  *         \--connect failed------>|---fallback: connected again----> PLAIN, or CONNECTING for MPA's Rev 1
  *                                  \--`require`, responder's failure--> DEAD
  *
@@ -39,7 +39,7 @@
 enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_UPGRADED, CONN_PLAIN, CONN_DEAD };
 
 /*
- * What an upgraded connection receives. STREAMED, a responder's by a late switch: the initiator's program's octets as
+ * What an upgraded connection receives. STREAMED, a responder's by a late switch: the initiator's program's bytes as
  * they are, up to the HSWI. It changes once, in conn_switch.c.
  */
 enum conn_rx_mode { CONN_RX_FPDUS, CONN_RX_STREAMED };
@@ -47,9 +47,9 @@ enum conn_rx_mode { CONN_RX_FPDUS, CONN_RX_STREAMED };
 /* TCP_CORK: the kernel's affair, or known not to be in there, and maybe ours: conn_nagle.c. */
 enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 
-#define CONN_IN_LEN (256u * 1024u)                         /* staging for received octets */
+#define CONN_IN_LEN (256u * 1024u)                         /* staging for received bytes */
 #define CONN_OUT_LEN (MPA_FPDU_MAX + 1024u)                /* the tail of a cut frame */
-#define CONN_PRE_LEN (256u * 1024u)                        /* octets that come before the answer to the Hello, */
+#define CONN_PRE_LEN (256u * 1024u)                        /* bytes that come before the answer to the Hello, */
 #define CONN_PRE_BIG_LEN (NEGOTIATE_STREAMED_MAX + 65536u) /* and a talkative server's */
 #define CONN_EAGER_MAX 64512u                              /* largest payload of a Send we take */
 #define CONN_EAGER_LIMIT 16384u                            /* larger writes of the program go as RDMA Writes */
@@ -58,7 +58,7 @@ enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 
 /* The startup: with both turns, but for what is said to be any thread's. */
 struct conn_startup {
-    size_t in_len;         /* octets collected for the negotiation: HELLO in mem.pre, else in mem.in */
+    size_t in_len;         /* bytes collected for the negotiation: HELLO in mem.pre, else in mem.in */
     uint32_t kernel_wants; /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;       /* initiator: the listener on this host was seen to run sockwarp */
     bool marked;  /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
@@ -78,7 +78,7 @@ struct conn_startup {
     bool peer_closed;            /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
                                  so the end is what the program sees, not another connection */
     bool peer_reset;             /* and by a reset of its own */
-    uint64_t rx_total, tx_total; /* octets of Hello and startup frames on a connection that stays plain */
+    uint64_t rx_total, tx_total; /* bytes of Hello and startup frames on a connection that stays plain */
 };
 
 /* Memory (preload/conn/shmem.h): constant from conn_buffers to conn_release, but for conn_grow_pre. */
@@ -92,43 +92,43 @@ struct conn_mem {
 struct conn_rx {
     struct turn turn;
     struct turn_event left;  /* any: the RTR came, or a reader left without it */
-    uint64_t kernel_total;   /* octets taken from the socket; see conn_orphan.c */
-    size_t pre_off, pre_len; /* octets of the streaming mode not yet read, in mem.pre */
+    uint64_t kernel_total;   /* bytes taken from the socket; see conn_orphan.c */
+    size_t pre_off, pre_len; /* bytes of the streaming mode not yet read, in mem.pre */
     uint8_t mode;            /* enum conn_rx_mode */
-    size_t held_len;         /* STREAMED: octets behind those in mem.pre that may be the HSWI's beginning */
-    uint64_t streamed_total; /* STREAMED: octets before them */
+    size_t held_len;         /* STREAMED: bytes behind those in mem.pre that may be the HSWI's beginning */
+    uint64_t streamed_total; /* STREAMED: bytes before them */
     /* any: a reset that is only ours was taken for the end: of what the initiator never read */
     _Atomic bool reset_unseen;
     uint32_t kernel_lowat;       /* SO_RCVLOWAT of the kernel socket */
     _Atomic uint32_t user_lowat; /* any: and as the program set it */
     _Atomic bool rtr_came;       /* any: the responder may send from now on, and who waits for that was not told */
-    _Atomic bool arrived;        /* any: octets or the end came in since a waiter looked: an edge */
+    _Atomic bool arrived;        /* any: bytes or the end came in since a waiter looked: an edge */
     bool empty;                  /* the last receive left nothing in the kernel */
     bool owes;                   /* FIONREAD told less than there may be: when that is read, the rest is an edge */
     uint64_t look;    /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
     struct spin spin; /* whether a recv that waits looks before it sleeps */
     bool shut;        /* shutdown(SHUT_RD) */
     struct tcpinfo_input input_before_shut; /* STREAMED: before it */
-    bool urgent_told;           /* a handler has asked for the urgent octet while this side's holder waited */
+    bool urgent_told;           /* a handler has asked for the urgent byte while this side's holder waited */
     bool reset_told;            /* ECONNRESET was reported once: then end of file, as TCP */
     _Atomic bool tells_waiting; /* any: TCP_INQ: recvmsg tells how much is left */
     _Atomic int32_t peek_off;   /* any: SO_PEEK_OFF, where it is not the kernel's: preload/conn/conn_peek.c */
-    uint64_t plain_total;       /* octets of the streaming mode that were read */
+    uint64_t plain_total;       /* bytes of the streaming mode that were read */
 };
 
 /* The send side: with its turn, but for what is said to be any thread's, or read by any as a hint. */
 struct conn_tx {
     struct turn turn;
-    uint64_t kernel_total;      /* octets given to the socket; see conn_orphan.c */
+    uint64_t kernel_total;      /* bytes given to the socket; see conn_orphan.c */
     _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; a hint */
     _Atomic uint8_t asked;      /* any: has the program read since it last wrote? conn_batch.c */
-    _Atomic uint32_t unproved;  /* octets sent since the kernel had room for certain; a hint: conn_room_likely */
-    /* octets that may be framed before the path is looked at again: conn_frame.c; any may clear it */
+    _Atomic uint32_t unproved;  /* bytes sent since the kernel had room for certain; a hint: conn_room_likely */
+    /* bytes that may be framed before the path is looked at again: conn_frame.c; any may clear it */
     _Atomic uint32_t frame_left;
     size_t segment;               /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
-    bool urgent;                  /* what is queued ends in an urgent octet's frame */
+    bool urgent;                  /* what is queued ends in an urgent byte's frame */
     bool zerocopy;                /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
-    bool nodelay_lent;            /* TCP_NODELAY is set, though not by the program: until its first octets are out */
+    bool nodelay_lent;            /* TCP_NODELAY is set, though not by the program: until its first bytes are out */
     _Atomic uint8_t nodelay;      /* any: what is known of the kernel's: conn_nagle.c */
     _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
     _Atomic uint8_t cork;         /* enum conn_cork; a hint */
@@ -140,13 +140,13 @@ struct conn_tx {
     struct transport_job job; /* sends a frame's tail while the program does other things */
     _Atomic bool job_runs;    /* a hint */
     bool job_stopped;         /* by us: it may have sent a part */
-    size_t job_len;           /* octets it was given */
+    size_t job_len;           /* bytes it was given */
     int linger_before_exec;   /* SO_LINGER, as conn_linger_s, of one that an exec will reset; 0: none will */
     /* Where several processes have the connection: */
     int32_t tail_pid;             /* whose call left the tail: if it closes the connection before, it sees to it */
     int32_t sender_pid;           /* one that did: its ring sends the tail, and nobody else sends, */
-    uint64_t sender_end;          /* until the kernel has so many octets */
-    _Atomic uint64_t plain_total; /* octets sent in streaming mode */
+    uint64_t sender_end;          /* until the kernel has so many bytes */
+    _Atomic uint64_t plain_total; /* bytes sent in streaming mode */
 };
 
 /* Small writes that go together (preload/conn/coalesce.h): with the send turn. */
@@ -261,12 +261,12 @@ static inline const struct conn_ops *conn_ops(const struct conn *c)
 {
     return conn_carriers[atomic_load_explicit(&c->carrier, memory_order_relaxed)];
 }
-/* Do its octets go over the program's own socket? Any thread. */
+/* Do its bytes go over the program's own socket? Any thread. */
 static inline bool conn_on_socket(const struct conn *c)
 {
     return conn_ops(c)->on_socket;
 }
-/* May the program's octets be sent? A responder's, once the initiator has spoken. Any thread. */
+/* May the program's bytes be sent? A responder's, once the initiator has spoken. Any thread. */
 static inline bool conn_can_send(const struct conn *c)
 {
     const struct conn_ops *ops = conn_ops(c);

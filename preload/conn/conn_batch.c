@@ -1,8 +1,8 @@
 /*
- * How much of the program's octets is framed at a time.
+ * How much of the program's bytes is framed at a time.
  *
  * What is framed leaves with one sendmsg: several of them each let acknowledgements in and wake the receiver anew,
- * which costs more than octets that the cache no longer holds. A call that waits sees all it frames sent. One that does
+ * which costs more than bytes that the cache no longer holds. A call that waits sees all it frames sent. One that does
  * not wait frames in vain what the socket has no room for: so it begins with less, goes by what the socket took last,
  * and asks before it goes on.
  *

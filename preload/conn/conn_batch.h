@@ -1,5 +1,5 @@
 /*
- * How many of a write's octets are framed at a time, and whether the kernel has room for more.
+ * How many of a write's bytes are framed at a time, and whether the kernel has room for more.
  */
 #ifndef SW_PRELOAD_CONN_BATCH_H
 #define SW_PRELOAD_CONN_BATCH_H
@@ -7,21 +7,21 @@
 #include "preload/conn/conn.h"
 
 #define CONN_UNPROVED_LEN 16384u       /* sent without asking the kernel whether there is still room */
-#define CONN_BATCH_LEN (1024u * 1024u) /* program octets framed at a time, at most */
+#define CONN_BATCH_LEN (1024u * 1024u) /* program bytes framed at a time, at most */
 
 void conn_batch_init(struct conn *c);
-/* So many octets of the program's are framed at a time, at most, for a call that waits or does not. */
+/* So many bytes of the program's are framed at a time, at most, for a call that waits or does not. */
 size_t conn_batch_len(const struct conn *c, bool waits);
-/* Of len octets that were framed for a call that does not wait so many went. tx held. */
+/* Of len bytes that were framed for a call that does not wait so many went. tx held. */
 void conn_batch_went(struct conn *c, size_t len, size_t went);
 /*
- * A write of so many octets begins with a first piece of so many, which goes by itself; 0: it does not. Once for each
+ * A write of so many bytes begins with a first piece of so many, which goes by itself; 0: it does not. Once for each
  * answer: the caller writes them. tx held.
  */
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags);
-/* The program has read octets; wait: by a call that would have waited for them. Any thread. */
+/* The program has read bytes; wait: by a call that would have waited for them. Any thread. */
 void conn_batch_asked(struct conn *c, bool wait);
-/* A send for the program took `sent` of len octets. Any thread, as it is a hint. */
+/* A send for the program took `sent` of len bytes. Any thread, as it is a hint. */
 static inline void conn_room_used(struct conn *c, size_t sent, size_t len)
 {
     uint32_t n = atomic_load_explicit(&c->tx.unproved, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /*
- * The end of what a connection sends: shutdown(2), and the octets that were accepted from the program and are not in
+ * The end of what a connection sends: shutdown(2), and the bytes that were accepted from the program and are not in
  * the kernel's hands yet when it closes or exits.
  *
  * Where the transport can, it sends them when the program has gone on: it owns a duplicate of the descriptor then, and
@@ -38,7 +38,7 @@ struct own_job {
     struct iovec piece;
 };
 
-/* Closed by the program, their last octets under way: sock and memory stay until that is over. */
+/* Closed by the program, their last bytes under way: sock and memory stay until that is over. */
 struct finishing {
     struct finishing *next;
     struct sock *s;

@@ -31,14 +31,14 @@ static inline bool conn_shuts_later(const struct conn *c, int how)
 /*
  * All that is to be sent is the answer to a Read that was the RTR. The peer's library does not wait for it, and a peer
  * that has closed, or has shut down both ways, would answer it by a reset, which destroys what it has still under way
- * to us: so it goes with the program's first octets, if any.
+ * to us: so it goes with the program's first bytes, if any.
  */
 static inline bool conn_only_answers(const struct conn *c)
 {
     return iwarp_answers_rtr(&c->ep);
 }
 /*
- * All that is to be sent is the HSWI. It goes with the program's first octets, if any: a peer that has closed would
+ * All that is to be sent is the HSWI. It goes with the program's first bytes, if any: a peer that has closed would
  * answer it by a reset, which destroys what is under way. (But before a reset of the program's, so that the peer takes
  * that for one.)
  */
@@ -47,7 +47,7 @@ static inline bool conn_only_leads(const struct conn *c)
     return iwarp_out_only_lead(&c->ep);
 }
 /*
- * An upgraded connection whose answer waits for the program's first octets (neg.deferred): is it still to be said?
+ * An upgraded connection whose answer waits for the program's first bytes (neg.deferred): is it still to be said?
  * Without the turns a hint.
  */
 static inline bool conn_is_unsaid(const struct conn *c)

@@ -26,7 +26,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* An option that is a number of octets; SIZE_MAX: it sets no bound. */
+/* An option that is a number of bytes; SIZE_MAX: it sets no bound. */
 static size_t bound(int fd, int level, int name)
 {
     int v = 0;

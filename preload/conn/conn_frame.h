@@ -12,7 +12,7 @@
 void conn_frame_fit(struct conn *c, int fd);
 /* Does that depend on this option of the socket's? */
 bool conn_frame_depends(int level, int name);
-/* Before len octets are framed. tx held. */
+/* Before len bytes are framed. tx held. */
 static inline void conn_frame_before(struct conn *c, int fd, size_t len)
 {
     if (len <= CONN_FRAME_LEAST)

@@ -48,7 +48,7 @@ static uint8_t *buffers_map(void)
     return shmem_map(CONN_MEM_LEN);
 }
 
-/* octets: so many it has carried. */
+/* bytes: so many it has carried. */
 static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
 {
     bool kept = false;

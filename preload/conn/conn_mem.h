@@ -19,7 +19,7 @@ void conn_release(struct conn *c, struct sock *s);
 int conn_buffers(struct conn *c) SW_MUST;
 /* Makes room in `pre` for a server that says a lot before it answers. -ENOMEM, -ENOSPC (it is that large already). */
 int conn_grow_pre(struct conn *c) SW_MUST;
-/* Octets of address space kept for it: what it may use at most, whatever its peer does. */
+/* Bytes of address space kept for it: what it may use at most, whatever its peer does. */
 size_t conn_memory(const struct conn *c);
 /*
  * For a program that is executed: where c is, as the next program can say it to conn_take_up: the arena's descriptor,

@@ -2,7 +2,7 @@
  * TCP_CORK and TCP_NODELAY of an accelerated connection.
  *
  * Web servers cork a connection, write an answer's head and its body, and pull the cork again, with TCP_NODELAY taken
- * back for as long: four calls that change nothing but when the octets leave. Here the cork is our own: small writes
+ * back for as long: four calls that change nothing but when the bytes leave. Here the cork is our own: small writes
  * are gathered meanwhile (coalesce.h), so head and body go as one message with one call, and what the kernel gets
  * before says MSG_MORE. The kernel's limit of 200 ms is kept.
  *

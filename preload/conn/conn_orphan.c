@@ -4,10 +4,10 @@
  *
  * A cancelled thread sees to it itself before it goes; else the next one who takes the turn does.
  *
- * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered octets that nobody
- * booked. The kernel's own count says how many. Left in the middle of its work, or with a frame half sent whose octets
+ * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered bytes that nobody
+ * booked. The kernel's own count says how many. Left in the middle of its work, or with a frame half sent whose bytes
  * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
- * continue, and nobody reads an octet that was not sent.
+ * continue, and nobody reads a byte that was not sent.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /*
  * SO_PEEK_OFF: where the program's next MSG_PEEK begins.
  *
- * The kernel moves the offset with each octet that is looked at or read, whoever does it. So it is off while a step of
+ * The kernel moves the offset with each byte that is looked at or read, whoever does it. So it is off while a step of
  * the startup looks and reads, and what the program has set stands there again afterwards. Once the connection is
  * upgraded, what is in the kernel are frames: the offset is kept here, and the kernel's stays off.
  */
@@ -43,7 +43,7 @@ int conn_peek_suspend(int fd)
 }
 
 /*
- * Is the offset kept here? Octets of a plain server that came with its answer to the Hello are not in the kernel
+ * Is the offset kept here? Bytes of a plain server that came with its answer to the Hello are not in the kernel
  * either.
  */
 static bool is_ours(const struct sock *s)

@@ -22,9 +22,9 @@ void conn_peek_give_back(struct conn *c, int fd);
 /* The program's setsockopt and getsockopt on an active connection. set: 0 or -errno. Take rx where they have to. */
 int conn_peek_set(struct sock *s, int fd, int at) SW_MUST;
 int conn_peek_get(struct sock *s, int fd);
-/* n octets were received, with these flags. rx held. */
+/* n bytes were received, with these flags. rx held. */
 void conn_peek_moved(struct conn *c, size_t n, int flags);
-/* So many octets a look with these flags passes over. */
+/* So many bytes a look with these flags passes over. */
 static inline size_t conn_peek_at(const struct conn *c, int flags)
 {
     int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST)

@@ -24,7 +24,7 @@ ssize_t conn_broken_pipe(int flags)
 
 #define PIECES 64u
 
-/* Up to most of the next octets of the program's memory, as the kernel takes it. */
+/* Up to most of the next bytes of the program's memory, as the kernel takes it. */
 static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iovec iov[PIECES])
 {
     struct iov_iter at = *it;
@@ -35,7 +35,7 @@ static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iove
     return (struct msghdr){ .msg_iov = iov, .msg_iovlen = n };
 }
 
-/* Octets; 0: the end, or an urgent octet, before which a receive ends; -errno. */
+/* Bytes; 0: the end, or an urgent byte, before which a receive ends; -errno. */
 static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int flags)
 {
     struct iovec iov[PIECES];
@@ -50,7 +50,7 @@ static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int fl
 }
 
 /*
- * Until the kernel has so many octets, by its low-water mark (the program's own counts what was given already). As
+ * Until the kernel has so many bytes, by its low-water mark (the program's own counts what was given already). As
  * wait_for.
  */
 static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns)
@@ -68,9 +68,9 @@ static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns
 }
 
 #define FOREVER_NS \
-    ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has octets */
+    ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has bytes */
 
-/* *got octets were there before; n is what a receive says now. False: there is no use in waiting for more. */
+/* *got bytes were there before; n is what a receive says now. False: there is no use in waiting for more. */
 static bool count_rest(struct conn *c, struct iov_iter *at, size_t *got, ssize_t n, int flags)
 {
     if (n < 0 && n != -EAGAIN)

@@ -1,5 +1,5 @@
 /*
- * The program's octets on a connection in streaming mode: as the kernel's calls.
+ * The program's bytes on a connection in streaming mode: as the kernel's calls.
  */
 #ifndef SW_PRELOAD_CONN_PLAIN_H
 #define SW_PRELOAD_CONN_PLAIN_H
@@ -7,12 +7,12 @@
 #include "preload/conn/conn.h"
 
 /*
- * What follows octets that were kept from the startup: up to most that the kernel has by now, but need at least, for
+ * What follows bytes that were kept from the startup: up to most that the kernel has by now, but need at least, for
  * which it waits as the program's recv would. rx held; cancellation is off. How many; an error is kept for the next
  * call (conn.so_error).
  */
 size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, size_t need, size_t most, int flags);
-/* Up to most of the next octets to the kernel as they are. Octets sent, -errno. */
+/* Up to most of the next bytes to the kernel as they are. Bytes sent, -errno. */
 ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags);
 /* As conn_send on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
 ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);

@@ -34,11 +34,11 @@ void conn_rtr_told(struct sock *s)
 
 /*
  * A peer may send frames without end that bring the program nothing, faster than they are decoded (RFC 5042 section
- * 6.4). After so many octets of them a call that must not wait gives up, and the program has the processor again.
+ * 6.4). After so many bytes of them a call that must not wait gives up, and the program has the processor again.
  */
 #define RX_IDLE_MAX (4u * 1024u * 1024u)
 
-/* n octets came. True: the calls brought nothing else for too long. */
+/* n bytes came. True: the calls brought nothing else for too long. */
 static inline bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, ssize_t n)
 {
     if (stream_avail(&c->st) != *avail)
@@ -70,7 +70,7 @@ int conn_rx_progress(struct conn *c, int fd, bool look)
     if (conn_state(c) != CONN_UPGRADED)
         return conn_state(c) == CONN_DEAD;
     conn_ops(c)->decode(c, fd);
-    /* The program's low-water mark counts its octets, the kernel's would count frames. */
+    /* The program's low-water mark counts its bytes, the kernel's would count frames. */
     while (look && (conn_rx_avail(c) < conn_rx_target(c) && c->st.rx.end == STREAM_OPEN)) {
         ssize_t n = conn_ops(c)->fill(c, fd, MSG_DONTWAIT, SIZE_MAX);
         conn_ops(c)->decode(c, fd);
@@ -90,7 +90,7 @@ int conn_rx_progress(struct conn *c, int fd, bool look)
     return stream_readable(&c->st) || c->rx.pre_len > c->rx.pre_off;
 }
 
-/* A receive failed behind octets that are the program's first: the next call tells it. */
+/* A receive failed behind bytes that are the program's first: the next call tells it. */
 static void later_error(struct conn *c, ssize_t r)
 {
     if (r < 0 && r != -EAGAIN && r != -EINTR && r != -ENOBUFS && r != -ESHUTDOWN)
@@ -118,7 +118,7 @@ void conn_rx_all(struct conn *c, int fd)
 #define WAITING_ENOUGH (CONN_IN_LEN / 4)
 
 /*
- * Octets still in the kernel are taken in first, as far as staging goes. Where many are staged already it is left at
+ * Bytes still in the kernel are taken in first, as far as staging goes. Where many are staged already it is left at
  * that, as if the others had not come yet: a program that asks after each small read (wrk) would have a full staging
  * moved down each time, to make room for as little.
  */
@@ -149,7 +149,7 @@ static ssize_t end_result(struct conn *c)
     if (conn_state(c) == CONN_UPGRADED && (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) &&
         !c->rx.reset_told) {
         c->rx.reset_told = true;
-        /* A peer that never sent an octet of the stream did not reset it, it never spoke it (DESIGN section 4). */
+        /* A peer that never sent a byte of the stream did not reset it, it never spoke it (DESIGN section 4). */
         return c->st.rx.end == STREAM_BROKEN && c->st.rx.total == 0 ? -EPROTO : -ECONNRESET;
     }
     return 0;
@@ -161,7 +161,7 @@ static bool ended(const struct conn *c)
            (conn_state(c) == CONN_UPGRADED && (c->st.rx.end != STREAM_OPEN || c->broken));
 }
 
-/* Gives out what is ready. `done` octets were given before; with MSG_PEEK they are passed over. */
+/* Gives out what is ready. `done` bytes were given before; with MSG_PEEK they are passed over. */
 static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done, int flags)
 {
     size_t got = 0, skip = (flags & MSG_PEEK) ? done : 0;
@@ -200,7 +200,7 @@ void conn_begins_to_wait(struct sock *s, bool *waits)
 
 /*
  * How much of what is there the program's memory can take. The kernel takes segments off its queue whole or not at all:
- * an octet of ours that cannot be stored keeps the whole slice.
+ * a byte of ours that cannot be stored keeps the whole slice.
  */
 static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len, size_t done, int flags)
 {
@@ -228,12 +228,12 @@ struct receiving {
     const struct conn_ops *ops;
     int fd;
     struct iov_iter *it;
-    size_t len, target; /* octets it takes, and how many it waits for */
+    size_t len, target; /* bytes it takes, and how many it waits for */
     int flags;
     bool wait;
     bool *waits;   /* as conn_begins_to_wait */
     bool directly; /* it may receive straight to the program's memory */
-    size_t done;   /* octets given */
+    size_t done;   /* bytes given */
     size_t passed; /* and looked at, from where MSG_PEEK begins */
     size_t idle;   /* see idle_too_long */
     uint64_t avail;
@@ -299,7 +299,7 @@ static inline enum receiving_next recv_staged(struct receiving *r)
 
 /*
  * The program has as much as it waits for. A short read tells the users of edge-triggered epoll that there is no more
- * (epoll(7)): then the kernel must not hold octets whose edge was told already.
+ * (epoll(7)): then the kernel must not hold bytes whose edge was told already.
  */
 static inline enum receiving_next recv_rest(struct receiving *r)
 {
@@ -348,7 +348,7 @@ static inline enum receiving_next recv_more(struct receiving *r)
     return n >= 0 ? RECV_AGAIN : recv_failed(r, n);
 }
 
-/* How many of len octets a receive waits for. */
+/* How many of len bytes a receive waits for. */
 static size_t target_of(const struct conn *c, size_t len, int flags)
 {
     size_t lowat = atomic_load(&c->rx.user_lowat);
@@ -391,7 +391,7 @@ static void pay_owed(struct conn *c, int fd)
         conn_rx_all(c, fd);
 }
 
-/* n of len octets were what was kept from the startup. */
+/* n of len bytes were what was kept from the startup. */
 static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it, size_t len, size_t n, int flags,
                                bool *waits)
 {
@@ -417,7 +417,7 @@ static int take_rx(struct sock *s, struct conn *c, int *fd, bool wait, bool *wai
 }
 
 /*
- * What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. Octets
+ * What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. Bytes
  * more.
  */
 static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssize_t n, size_t len, int flags,

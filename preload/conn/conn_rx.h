@@ -11,11 +11,11 @@
 ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits);
 /*
  * The call is about to wait. From then on it is in the kernel, as far as a close of the descriptor is concerned, to its
- * end: also while it looks at what came, and was no octet of the program's.
+ * end: also while it looks at what came, and was no byte of the program's.
  */
 void conn_begins_to_wait(struct sock *s, bool *waits);
 /*
- * Takes in what the kernel has without waiting (if `fill`), and decodes. rx held. Returns 1: readable (octets, end or
+ * Takes in what the kernel has without waiting (if `fill`), and decodes. rx held. Returns 1: readable (bytes, end or
  * error) or 0.
  */
 int conn_rx_progress(struct conn *c, int fd, bool fill);
@@ -26,9 +26,9 @@ void conn_rx_all(struct conn *c, int fd);
  * for, another thread's poll) waits for input until he is told.
  */
 void conn_rtr_told(struct sock *s);
-/* What FIONREAD tells: octets a read would give, those in the kernel included. Takes rx. */
+/* What FIONREAD tells: bytes a read would give, those in the kernel included. Takes rx. */
 int conn_rx_waiting(struct sock *s, int fd);
-/* Octets that are there, an urgent one among them; rx held. */
+/* Bytes that are there, an urgent one among them; rx held. */
 size_t conn_rx_avail(const struct conn *c);
 
 #endif

@@ -13,8 +13,8 @@
 #include "preload/process/real.h"
 
 /*
- * TCP answers a close that leaves received octets unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
- * count as well; what is no octet of the program's, an RTR say, is taken in first, because the kernel would count it.
+ * TCP answers a close that leaves received bytes unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
+ * count as well; what is no byte of the program's, an RTR say, is taken in first, because the kernel would count it.
  * True: the close will be one.
  */
 static bool reset_if_unread(struct conn *c, int fd)
@@ -58,7 +58,7 @@ static bool end_before_switch(struct sock *s, struct conn *c, int fd)
     return all && reset_if_unread(c, fd);
 }
 
-/* What comes before the last octets. Returns SO_LINGER as it is then: as conn_linger_s. */
+/* What comes before the last bytes. Returns SO_LINGER as it is then: as conn_linger_s. */
 static int end_reading(struct sock *s, struct conn *c, int fd)
 {
     int linger = conn_linger_s(fd);
@@ -94,7 +94,7 @@ static void settle_shared(struct sock *s, struct conn *c, int fd)
         send_last(s, c, fd, -1);
 }
 
-/* Octets accepted from the program but not yet in the kernel's hands go on after close. */
+/* Bytes accepted from the program but not yet in the kernel's hands go on after close. */
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
     /* The RTR has not come: the end is announced first, as when the startup is not over. */

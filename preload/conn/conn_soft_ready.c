@@ -1,6 +1,6 @@
 /*
  * Readiness of a stream in software on the program's own TCP connection: what poll(2) would report of the program's
- * octets. The kernel knows those of the frames.
+ * bytes. The kernel knows those of the frames.
  */
 #include <errno.h>
 #include <poll.h>
@@ -121,7 +121,7 @@ short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *a
     (void)fd; /* (looked up anew with each turn) */
     if (SW_UNLIKELY(c->rx.mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) &&
         turn_take_brief(&c->rx.turn) == 0) {
-        conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all octets: conn.rx.reset_unseen */
+        conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all bytes: conn.rx.reset_unseen */
         turn_give(&c->rx.turn);
     }
     *ask = want & POLLRDHUP;

@@ -86,7 +86,7 @@ static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t 
     return n;
 }
 
-/* The kernel gave n octets, where there was room for so many; or the end, or -1 with errno. */
+/* The kernel gave n bytes, where there was room for so many; or the end, or -1 with errno. */
 static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
 {
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
@@ -108,7 +108,7 @@ static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
     if (n == 0) {
         /*
          * RFC 5041 6.2.1/4: to the program it is the end of the stream. In the middle of a frame too (of which the
-         * endpoint takes note): the peer was killed, which to TCP's programs is an end. One that gives up octets
+         * endpoint takes note): the peer was killed, which to TCP's programs is an end. One that gives up bytes
          * resets: conn_tx_give_up.
          */
         (void)iwarp_in_end(&c->ep);
@@ -129,7 +129,7 @@ static ssize_t take(struct conn *c, int fd, void *p, size_t room, int flags)
     return n;
 }
 
-/* An HSWI answers the HACK: no octet of it is there before that one is acknowledged. */
+/* An HSWI answers the HACK: no byte of it is there before that one is acknowledged. */
 static bool is_before_answer(const struct conn *c, int fd)
 {
     return c->neg.deferred && (conn_only_leads(c) || tcpinfo_lacks(fd, c->neg.out_len));
@@ -192,7 +192,7 @@ static ssize_t fill_streamed(struct conn *c, int fd, int flags)
 }
 
 /*
- * One recv into staging, of at most `most` octets. Returns what recv returned, -errno, or -ENOBUFS if staging is full.
+ * One recv into staging, of at most `most` bytes. Returns what recv returned, -errno, or -ENOBUFS if staging is full.
  * -EAGAIN with flags MSG_DONTWAIT: nothing there.
  */
 ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
@@ -226,8 +226,8 @@ static bool takes_directly(const struct conn *c)
 
 /*
  * One recvmsg of what is there, payload of large frames straight into the program's memory, of which there are len
- * octets. It does not wait, and puts together in staging what is not whole: so whenever the thread sleeps, or is gone,
- * all octets that are not the program's are in the connection's own memory. *placed octets were given to the program;
+ * bytes. It does not wait, and puts together in staging what is not whole: so whenever the thread sleeps, or is gone,
+ * all bytes that are not the program's are in the connection's own memory. *placed bytes were given to the program;
  * what is behind them in its memory has no meaning.
  *
  * As fill; -EOPNOTSUPP: what comes next is nothing for this. Then, and with -EAGAIN, *ahead says how much to stage.
@@ -331,7 +331,7 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
     return r < 0 ? r : 0;
 }
 
-/* (At an urgent mark, which is at a frame's last octet, the kernel gives less than there is.) */
+/* (At an urgent mark, which is at a frame's last byte, the kernel gives less than there is.) */
 bool conn_soft_drained(const struct conn *c)
 {
     return iwarp_in_need(&c->ep) != 1;
@@ -343,7 +343,7 @@ bool conn_soft_rx_mend(struct conn *c, int fd)
     uint64_t rx = 0, before, tx;
     int queued = 0;
     bool known = tcpinfo_totals(fd, &rx, &tx);
-    do { /* octets may come in meanwhile */
+    do { /* bytes may come in meanwhile */
         before = rx;
         known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, &tx);
     } while (known && rx != before);

@@ -1,7 +1,7 @@
 /*
  * Sending an upgraded stream in software over the program's own TCP connection.
  *
- * Program octets are framed where they lie and leave with one sendmsg (few are copied together for one send). What the
+ * Program bytes are framed where they lie and leave with one sendmsg (few are copied together for one send). What the
  * kernel does not take of a frame already begun is copied (the tail) and goes on without the program; frames not begun
  * are dropped again and the program is told the smaller count, as a full socket buffer would.
  */
@@ -31,7 +31,7 @@
 #include "preload/sock/poller.h"
 #include "preload/sock/wait.h"
 
-#define URGENT_IOV 4u /* an urgent octet's frame: headers, octet, trailer */
+#define URGENT_IOV 4u /* an urgent byte's frame: headers, byte, trailer */
 
 /* sendmsg took a part only: the socket is full, or, if it may wait for room, its time was over or a signal came. */
 static int cut_short(int fd, bool wait)
@@ -41,7 +41,7 @@ static int cut_short(int fd, bool wait)
 
 /*
  * Everything that was queued went out. May queue a notify, or with credits the FIN message; under the LLP's flow
- * control TCP's own FIN on a message boundary says the same, and no octet of ours runs against the peer's data (a FIN
+ * control TCP's own FIN on a message boundary says the same, and no byte of ours runs against the peer's data (a FIN
  * message that meets a closed socket would be answered by a reset, which destroys what the peer has still to read).
  * True: there is more.
  */
@@ -64,7 +64,7 @@ static __attribute__((noinline)) ssize_t send_waiting(int fd, const struct msghd
 }
 
 /*
- * A send of one piece takes 0.2 us less of the kernel than a sendmsg of three, a copy of so many octets less than that.
+ * A send of one piece takes 0.2 us less of the kernel than a sendmsg of three, a copy of so many bytes less than that.
  */
 #define FLAT_LEN 2048u
 
@@ -78,7 +78,7 @@ static ssize_t send_flat(int fd, const struct iovec *iov, size_t n, size_t len, 
 }
 
 /*
- * What goes before the first frame (negotiate_lead). 0: it went. With room reported the kernel takes so few octets as a
+ * What goes before the first frame (negotiate_lead). 0: it went. With room reported the kernel takes so few bytes as a
  * whole.
  */
 static int out_lead(struct conn *c, int fd, int flags)
@@ -87,7 +87,7 @@ static int out_lead(struct conn *c, int fd, int flags)
     size_t len, n = iwarp_out(&c->ep, &iov, &len);
     if (!conn_has_room(fd))
         return -EAGAIN;
-    if (c->neg.deferred) { /* from here on urgent octets are the stream's: startup_upgrade.c */
+    if (c->neg.deferred) { /* from here on urgent bytes are the stream's: startup_upgrade.c */
         int inlined = 1;
         sandbox_setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
     }
@@ -101,7 +101,7 @@ static int out_lead(struct conn *c, int fd, int flags)
     return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
 }
 
-/* One call for the n pieces, len octets. As sendmsg(2). */
+/* One call for the n pieces, len bytes. As sendmsg(2). */
 static ssize_t send_batch(struct conn *c, int fd, const struct iovec *iov, size_t n, size_t len, int flags)
 {
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
@@ -115,7 +115,7 @@ static ssize_t send_batch(struct conn *c, int fd, const struct iovec *iov, size_
     return sent;
 }
 
-/* All of an urgent octet's frame but its last octet. Returns how many pieces. */
+/* All of an urgent byte's frame but its last byte. Returns how many pieces. */
 static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *iov, size_t n)
 {
     memcpy(first, iov, n * sizeof(*iov));
@@ -124,7 +124,7 @@ static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *i
 
 /*
  * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is
- * queued. An urgent octet's frame goes in two: the kernel's urgent pointer is for the last octet of what it takes,
+ * queued. An urgent byte's frame goes in two: the kernel's urgent pointer is for the last byte of what it takes,
  * which must be the frame's. RFC 5040 6.1/1: all that is sent from the switch on comes from the endpoint.
  */
 static int out_frames(struct conn *c, int fd, int flags, bool *none)
@@ -315,7 +315,7 @@ static int flush(struct sock *s, struct conn *c, int fd)
     return c->broken ? -EPIPE : flush_whole(s, c, fd);
 }
 
-/* What was posted but not begun is the program's again. Returns octets taken back. */
+/* What was posted but not begun is the program's again. Returns bytes taken back. */
 static size_t take_back(struct conn *c, int fd, bool urgent)
 {
     struct iwarp_cut cut = iwarp_out_detach(&c->ep);
@@ -325,7 +325,7 @@ static size_t take_back(struct conn *c, int fd, bool urgent)
     return back;
 }
 
-#define COPY_LEN 32768u /* Linux fills pages of so many octets */
+#define COPY_LEN 32768u /* Linux fills pages of so many bytes */
 
 /*
  * RFC 5044 3/2 and RFC 5044 section 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes
@@ -389,12 +389,12 @@ struct sending {
     struct conn *c;
     int fd;
     struct iov_iter *it;
-    size_t len, done;  /* octets it has, and how many of them are framed */
+    size_t len, done;  /* bytes it has, and how many of them are framed */
     size_t lead;       /* conn_batch_lead */
     int flags, kflags; /* the call's, and the kernel's for it */
     bool wait, shared;
     bool sleeps;   /* it waits in the kernel's send, or as if it did */
-    bool zerocopy; /* no octet has gone yet of a call with MSG_ZEROCOPY */
+    bool zerocopy; /* no byte has gone yet of a call with MSG_ZEROCOPY */
     uint64_t deadline;
 };
 
@@ -418,7 +418,7 @@ static int send_left(struct sending *x)
     return r == 0 ? 1 : r;
 }
 
-/* How many octets the next part has, as far as the program's memory can be read. > 0, or -errno. */
+/* How many bytes the next part has, as far as the program's memory can be read. > 0, or -errno. */
 static ssize_t next_part(struct sending *x)
 {
     struct conn *c = x->c;
@@ -441,7 +441,7 @@ static ssize_t next_part(struct sending *x)
 }
 
 /*
- * The kernel has not taken all of the n octets that were framed last, of which `before` is the beginning: those of
+ * The kernel has not taken all of the n bytes that were framed last, of which `before` is the beginning: those of
  * frames that were not begun are the program's again. 0: they are framed again, behind the tail; or the call is over,
  * with -errno.
  */

@@ -1,8 +1,8 @@
 /*
  * The late switch, receiving (DESIGN.md section 3): this side's program accepted late, and the initiator's has gone on
- * in streaming mode meanwhile. Its octets are the program's as they are, and lie in `pre`; FPDUs begin behind the HSWI.
+ * in streaming mode meanwhile. Its bytes are the program's as they are, and lie in `pre`; FPDUs begin behind the HSWI.
  *
- * The initiator's kernel was given the HSWI as a whole. So octets that may be its beginning are held back until it is
+ * The initiator's kernel was given the HSWI as a whole. So bytes that may be its beginning are held back until it is
  * certain that nothing is under way behind them; then they are the program's, and no time has to pass for that.
  */
 #include <errno.h>
@@ -41,7 +41,7 @@ size_t conn_switch_space(struct conn *c, uint8_t **p)
     return c->mem.pre_cap - c->rx.pre_len - c->rx.held_len;
 }
 
-/* n of the held octets are the program's. */
+/* n of the held bytes are the program's. */
 static void give(struct conn *c, size_t n)
 {
     c->rx.pre_len += n;

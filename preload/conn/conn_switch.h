@@ -12,9 +12,9 @@ struct conn;
 
 /* The responder has answered; what was collected behind the HWDR is the beginning. Both turns held. */
 void conn_switch_begin(struct conn *c);
-/* Where received octets go, and how many have room. */
+/* Where received bytes go, and how many have room. */
 size_t conn_switch_space(struct conn *c, uint8_t **p);
-/* n octets were put there. Some may be held back (rx.held_len), or it was the last of the streaming mode (rx.mode). */
+/* n bytes were put there. Some may be held back (rx.held_len), or it was the last of the streaming mode (rx.mode). */
 void conn_switch_took(struct conn *c, size_t n);
 /* Nothing comes behind what is held back. */
 void conn_switch_give_held(struct conn *c);

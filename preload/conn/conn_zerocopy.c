@@ -1,7 +1,7 @@
 /*
- * MSG_ZEROCOPY on an upgraded connection: all octets are copied, and the program is told so.
+ * MSG_ZEROCOPY on an upgraded connection: all bytes are copied, and the program is told so.
  *
- * The kernel counts the calls and tells on the socket's error queue which of them are over. So the first octet of each
+ * The kernel counts the calls and tells on the socket's error queue which of them are over. So the first byte of each
  * call goes with the flag, from memory that never changes, and the others without it: count, queue and readiness are
  * the kernel's. It ignores the flag where SO_ZEROCOPY is not set. Of a send that was not copied the kernel's word is
  * mended as it is taken off the queue.

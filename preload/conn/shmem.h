@@ -17,7 +17,7 @@
 
 #include "core/base/must.h"
 
-/* len octets of zeroes on page boundaries, shared with children made from now on. NULL: none to be had. */
+/* len bytes of zeroes on page boundaries, shared with children made from now on. NULL: none to be had. */
 void *shmem_map(size_t len) SW_MUST;
 /* This process is done with them; `all`: everybody is, and what they held is given back. */
 void shmem_unmap(void *p, size_t len, bool all);
@@ -52,7 +52,7 @@ bool shmem_is_shared(void);
 int shmem_part_begin(void) SW_MUST;
 /* Zeroes that will take the place of [p, p + len), which shmem_map or shmem_attach gave. NULL: no memory. */
 void *shmem_part_anew(void *p, size_t len) SW_MUST;
-/* Copies pages of len octets that were ever touched. The target was given by shmem_part_anew. */
+/* Copies pages of len bytes that were ever touched. The target was given by shmem_part_anew. */
 void shmem_part_copy(void *to, const void *from, size_t len);
 /* What the place of was taken: those who have the old memory need not keep what is there. */
 void shmem_part_drop(void *p, size_t len);

@@ -2,7 +2,7 @@
  * Connections whose stream goes over an RDMA device: the endpoint of core/transport/verbs.h beside the program's TCP
  * socket. This is what their startup asks for; an upgraded one is asked by the table of conn_ops.h.
  *
- * The TCP connection carries the startup and its own end, and no octet of the stream. What arrives shows at the
+ * The TCP connection carries the startup and its own end, and no byte of the stream. What arrives shows at the
  * endpoint's completion channel, a hidden descriptor, which joins whatever the program waits in.
  *
  * An endpoint belongs to the process that made it. A forked child, or the next program after exec, cannot use the

@@ -4,7 +4,7 @@
  * Receive path: device -> receive buffer, ring -> [verbs endpoint] -> [stream] -> the program's buffer.
  *
  * Whoever has rx takes in what has arrived, and with it the peer's credits, which a sender may wait for: he is told. So
- * is a reader, if a sender that waits for credits takes in octets.
+ * is a reader, if a sender that waits for credits takes in bytes.
  */
 #include "preload/device/device_io.h"
 
@@ -74,7 +74,7 @@ static int put_out(struct conn *c)
     return r < 0 ? r : rnic_flush(c);
 }
 
-/* What the peer is to hear beside the program's octets. tx held. */
+/* What the peer is to hear beside the program's bytes. tx held. */
 static void answer(struct conn *c, int fd)
 {
     bool credit = stream_wants_credit(&c->st);
@@ -166,7 +166,7 @@ static int tcp_end(struct conn *c, int fd)
     ssize_t n = REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
-    int err = n < 0 ? errno : n > 0 ? EPROTO : 0; /* no octet of the stream comes there */
+    int err = n < 0 ? errno : n > 0 ? EPROTO : 0; /* no byte of the stream comes there */
     atomic_store(&c->dev.tcp_end, true);
     return err != 0 ? -err : 1;
 }
@@ -211,12 +211,12 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
     if (r == 0 && !rnic_ended(c))
         return -EAGAIN;
     if (take_in(c, fd, tx) > 0)
-        return 1; /* the peer's octets came before the end */
+        return 1; /* the peer's bytes came before the end */
     /* Software sees the end of its own connection behind all that came there, however long that takes. */
     if (c->dev.mixed != NULL && r == 1 && !rnic_ended(c))
         return -EAGAIN;
     if (r >= 0 && !(r == 1 && rnic_ended(c))) {
-        /* A peer that closes knows that its octets have arrived, one that is killed does not. */
+        /* A peer that closes knows that its bytes have arrived, one that is killed does not. */
         await_other_end(c, fd, tx);
         if (take_in(c, fd, tx) > 0)
             return 1;
@@ -424,7 +424,7 @@ static bool lost(struct sock *s, struct conn *c, int fd)
     return true;
 }
 
-/* Posts the next part, and sends it. Octets, which may be 0; -errno. */
+/* Posts the next part, and sends it. Bytes, which may be 0; -errno. */
 static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
 {
     if (c->tx.shut || c->broken || atomic_load(&c->dev.tcp_end))

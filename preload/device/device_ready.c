@@ -1,5 +1,5 @@
 /*
- * Readiness of a connection on a device: what poll(2) would report on a TCP socket whose octets came and went as the
+ * Readiness of a connection on a device: what poll(2) would report on a TCP socket whose bytes came and went as the
  * stream's.
  *
  * The kernel knows the TCP connection, which says nothing but its end, and the completion channel, which whoever waits

@@ -270,7 +270,7 @@ static bool answer(struct mixed *m)
     return send_frame(m);
 }
 
-/* Takes in what the startup needs, and no octet more. False: it has failed. */
+/* Takes in what the startup needs, and no byte more. False: it has failed. */
 static bool go_on(struct mixed *m)
 {
     uint8_t buf[MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX];

@@ -66,7 +66,7 @@ bool mixed_cut_off(const struct mixed *m);
 /* What came wants an answer: mixed_flush. Any thread. */
 bool mixed_ctrl_pending(const struct mixed *m);
 
-/* Send side. Octets that were posted and that the kernel has no room for yet. */
+/* Send side. Bytes that were posted and that the kernel has no room for yet. */
 size_t mixed_unsent(const struct mixed *m);
 /* Gives the kernel what it takes. 0 or -EPIPE. */
 int mixed_flush(struct mixed *m) SW_MUST;

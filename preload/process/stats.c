@@ -2,7 +2,7 @@
  * A connection's line of statistics; see stats.h. No standard but JSON's (RFC 8259) and UTF-8's
  * (RFC 3629). Stands at the end of a connection's life, outside the receive path.
  *
- * Written octet by octet into the caller's buffer: it runs while a program exits, perhaps in a
+ * Written byte by byte into the caller's buffer: it runs while a program exits, perhaps in a
  * signal handler, where neither malloc nor stdio may be called.
  */
 #include "preload/process/stats.h"
@@ -16,11 +16,11 @@
 
 /*
  * The most a string takes once escaped. A file name of 255 control characters would take 1530
- * octets; the rest of a line takes less than 760, so that 1024 hold it all.
+ * bytes; the rest of a line takes less than 760, so that 1024 hold it all.
  */
 #define STATS_STRING_MAX 256
 
-/* Where the next octet goes; one is kept for the NUL. What does not fit is dropped. */
+/* Where the next byte goes; one is kept for the NUL. What does not fit is dropped. */
 struct out {
     char *p;
     char *end;

@@ -11,7 +11,7 @@
 
 struct stats_record {
     int pid;
-    const char *program;                 /* basename of the executable; any octets */
+    const char *program;                 /* basename of the executable; any bytes */
     const char *role;                    /* "connect" or "accept" */
     struct sockaddr_storage local, peer; /* ss_family 0: unknown, printed as "" */
     const char *transport;               /* "iwarp", "verbs", "shm", "plain" */
@@ -22,8 +22,8 @@ struct stats_record {
     uint64_t immediates; /* sent */
     uint64_t coalesced;  /* the program's writes that went with others */
     uint64_t empty;      /* received: messages without payload */
-    uint64_t direct;     /* octets received straight into the program's memory */
-    uint64_t memory;     /* octets of address space */
+    uint64_t direct;     /* bytes received straight into the program's memory */
+    uint64_t memory;     /* bytes of address space */
     /* the RDMA device's name, or why there is none; NULL: none was wanted, and nothing is printed */
     const char *device;
 };
@@ -33,8 +33,8 @@ struct stats_record {
  * {"pid":1,"program":"iperf3","role":"connect","local":"127.0.0.1:1","peer":"[::1]:5201",…}\n with
  * the keys pid program role local peer transport reason rtr crc tx_bytes rx_bytes tx_fpdus rx_fpdus
  * sends writes errors immediates coalesced empty direct memory device, in this order; crc is true/false; rtr is "none"
- * for a connection that was not upgraded; strings are escaped to valid JSON (octets that are not UTF-8 become U+FFFD),
- * and cut where they take more than 256 octets. Returns the length without NUL; truncation cannot happen with cap >=
+ * for a connection that was not upgraded; strings are escaped to valid JSON (bytes that are not UTF-8 become U+FFFD),
+ * and cut where they take more than 256 bytes. Returns the length without NUL; truncation cannot happen with cap >=
  * 1024. No malloc, no stdio streams, no locale.
  */
 size_t stats_format(const struct stats_record *r, char *buf, size_t cap);

@@ -12,9 +12,9 @@
 int tcpinfo_state(int fd);
 /* Has the peer ended its side, with no reset so far? */
 bool tcpinfo_peer_closed(int fd);
-/* Octets of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
+/* Bytes of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
 bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
-/* Segments with data that have come, and the octets that were taken of them. Another kind of socket: 0. */
+/* Segments with data that have come, and the bytes that were taken of them. Another kind of socket: 0. */
 struct tcpinfo_input {
     uint64_t octets;
     uint32_t segments;
@@ -22,14 +22,14 @@ struct tcpinfo_input {
 struct tcpinfo_input tcpinfo_input_of(int fd);
 /* Has the peer's kernel acknowledged all that was sent? */
 bool tcpinfo_acked_all(int fd);
-/* Has it acknowledged fewer octets of the stream, for certain? */
+/* Has it acknowledged fewer bytes of the stream, for certain? */
 bool tcpinfo_lacks(int fd, uint64_t octets);
-/* Octets a second that TCP sends at most, as it reckons the path now; UINT64_MAX: not known. */
+/* Bytes a second that TCP sends at most, as it reckons the path now; UINT64_MAX: not known. */
 uint64_t tcpinfo_rate(int fd);
 /* The segments that a connection sends. */
 struct tcpinfo_segment {
     uint32_t octets;      /* of the stream in each */
-    uint32_t options_len; /* octets of TCP options in each */
+    uint32_t options_len; /* bytes of TCP options in each */
     uint32_t path_mtu;
     uint32_t rtt_us; /* smoothed; 0: nothing was measured yet */
 };

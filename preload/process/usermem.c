@@ -11,7 +11,7 @@
 
 /*
  * Both return 0, or 1 if the access has faulted. Writing writes what is there: it comes before
- * octets that are to be written there anyway.
+ * bytes that are to be written there anyway.
  */
 int usermem_touch_read(const void *p);
 int usermem_touch_write(void *p);
@@ -79,7 +79,7 @@ struct piece {
 };
 
 /*
- * The octets at `at` that are in one page, and which of them to touch: not the same place in each
+ * The bytes at `at` that are in one page, and which of them to touch: not the same place in each
  * page, for these places share a few lines of the cache.
  */
 static inline struct piece piece_of(uintptr_t at, size_t len)

@@ -2,7 +2,7 @@
  * Is there memory where the program's pointer points? What the kernel answers by EFAULT would be a
  * SIGSEGV in this library.
  *
- * One octet of each page is touched, by instructions that are known to the handler of SIGSEGV and
+ * One byte of each page is touched, by instructions that are known to the handler of SIGSEGV and
  * SIGBUS (preload/process/segv.c): if they fault, it goes on behind them. Good memory costs no system call.
  * Another thread may unmap it between the look and the use; that is a SIGSEGV still. All are
  * async-signal-safe.
@@ -18,7 +18,7 @@
 #include "core/base/iov.h"
 #include "core/base/must.h"
 
-/* How many of the len octets at p can be read, or written, from the first on. Nothing is changed. */
+/* How many of the len bytes at p can be read, or written, from the first on. Nothing is changed. */
 size_t usermem_read(const void *p, size_t len);
 size_t usermem_write(void *p, size_t len);
 
@@ -32,7 +32,7 @@ static inline bool usermem_writable(void *p, size_t len)
     return usermem_write(p, len) == len;
 }
 
-/* The same for the next len octets of an iterator. */
+/* The same for the next len bytes of an iterator. */
 size_t usermem_iter_read(const struct iov_iter *it, size_t len);
 size_t usermem_iter_write(const struct iov_iter *it, size_t len);
 

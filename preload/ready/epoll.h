@@ -3,7 +3,7 @@
  * events and data. In the kernel's set our own token (the fd) stands in for the program's data, and
  * for active connections other events may be asked for than the program's.
  *
- * A level-triggered connection that still has octets in our staging is kept on its set's ready
+ * A level-triggered connection that still has bytes in our staging is kept on its set's ready
  * list: the kernel, whose buffer is empty, would not report it again.
  */
 #ifndef SW_PRELOAD_EPOLL_H

@@ -218,7 +218,7 @@ void watch_queue(struct watch *w);
 void watch_unqueue(struct watch *w);
 /*
  * Takes off the list, before a wait, whom only the kernel can have news of: a level-triggered registration for input,
- * told already, whose octets the program has taken since. Who takes in more than he is asked for tells it anew. No lock
+ * told already, whose bytes the program has taken since. Who takes in more than he is asked for tells it anew. No lock
  * held.
  */
 void epset_drop_read(struct epset *set);

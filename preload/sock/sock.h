@@ -34,7 +34,7 @@ enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
 /* Never unmapped once made (a stale pointer still points to a sock), so fds can be looked up without a lock. */
 struct sock {
     _Atomic uint32_t refs; /* fd table entries and calls under way; 0: free */
-    _Atomic bool active;   /* data calls must come to us: negotiating, accelerated, or octets left over */
+    _Atomic bool active;   /* data calls must come to us: negotiating, accelerated, or bytes left over */
     uint8_t kind;          /* enum sock_kind */
     _Atomic bool nonblock; /* O_NONBLOCK of the description */
     _Atomic int fd;        /* a descriptor that refers to it, -1: none any more in this process */

@@ -1,5 +1,5 @@
 /*
- * The program's calls on a connection, whatever has become of it: startup under way, upgraded, plain with octets left
+ * The program's calls on a connection, whatever has become of it: startup under way, upgraded, plain with bytes left
  * over, dead.
  */
 #ifndef SW_PRELOAD_DISPATCH_H

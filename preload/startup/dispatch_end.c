@@ -58,7 +58,7 @@ static void tell_end(struct sock *s)
 }
 
 /*
- * The FIN would come before the startup's octets that are still to be sent, or the end of what is received before those
+ * The FIN would come before the startup's bytes that are still to be sent, or the end of what is received before those
  * that are to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody
  * has seen it.
  */
@@ -80,7 +80,7 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
 }
 
 /*
- * A program that has shut down both ways gets no answer: where that comes with octets of the other program's, those
+ * A program that has shut down both ways gets no answer: where that comes with bytes of the other program's, those
  * meet what they would meet with TCP, a reset.
  */
 static bool ends_both(const struct conn *c, int how)
@@ -90,7 +90,7 @@ static bool ends_both(const struct conn *c, int how)
 }
 
 /*
- * Nobody may answer a Hello that comes just now: behind the end of our octets there is no answer. False: one did
+ * Nobody may answer a Hello that comes just now: behind the end of our bytes there is no answer. False: one did
  * before.
  */
 static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
@@ -205,7 +205,7 @@ static bool answer_may_come(int fd)
  */
 static void leave_late(struct sock *s, struct conn *c, int fd)
 {
-    /* An answer comes with octets of the server's program's, and that those meet a closed socket is TCP's. */
+    /* An answer comes with bytes of the server's program's, and that those meet a closed socket is TCP's. */
     if (c->startup.marked) {
         pending_remove(s);
         return;
@@ -224,7 +224,7 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
 
 /*
  * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the
- * program's octets, yet unread, or after the close, it would make the kernel reset: the end is announced first (an
+ * program's bytes, yet unread, or after the close, it would make the kernel reset: the end is announced first (an
  * initiator that knows of it sends no more), then what has come is taken away.
  *
  * One that this program has found, and not used, may be another's: it ran `date`, and closes nothing on exec. Nobody

@@ -21,7 +21,7 @@
 #include "preload/startup/startup.h"
 
 /*
- * The first octet of a client, or its end, as its program's own recv would wait for it: for this socket, whatever
+ * The first byte of a client, or its end, as its program's own recv would wait for it: for this socket, whatever
  * becomes of the descriptor's number. 1, or -errno.
  */
 static __attribute__((noinline)) int await_first(int fd)
@@ -33,7 +33,7 @@ static __attribute__((noinline)) int await_first(int fd)
 }
 
 /*
- * Waits for the first octet, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be
+ * Waits for the first byte, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be
  * waited for so. Other threads' waits leave alone what is counted in; and a step of theirs that is under way, and may
  * take what would wake us, is over when ours is.
  */

@@ -22,7 +22,7 @@
 
 #define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
 
-/* One piece of it as it is. Octets sent, 0: that is not right any more; -EBUSY: the turn is not to be had; or why not. */
+/* One piece of it as it is. Bytes sent, 0: that is not right any more; -EBUSY: the turn is not to be had; or why not. */
 static ssize_t send_as_it_is(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
                              bool wait)
 {
@@ -94,8 +94,8 @@ static ssize_t send_what_goes(struct sock *s, int fd, struct iov_iter *it, size_
 }
 
 /*
- * The responder's program speaks before any Hello came: plain octets, counted (the HelloAck says how many). Initiators,
- * and responders whose Hello is there, wait until it is decided. Returns 0 with *done octets sent in streaming mode; or
+ * The responder's program speaks before any Hello came: plain bytes, counted (the HelloAck says how many). Initiators,
+ * and responders whose Hello is there, wait until it is decided. Returns 0 with *done bytes sent in streaming mode; or
  * -errno if none were. No turn held.
  */
 static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
@@ -140,7 +140,7 @@ static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t d
     return (ssize_t)done;
 }
 
-/* It is decided, or the program need not know of it; `done` of len octets went before. */
+/* It is decided, or the program need not know of it; `done` of len bytes went before. */
 static ssize_t send_decided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, size_t done,
                             int flags)
 {

@@ -1,5 +1,5 @@
 /*
- * Same host: does the listener at an address run sockwarp? Asked before a single octet is sent, so that a plain local
+ * Same host: does the listener at an address run sockwarp? Asked before a single byte is sent, so that a plain local
  * server never sees one of ours.
  *
  * A listener under sockwarp also holds an abstract AF_UNIX listening socket named after its TCP address and port.
@@ -30,7 +30,7 @@ bool local_listens(const struct sockaddr *addr);
 bool local_lost_name(const struct sockaddr *peer);
 
 /*
- * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no octet to the peer, never blocks. Part of what it
+ * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no byte to the peer, never blocks. Part of what it
  * finds is believed for 10 ms. Any thread, handlers.
  */
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);

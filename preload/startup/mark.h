@@ -1,6 +1,6 @@
 /*
  * Between hosts: a listener under sockwarp says so in its SYN-ACK, by a segment size that no TCP chooses by itself
- * (TCP_MAXSEG), and the initiator reads it back when the handshake is done, before it has sent an octet. RFC 9293
+ * (TCP_MAXSEG), and the initiator reads it back when the handshake is done, before it has sent a byte. RFC 9293
  * section 3.7.1: any size may be announced. It is a hint: gateways may change it, and a plain server may have it by
  * accident.
  *
@@ -15,7 +15,7 @@
 
 struct sock;
 
-/* The mark for links where TCP would announce segments of so many octets; 0: there is none. */
+/* The mark for links where TCP would announce segments of so many bytes; 0: there is none. */
 unsigned mark_of(unsigned octets);
 /*
  * fd, which is s, listens, or is about to, and what is called by local_names_open: marks it, unless the program has

@@ -159,7 +159,7 @@ static bool seeks_answer(const struct conn *c)
 
 /*
  * What the initiator's program has done behind its Hello. Where it has closed nobody reads an answer, which would
- * destroy what is still under way (one that has only shut down its side waits for it). Its urgent octet may be told
+ * destroy what is still under way (one that has only shut down its side waits for it). Its urgent byte may be told
  * apart in streaming mode alone.
  */
 static void look_at_late(struct conn *c, int fd)
@@ -190,7 +190,7 @@ static void count_streamed(struct conn *c, int fd)
     atomic_store(&c->tx.plain_total, c->neg.streamed);
 }
 
-/* Who looks without taking: the program's octets stay where they are. False: would block. */
+/* Who looks without taking: the program's bytes stay where they are. False: would block. */
 static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
@@ -198,7 +198,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     int mark = 0;
     if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 &&
         mark) {
-        buf[0] = 0; /* an urgent octet comes first: no Hello, or no answer */
+        buf[0] = 0; /* an urgent byte comes first: no Hello, or no answer */
         n = 1;
     }
     if (would_wait(c, n, POLLIN))
@@ -330,7 +330,7 @@ static void changed(struct sock *s)
 }
 
 /*
- * Octets that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in
+ * Bytes that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in
  * what it read into pre.
  */
 _Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");

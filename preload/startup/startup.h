@@ -41,7 +41,7 @@ void startup_decline(struct sock *s);
 void startup_step_hurried(struct sock *s);
 /*
  * startup_go_on, brief, for a program that would send without waiting. On a connection that it was told is up though
- * nobody has accepted it yet, TCP would take its octets; so the Hello is withdrawn, or the connection goes on in
+ * nobody has accepted it yet, TCP would take its bytes; so the Hello is withdrawn, or the connection goes on in
  * streaming mode for now.
  */
 int startup_hurry(struct sock *s);

@@ -130,7 +130,7 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
     }
     if (r == 0)
         r = startup_begin(c);
-    /* The program's first octets go behind the Hello, and TCP would have nothing to wait for. */
+    /* The program's first bytes go behind the Hello, and TCP would have nothing to wait for. */
     if (r == 0 && c->startup.marked && c->neg.cfg.may_switch)
         conn_nodelay_lend(c, atomic_load(&s->fd));
     if (r < 0)

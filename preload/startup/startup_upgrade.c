@@ -110,7 +110,7 @@ static int begin_fpdus(struct conn *c, int fd)
     return 0;
 }
 
-/* What the program had set of the socket before counts its octets; the kernel's is about frames from now on. */
+/* What the program had set of the socket before counts its bytes; the kernel's is about frames from now on. */
 static void take_over_options(struct conn *c, int fd, bool device)
 {
     int lowat = 1;
@@ -125,8 +125,8 @@ static void take_over_options(struct conn *c, int fd, bool device)
     if (proc.inq_used && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INQ, &inq, &inq_len) == 0)
         atomic_store(&c->rx.tells_waiting, inq != 0);
     /*
-     * Urgent data: the kernel's urgent pointer goes with a frame's last octet, so that SIGURG and POLLPRI come by
-     * themselves; but no octet may leave the stream for it. What the program sees of it is done by the stream
+     * Urgent data: the kernel's urgent pointer goes with a frame's last byte, so that SIGURG and POLLPRI come by
+     * themselves; but no byte may leave the stream for it. What the program sees of it is done by the stream
      * (conn_rx.c).
      */
     int inlined = 0;
@@ -152,7 +152,7 @@ static void send_first(struct conn *c, int fd)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
     /*
-     * The RTR is a small segment that nobody answers: by Nagle's rule the program's first octets would wait for its
+     * The RTR is a small segment that nobody answers: by Nagle's rule the program's first bytes would wait for its
      * delayed acknowledgement. (The HSWI goes with them.)
      */
     if (!c->responder && !c->neg.switched)
@@ -164,7 +164,7 @@ static void send_first(struct conn *c, int fd)
     }
     /*
      * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes
-     * with the program's first octets, if any, which are answered so in any case.
+     * with the program's first bytes, if any, which are answered so in any case.
      */
     int r = conn_only_leads(c) || (!c->responder && tcpinfo_peer_closed(fd)) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN)
@@ -206,7 +206,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     return r;
 }
 
-/* ---- an answer that waits for the program's first octets ---- */
+/* ---- an answer that waits for the program's first bytes ---- */
 
 /* It never will be said: what was staged is the program's, and the kernel has the rest. Both turns held. */
 static void stay_unsaid(struct sock *s, unsigned reason)
