@@ -23,9 +23,9 @@
 
 /* Small writes in a row that go at once, before the next one is gathered: */
 #define ROW_MIN 4u
-#define ROW_MAX 4096u            /* where gathering has brought nothing several times */
+#define ROW_MAX 4096u            /* where gathering has gained nothing several times */
 #define ROW_NS 100000u           /* each so soon after the one before */
-#define WORTH_WRITES 8u          /* so many at a time are worth it */
+#define WORTH_WRITES 8u          /* a batch of this many writes is worth it */
 #define NODELAY_US 20u           /* with TCP_NODELAY nothing waits longer */
 #define CORK_US UINT64_C(200000) /* and with TCP_CORK nothing longer than in the kernel */
 #define LOOK_EVERY 8u            /* writes between two looks at the clock */
@@ -137,7 +137,7 @@ static struct coalesce *slot_claim(void)
         if (atomic_load_explicit(&g->used, memory_order_relaxed) ||
             !atomic_compare_exchange_strong(&g->used, &no, true))
             continue;
-        if (g->taken_over && !atomic_load(&g->noticed)) { /* somebody may be adding to it still */
+        if (g->taken_over && !atomic_load(&g->noticed)) { /* another thread may still be adding to it */
             atomic_store(&g->used, false);
             continue;
         }
@@ -250,7 +250,7 @@ static inline uint32_t writes_of(const struct coalesce *g)
     return atomic_load_explicit(&g->writes, memory_order_relaxed);
 }
 
-/* By whoever is adding, or has the turn: nobody else counts. */
+/* Called by the thread that is adding or has the turn; no other counts. */
 static inline void set_writes(struct coalesce *g, uint32_t n)
 {
     atomic_store_explicit(&g->writes, n, memory_order_relaxed);
@@ -452,7 +452,7 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
     cancel_restore(hold);
 }
 
-/* With a reference, or NULL: it is nobody's any more. */
+/* With a reference; NULL: it belongs to no socket any more. */
 static struct sock *hold_sock(struct coalesce *g)
 {
     struct sock *s = atomic_load(&g->sock);

@@ -13,9 +13,9 @@
  * that of any frame.
  *
  * Locks: a connection's buffer belongs to its tx turn, but for one thing: coalesce_put adds bytes without it. `word`
- * tells how many there are, and who is just adding some. Whoever has the turn closes the word, so nobody can add; if
- * somebody is just at it (interrupted by a signal handler, or another thread), his are void, he finds that out at his
- * end and does it the long way.
+ * tells how many there are, and which thread is adding some. The holder of the turn closes the word, so that no thread
+ * can add; a writer caught in between (interrupted by a signal handler, or in another thread) fails its final
+ * compare-exchange, discards its copy and takes the ordinary send path.
  */
 #ifndef SW_PRELOAD_GATHER_H
 #define SW_PRELOAD_GATHER_H
@@ -41,23 +41,23 @@ struct sock;
 #define COALESCE_CLOSED 0xffffffffu
 
 struct coalesce {
-    _Atomic uint64_t word; /* low half: bytes gathered; high: who is adding, 0 nobody, COALESCE_CLOSED nobody may */
-    _Atomic(struct sock *) sock; /* whose it is, NULL: nobody's */
+    _Atomic uint64_t word; /* low: bytes gathered; high: the thread that adds, 0: none, COALESCE_CLOSED: none may */
+    _Atomic(struct sock *) sock; /* whose buffer it is; NULL: it is free */
     struct conn *conn;           /* the same; tx */
     uint8_t *buf;
     uint32_t cap;
-    /* whoever is adding, or tx: how many they are; about, where one took over from the other */
+    /* the adding thread, or tx: how many writes they are; approximate where one took over from the other */
     _Atomic uint32_t writes;
     uint32_t writes_last;         /* tx: and those that were sent last */
-    _Atomic uint32_t tid;         /* who added last */
+    _Atomic uint32_t tid;         /* the thread that added last */
     _Atomic uint64_t since_ns;    /* when the first byte came */
     _Atomic uint64_t deadline_ns; /* how long it may stay */
-    _Atomic uint32_t by_itself;   /* so many times in a row the program's own calls have sent it in time */
+    _Atomic uint32_t by_itself;   /* how many times in a row the program's own calls have sent it in time */
     _Atomic bool used;
     _Atomic bool busy;    /* the flusher looks at it: sock and conn stay */
     _Atomic bool rest;    /* the flusher found no room, and tries again */
-    bool taken_over;      /* tx: while somebody was adding: */
-    _Atomic bool noticed; /* who has found that out */
+    bool taken_over;      /* tx: while a thread was adding: */
+    _Atomic bool noticed; /* that thread has found it out */
 };
 
 /*

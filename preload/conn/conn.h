@@ -101,7 +101,7 @@ struct conn_rx {
     _Atomic bool reset_unseen;
     uint32_t kernel_lowat;       /* SO_RCVLOWAT of the kernel socket */
     _Atomic uint32_t user_lowat; /* any: and as the program set it */
-    _Atomic bool rtr_came;       /* any: the responder may send from now on, and who waits for that was not told */
+    _Atomic bool rtr_came;       /* any: the responder may send from now on, and those waiting for that were not told */
     _Atomic bool arrived;        /* any: bytes or the end came in since a waiter looked: an edge */
     bool empty;                  /* the last receive left nothing in the kernel */
     bool owes;                   /* FIONREAD told less than there may be: when that is read, the rest is an edge */
@@ -130,7 +130,7 @@ struct conn_tx {
     bool zerocopy;                /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
     bool nodelay_lent;            /* TCP_NODELAY is set, though not by the program: until its first bytes are out */
     _Atomic uint8_t nodelay;      /* any: what is known of the kernel's: conn_nagle.c */
-    _Atomic uint8_t nodelay_owed; /* any: the program has taken it back: the kernel is told with so many sends more */
+    _Atomic uint8_t nodelay_owed; /* any: the program has taken it back; the kernel is told after so many sends */
     _Atomic uint8_t cork;         /* enum conn_cork; a hint */
     _Atomic bool more_told;       /* the last send said MSG_MORE; a hint */
     bool first_lost;              /* a send was taken that met a reset of our own making: conn_switch.c */
@@ -144,8 +144,8 @@ struct conn_tx {
     int linger_before_exec;   /* SO_LINGER, as conn_linger_s, of one that an exec will reset; 0: none will */
     /* Where several processes have the connection: */
     int32_t tail_pid;             /* whose call left the tail: if it closes the connection before, it sees to it */
-    int32_t sender_pid;           /* one that did: its ring sends the tail, and nobody else sends, */
-    uint64_t sender_end;          /* until the kernel has so many bytes */
+    int32_t sender_pid;           /* a process that did: its ring sends the tail, and no other process sends */
+    uint64_t sender_end;          /* until the kernel has this many bytes */
     _Atomic uint64_t plain_total; /* bytes sent in streaming mode */
 };
 
@@ -198,7 +198,7 @@ struct conn {
     _Atomic bool reset; /* any: ended by a reset that the socket does not show, or by what a peer got that had closed */
     _Atomic int so_error; /* any: pending error, told once */
     struct conn_record record;
-    uint64_t board;       /* any: its slot, or 0; set while nobody else knows it: preload/conn/conn_board.h */
+    uint64_t board;       /* any: its slot, or 0; set while no other thread knows it: preload/conn/conn_board.h */
     struct negotiate neg; /* with both turns */
     struct conn_startup startup;
     struct conn_mem mem;
@@ -216,12 +216,12 @@ struct conn {
 /* A fresh conn in state `state`, held by this process, or NULL. */
 struct conn *conn_new(bool responder, enum conn_state state, const struct policy_rule *rule);
 
-/* Changes of state, each with both turns held, or before anybody else knows c. */
+/* Changes of state, each with both turns held, or before any other thread knows c. */
 void conn_go_negotiating(struct conn *c);
 void conn_go_upgraded(struct conn *c);
 /* The initiator begins again, on a TCP connection that is being made. Both turns held. */
 void conn_go_connecting(struct conn *c);
-/* It stays plain for this reason. Both turns held, or nobody else can know it yet. */
+/* It stays plain for this reason. Both turns held, or no other thread can know it yet. */
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason);
 /* `require`, or a broken peer: calls fail with err from now on. */
 void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err);
@@ -231,7 +231,7 @@ void conn_let_out(struct sock *s, int fd);
 uint64_t conn_ino(const struct sock *s);
 /* What an upgraded one has to say of its stream and what carries it. A turn held, or both for exact figures. */
 void conn_upgraded_record(const struct conn *c, struct stats_record *r);
-/* Writes its statistics line unless somebody did. */
+/* Writes its statistics line unless that was done. */
 void conn_record(struct sock *s, struct conn *c);
 static inline enum conn_state conn_state(const struct conn *c)
 {
@@ -316,8 +316,8 @@ static inline bool conn_waits_for_input(const struct conn *c)
 }
 
 /*
- * A tail waits for room in the kernel and nothing sends it without us (or no longer: its thread has ended): whoever
- * waits next does. Any thread.
+ * A tail waits for room in the kernel, and nothing but the library's calls will send it (its sender's thread may have
+ * ended): the next call that waits does. Any thread.
  */
 static inline bool conn_tail_is_ours(const struct conn *c)
 {

@@ -6,8 +6,8 @@
  * not wait frames in vain what the socket has no room for: so it begins with less, goes by what the socket took last,
  * and asks before it goes on.
  *
- * A long answer begins with a short piece: whoever waits for it is a while in waking up, which goes on while the rest
- * is framed and copied.
+ * A long answer begins with a short piece: waking its receiver takes a while, and goes on while the rest is framed and
+ * copied.
  */
 #include <poll.h>
 
@@ -21,7 +21,7 @@
 #define LEAST_LEN (64u * 1024u)
 #define FIRST_LEN (256u * 1024u)
 #define LEAD_LEN 8192u  /* an answer's first piece, */
-#define LONG_LEN 16384u /* if it is so long */
+#define LONG_LEN 16384u /* if it is at least this long */
 
 enum { ASKED_NO, ASKED, ASKED_WAITING }; /* the last: a call has read it that would have waited */
 
@@ -62,8 +62,7 @@ void conn_batch_asked(struct conn *c, bool wait)
 
 /*
  * By Nagle's rule the rest would wait until the first piece is acknowledged. And a thread that writes to several
- * connections between two waits is busy, and so are those who wait for it: they would pay for a call more, and gain
- * nothing.
+ * connections between two waits is busy, and so are its receivers: one more call would cost them time and gain nothing.
  */
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags)
 {

@@ -10,13 +10,13 @@
 #define CONN_BATCH_LEN (1024u * 1024u) /* program bytes framed at a time, at most */
 
 void conn_batch_init(struct conn *c);
-/* So many bytes of the program's are framed at a time, at most, for a call that waits or does not. */
+/* The most bytes of the program's that are framed at a time, for a call that waits or one that does not. */
 size_t conn_batch_len(const struct conn *c, bool waits);
-/* Of len bytes that were framed for a call that does not wait so many went. tx held. */
+/* Of len bytes that were framed for a call that does not wait, `went` were sent. tx held. */
 void conn_batch_went(struct conn *c, size_t len, size_t went);
 /*
- * A write of so many bytes begins with a first piece of so many, which goes by itself; 0: it does not. Once for each
- * answer: the caller writes them. tx held.
+ * The length of the first piece with which a write of len bytes begins, and which goes by itself; 0: it is not split.
+ * Once for each answer: the caller writes them. tx held.
  */
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags);
 /* The program has read bytes; wait: by a call that would have waited for them. Any thread. */

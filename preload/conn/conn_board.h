@@ -6,8 +6,8 @@
 #include "preload/process/stats.h"
 
 /*
- * Its state has changed: with both turns held, or before anybody else knows c. Does nothing unless somebody wants to
- * know.
+ * Its state has changed: with both turns held, or before any other thread knows c. Does nothing unless SOCKWARP_STAT is
+ * set.
  */
 void conn_board_moved(struct conn *c);
 /* Its local address, from the kernel, if c does not know it (an initiator's). */

@@ -32,7 +32,7 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 
-/* Of a connection that other processes have still, who may use its job for theirs when this one has not looked yet. */
+/* For a connection that other processes still have: they may use its job for theirs before this process has looked. */
 struct own_job {
     struct transport_job job;
     struct iovec piece;
@@ -65,7 +65,7 @@ int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
         uint64_t now = proc_now_ns(), left = end - now;
         if (now >= end)
             break;
-        /* (Another process' ring has it, and no event tells when that is done.) */
+        /* (Another process's ring is sending it, and no event tells when that is done.) */
         bool elsewhere = c->tx.job_runs || c->tx.sender_pid != 0;
         if (elsewhere && left > ELSEWHERE_NS)
             left = ELSEWHERE_NS;
@@ -157,7 +157,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     struct conn *c = s->conn;
     bool shared = !holders_alone(&c->holders);
     if (shared && !conn_tail_is_mine(c))
-        return; /* the process it belongs to has it still */
+        return; /* the process whose tail it is still has the connection */
     if (start_on_copy(s, fd, shared))
         return;
     if (conn_tx_settle(c, fd, linger_ms) == -EAGAIN && !shared)
@@ -194,9 +194,9 @@ static bool await_over(const struct finishing *f, uint64_t end)
     return over;
 }
 
-#define LOOKS 32u /* a close looks at so many others, in turn */
+#define LOOKS 32u /* how many others a close looks at, in turn */
 
-/* Takes one that is over off the queue, or NULL; *looks: and looks at so many at most. */
+/* Takes one that is over off the queue, or NULL. It looks at *looks of them at most. */
 static struct finishing *take_over(unsigned *looks, uint64_t end)
 {
     struct finishing *f;

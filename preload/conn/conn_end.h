@@ -6,7 +6,7 @@
 
 #include "preload/conn/conn.h"
 
-/* What is left to send is this process' to see to, though others have the connection: a call of its own left it. */
+/* What is left to send is for this process to send, though others have the connection: one of its calls left it. */
 bool conn_tail_is_mine(const struct conn *c);
 /* shutdown(2) of an upgraded connection. */
 int conn_shutdown(struct sock *s, int fd, int how);
@@ -17,7 +17,7 @@ static inline uint32_t conn_linger_ms(int linger_s)
 {
     return linger_s < 1000000 ? (uint32_t)linger_s * 1000u : 1000000000u;
 }
-/* The close of fd is a reset: the peer is not to take what came for all. */
+/* The close of fd will be a reset, so that the peer does not take what has come for everything. */
 void conn_reset_at_close(int fd);
 /*
  * tx is held. 0; -EAGAIN: what is queued goes on by itself, TCP's FIN follows it; or what the kernel's shutdown said.
@@ -61,16 +61,16 @@ void conn_lead_out(struct conn *c, int fd);
  * duplicate of fd), else within linger_ms. tx held.
  */
 void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms);
-/* Sends what is queued, waiting at most so long. tx held. As conn_tx_flush. */
+/* Sends what is queued, and waits linger_ms at most. tx held. Returns as conn_tx_flush. */
 int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms) SW_MUST;
-/* Lets go of connections that were finished that way; wait_ms > 0: waits for them, at most so long. */
+/* Lets go of connections that were finished that way. wait_ms > 0: waits for them, for that long at most. */
 void conn_tx_finished(uint32_t wait_ms);
 /*
  * The same, and the program ends, or becomes another one: what is not sent by then never is. Its connections are reset
  * when they are closed, so that no peer takes what came for all.
  */
 void conn_tx_give_up(uint32_t wait_ms);
-/* In the child of a fork, whose other threads' locks nobody gives back. */
+/* In the child of a fork: its parent's other threads are not there to give their locks back. */
 void conn_tx_after_fork(void);
 
 #endif

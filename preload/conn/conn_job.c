@@ -103,8 +103,8 @@ void conn_tx_later(struct conn *c, int fd)
     c->tx.tail_pid = proc.pid;
     /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
     if (atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx.urgent)
-        return; /* (An urgent byte needs a call of its own: whoever waits next makes it.) */
+        return; /* (An urgent byte needs a call of its own: the next call that waits makes it.) */
     bool end = c->tx.fin_owed && (c->st.llp || c->st.tx.fin);
     bool sent = conn_tx_start(c, fd, end ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING);
-    (void)sent; /* else whoever waits next does */
+    (void)sent; /* else the next call that waits does */
 }

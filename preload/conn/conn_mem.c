@@ -48,7 +48,7 @@ static uint8_t *buffers_map(void)
     return shmem_map(CONN_MEM_LEN);
 }
 
-/* bytes: so many it has carried. */
+/* octets: how many bytes it has carried. */
 static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
 {
     bool kept = false;
@@ -78,7 +78,7 @@ static bool reclaim(struct conn *c)
 }
 
 /*
- * Looks at so many blocks at most, from *at on; leaves it at the block where it has found a slot, or behind the last.
+ * Looks at `most` blocks at most, from *at on. Leaves *at at the block where it has found a slot, or behind the last.
  */
 static struct conn *claim_in(unsigned *at, unsigned most, bool of_the_dead)
 {
@@ -266,7 +266,7 @@ static struct conn *slot_held(unsigned b, unsigned i)
     return atomic_load(&c->holders.n) > 0 && holders_has_me(&c->holders) ? c : NULL;
 }
 
-/* Does anybody else hold a connection of this process'? */
+/* Does any other process hold a connection of this one? */
 static bool any_is_shared(uint64_t until_ns)
 {
     for (unsigned b = 0; b < blocks_n; b++)
@@ -287,7 +287,9 @@ static bool piece_stays(void *p, size_t len)
     return true;
 }
 
-/* Blocks stay where they are, for whoever looks at what was a connection's; the slots of others are free there. */
+/*
+ * Blocks stay where they are, since pointers to former connections may be followed; the slots of others are free there.
+ */
 static bool block_stays(unsigned b)
 {
     struct conn *to = shmem_part_anew(blocks[b].conns, BLOCK_LEN);

@@ -10,7 +10,7 @@
 struct conn *conn_alloc(void);
 /*
  * This process holds it no longer. s: if it was the last that did, its statistics are written now, if they were not.
- * True: nobody does, and from now on somebody else may have it.
+ * True: no process holds it, and from now on the slot may be another connection's.
  */
 bool conn_leave(struct conn *c, struct sock *s);
 /* And its memory is not mapped here any more. */

@@ -41,7 +41,7 @@ struct conn_ops {
     /* Bytes it has mapped for c beside the connection's own. NULL: 0. */
     size_t (*memory)(const struct conn *c);
     /*
-     * The connection is over, or never came to be upgraded. Of any connection; both turns held, or nobody has it any
+     * The connection is over, or was never upgraded. For any connection; both turns held, or no process has it any
      * more. NULL: nothing.
      */
     void (*drop)(struct conn *c);
@@ -66,7 +66,7 @@ struct conn_ops {
                              bool *may);
     /* The last receive left nothing (rx.empty): is there really no more? NULL: yes. */
     bool (*drained)(const struct conn *c);
-    /* Half a frame is to wake nobody who polls. NULL: it does not. */
+    /* Sets the socket's low-water mark so that half a frame wakes no thread that polls. NULL: it never does. */
     void (*lowat)(struct conn *c, int fd);
     /*
      * Waits for more as long as the program's recv would, and stages `most` of it; *waits as conn_begins_to_wait. 0:
@@ -74,8 +74,8 @@ struct conn_ops {
      */
     ssize_t (*wait_more)(struct sock *s, struct conn *c, int fd, size_t most, bool *waits);
     /*
-     * Whoever slept with the turn is gone: what came to it is booked. False: that cannot be. NULL: there is nothing to
-     * book.
+     * The thread that slept with the turn is gone: what the kernel delivered to it is booked. False: that cannot be
+     * done. NULL: there is nothing to book.
      */
     bool (*rx_mend)(struct conn *c, int fd);
     /* A recv of the program's is over. NULL: nothing. */
@@ -89,7 +89,7 @@ struct conn_ops {
     int (*flush)(struct conn *c, int fd);
     /* TCP's FIN alone is the whole of what an end of the program's has to say. NULL: it never is. */
     bool (*ends_by_fin)(const struct conn *c, int fd);
-    /* As rx_mend. other_process: whoever is gone was one. */
+    /* As rx_mend. other_process: the former holder was another process's. */
     bool (*tx_mend)(struct conn *c, int fd, bool other_process);
 
     /* ---- no turn held ---- */

@@ -2,12 +2,12 @@
  * A turn whose holder is gone: a process that shared the connection was killed while it held it, a thread was
  * cancelled, or a signal handler jumped out of the call.
  *
- * A cancelled thread sees to it itself before it goes; else the next one who takes the turn does.
+ * A cancelled thread mends it before it goes; else the next thread that takes the turn does.
  *
- * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered bytes that nobody
+ * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered bytes that are not
  * booked. The kernel's own count says how many. Left in the middle of its work, or with a frame half sent whose bytes
  * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
- * continue, and nobody reads a byte that was not sent.
+ * continue, and no program reads a byte that was not sent.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,9 +1,9 @@
 /*
  * SO_PEEK_OFF: where the program's next MSG_PEEK begins.
  *
- * The kernel moves the offset with each byte that is looked at or read, whoever does it. So it is off while a step of
- * the startup looks and reads, and what the program has set stands there again afterwards. Once the connection is
- * upgraded, what is in the kernel are frames: the offset is kept here, and the kernel's stays off.
+ * The kernel moves the offset with each byte that is looked at or read, by the program or by us. So it is off while a
+ * step of the startup looks and reads, and what the program has set stands there again afterwards. Once the connection
+ * is upgraded, what is in the kernel are frames: the offset is kept here, and the kernel's stays off.
  */
 #include <errno.h>
 

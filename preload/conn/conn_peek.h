@@ -24,7 +24,7 @@ int conn_peek_set(struct sock *s, int fd, int at) SW_MUST;
 int conn_peek_get(struct sock *s, int fd);
 /* n bytes were received, with these flags. rx held. */
 void conn_peek_moved(struct conn *c, size_t n, int flags);
-/* So many bytes a look with these flags passes over. */
+/* How many bytes a look with these flags passes over. */
 static inline size_t conn_peek_at(const struct conn *c, int flags)
 {
     int at = (flags & MSG_PEEK) && !(flags & CONN_PEEK_FIRST)

@@ -50,8 +50,8 @@ static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int fl
 }
 
 /*
- * Until the kernel has so many bytes, by its low-water mark (the program's own counts what was given already). As
- * wait_for.
+ * Waits until the kernel has that many bytes, by its low-water mark (the program's own counts what was given already).
+ * As wait_for.
  */
 static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns)
 {

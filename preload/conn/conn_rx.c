@@ -34,7 +34,7 @@ void conn_rtr_told(struct sock *s)
 
 /*
  * A peer may send frames without end that bring the program nothing, faster than they are decoded (RFC 5042 section
- * 6.4). After so many bytes of them a call that must not wait gives up, and the program has the processor again.
+ * 6.4). After RX_IDLE_MAX bytes of them a call that must not wait gives up, and the program has the processor again.
  */
 #define RX_IDLE_MAX (4u * 1024u * 1024u)
 
@@ -259,7 +259,7 @@ static inline enum receiving_next recv_returns_done_or(struct receiving *r, ssiz
 static inline ssize_t receive_directly(struct receiving *r, size_t *ahead)
 {
     size_t placed = 0;
-    bool may = r->directly; /* (nobody else gets the address of something in r, which so stays in registers) */
+    bool may = r->directly; /* (the address of nothing in r is passed on, so that r stays in registers) */
     *ahead = SIZE_MAX;
     if (!may || r->ops->fill_directly == NULL)
         return -EOPNOTSUPP;

@@ -22,8 +22,8 @@ int conn_rx_progress(struct conn *c, int fd, bool fill);
 /* The same, until the kernel has nothing or staging is full. rx held. */
 void conn_rx_all(struct conn *c, int fd);
 /*
- * After either, without a turn: has the RTR come in it? Whoever waits to send (a set in which only writability is asked
- * for, another thread's poll) waits for input until he is told.
+ * After either, without a turn: has the RTR come in it? Those who wait to send (a set in which only writability is
+ * asked for, another thread's poll) wait for input until they are told.
  */
 void conn_rtr_told(struct sock *s);
 /* What FIONREAD tells: bytes a read would give, those in the kernel included. Takes rx. */

@@ -85,8 +85,8 @@ static void send_last(struct sock *s, struct conn *c, int fd, int linger)
 }
 
 /*
- * Another process has it still, but what is left to send is this one's: nobody knows whether the other will ever make a
- * call on it. (And its SO_LINGER is not asked for before the last one closes it.)
+ * Another process still has it, but what is left to send is this one's: the other may never make a call on it.
+ * (SO_LINGER matters only when the last process closes it.)
  */
 static void settle_shared(struct sock *s, struct conn *c, int fd)
 {

@@ -49,7 +49,7 @@ static void send_ctrl(struct conn *c, int fd)
 /*
  * The peer broke the protocol: after the Terminate the connection ends (RFC 5040 section 7.1).
  * RFC 5041 3 item 10, RFC 5040 7/3: with its one stream. RFC 5040 6.2.1/3: gracefully, so that the Terminate arrives.
- * RFC 5041 8.3.1/1: whoever reaches for memory that is not his is heard no more.
+ * RFC 5041 8.3.1/1: a peer that reaches for memory that is not its own is heard no more.
  */
 static void break_off(struct conn *c, int fd)
 {
@@ -86,7 +86,7 @@ static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t 
     return n;
 }
 
-/* The kernel gave n bytes, where there was room for so many; or the end, or -1 with errno. */
+/* The kernel gave n bytes where there was room for `room`; 0 is the end, -1 with errno an error. */
 static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
 {
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
@@ -144,7 +144,7 @@ static bool is_at_urgent(const struct conn *c, int fd)
     return conn_is_unsaid(c) && conn_kernel_urgent(fd);
 }
 
-#define HELD_NS 200000000u /* what nobody can say anything about is not held back longer */
+#define HELD_NS 200000000u /* what cannot be told apart is not held back longer */
 #define HELD_LOOK_MS 1
 
 /* One receive before the switch. *all: nothing comes behind what was held back before it. */
@@ -337,7 +337,7 @@ bool conn_soft_drained(const struct conn *c)
     return iwarp_in_need(&c->ep) != 1;
 }
 
-/* True: what the kernel delivered to the one who is gone is booked. */
+/* True: what the kernel delivered to the thread that is gone is booked. */
 bool conn_soft_rx_mend(struct conn *c, int fd)
 {
     uint64_t rx = 0, before, tx;
@@ -356,7 +356,7 @@ bool conn_soft_rx_mend(struct conn *c, int fd)
     uint8_t *p;
     bool streamed = c->rx.mode == CONN_RX_STREAMED;
     size_t room = streamed ? conn_switch_space(c, &p)
-                           : iwarp_in_space(&c->ep, &p); /* where he put them: nothing was staged since */
+                           : iwarp_in_space(&c->ep, &p); /* where that thread put them: nothing was staged since */
     if (taken < c->rx.kernel_total || taken - c->rx.kernel_total > room)
         return false;
     if (streamed)

@@ -64,7 +64,8 @@ static __attribute__((noinline)) ssize_t send_waiting(int fd, const struct msghd
 }
 
 /*
- * A send of one piece takes 0.2 us less of the kernel than a sendmsg of three, a copy of so many bytes less than that.
+ * A send of one piece takes the kernel 0.2 us less than a sendmsg of three; copying this many bytes takes less than
+ * that.
  */
 #define FLAT_LEN 2048u
 
@@ -283,7 +284,7 @@ static int send_end(struct conn *c, int fd)
     return 0;
 }
 
-/* s: who waits; NULL: it may not wait. */
+/* s: the socket for which it waits; NULL: it may not wait. */
 static int flush_whole(struct sock *s, struct conn *c, int fd)
 {
     if (!may_send(c, fd))
@@ -325,7 +326,7 @@ static size_t take_back(struct conn *c, int fd, bool urgent)
     return back;
 }
 
-#define COPY_LEN 32768u /* Linux fills pages of so many bytes */
+#define COPY_LEN 32768u /* Linux fills pages of this many bytes */
 
 /*
  * RFC 5044 3/2 and RFC 5044 section 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes
@@ -353,7 +354,7 @@ static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
 {
     bool corked = SW_UNLIKELY(atomic_load_explicit(&c->tx.cork, memory_order_relaxed) == CORK_OURS);
     if (c->coalesce.slot == NULL && c->coalesce.row_waits != coalesce_waits && !corked) {
-        /* The first one since the program waited: whoever asks and answers does not even need the clock. */
+        /* The first one since the program waited: a program that asks and answers does not even need the clock. */
         c->coalesce.row_waits = coalesce_waits;
         c->coalesce.row_n = coalesce_is_small(len, flags);
         c->coalesce.row_ns = 0;
@@ -381,8 +382,8 @@ static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
 
 /*
  * A send of the program's under way. Where several processes have the connection (shared), what the socket does not
- * take at once of a frame begun is copied where all of them see it, before anybody sleeps. If this one is killed then,
- * the others finish the frame.
+ * take at once of a frame begun is copied to where all of them see it before the call sleeps. If this process is killed
+ * then, the others finish the frame.
  */
 struct sending {
     struct sock *s;
@@ -405,7 +406,7 @@ static int send_left(struct sending *x)
     if (SW_LIKELY(!c->tx.job_runs && !c->tx.rest))
         return 0;
     if (x->wait) {
-        /* A handler that jumps out of this leaves the tail to whoever waits next. */
+        /* A handler that jumps out of this leaves the tail to the next call that waits. */
         c->tx.rest = true;
         pending_add(x->s);
     }

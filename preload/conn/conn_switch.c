@@ -49,7 +49,7 @@ static void give(struct conn *c, size_t n)
     c->rx.streamed_total += n;
 }
 
-/* The HSWI was found, and is so long: FPDUs from there on. */
+/* The HSWI was found, frame_len long: FPDUs from there on. */
 static void go_over(struct conn *c, size_t frame_len)
 {
     uint8_t *p, *from = c->mem.pre + c->rx.pre_len + frame_len;
@@ -83,8 +83,8 @@ void conn_switch_give_held(struct conn *c)
 /*
  * A reset of the initiator's program comes behind the HSWI. Where our program has shut down both ways the kernel
  * refuses that, or what the program has sent, and resets by itself: a segment came, of which nothing was taken. And
- * where so much came that there may have been no room for more, something may be lost: then no end is shown that could
- * be taken for that of all.
+ * where so much came that there may have been no room for more, something may be lost: then the program is shown no
+ * end, which it would take for the end of everything.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd)
 {

@@ -20,7 +20,7 @@ void conn_switch_took(struct conn *c, size_t n);
 void conn_switch_give_held(struct conn *c);
 /*
  * The kernel tells of a reset. True: it may have nothing to do with the programs, of which ours sees an ordinary end:
- * the initiator was killed, and with it went our answer, which nobody had read. Any thread.
+ * the initiator was killed before its library had read our answer. Any thread.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd);
 /*

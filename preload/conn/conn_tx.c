@@ -1,5 +1,5 @@
 /*
- * Sending on an upgraded connection: the send turn, and who sees to what is left. The sending itself is the carrier's
+ * Sending on an upgraded connection: the send turn, and who sends what is left. The sending itself is the carrier's
  * (conn_ops.h).
  */
 #include <errno.h>
@@ -143,7 +143,7 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     ssize_t n = conn_ops(c)->send(s, c, fd, it, len, flags, wait);
     if (SW_UNLIKELY(n == -EPIPE || n == -ECONNRESET) && conn_switch_takes_first(c, sock_fd_now(s, fd)))
         n = (ssize_t)len;
-    /* It was shut down meanwhile, and nobody else sees to its end. */
+    /* It was shut down meanwhile, and no other thread sends its end. */
     if (SW_UNLIKELY(c->tx.fin_owed) && !(c->tx.job_runs && c->tx.job.then == TRANSPORT_THEN_SHUT_WR)) {
         int r2 = conn_tx_push(c, sock_fd_now(s, fd));
         (void)r2; /* what is left goes on */
@@ -155,7 +155,7 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     turn_give(&c->tx.turn);
     if (n < 0 ? n == -EAGAIN : (size_t)n < len)
         notify_blocked(s);
-    if (owed) { /* nobody sends the tail but we: in whatever wait comes next */
+    if (owed) { /* only our next wait, whichever it is, sends the tail */
         pending_add(s);
         notify_changed(s);
     }

@@ -20,7 +20,7 @@ bool conn_rx_at_mark(const struct conn *c);
 size_t conn_rx_count(const struct conn *c);
 /* How many bytes have to be there for it to be readable. rx held. */
 size_t conn_rx_target(const struct conn *c);
-/* Has the kernel an urgent byte of fd's that nobody has read? */
+/* Does the kernel have an urgent byte of fd's that is not read yet? */
 bool conn_kernel_urgent(int fd);
 /* A handler asked for the urgent byte meanwhile (urgent_told): does the call it has interrupted end by EINTR? */
 bool conn_urgent_interrupts(struct conn *c, int fd);

@@ -29,10 +29,10 @@
 #define TLS_LEN 24576u
 
 #define IDLE_NS 500000u      /* when nothing is gathered it looks again after this, at most, */
-#define AWAKE_NS 1000000u    /* for so long; then it parks, */
-#define PARKED_NS 200000000u /* and ends when it is parked for so long */
-#define ADDING_NS 2000000u   /* for so long it leaves alone what somebody adds to */
-#define SLACK_NS 2000u       /* it is not woken for so little */
+#define AWAKE_NS 1000000u    /* it looks for this long, then it parks, */
+#define PARKED_NS 200000000u /* and ends when it has been parked this long */
+#define ADDING_NS 2000000u   /* what a thread is adding to is left alone this long */
+#define SLACK_NS 2000u       /* it is not woken for less */
 #define REST_NS 200000u      /* a full socket is tried again after, at first */
 #define REST_MAX_NS 50000000u
 
@@ -95,7 +95,7 @@ static int out(struct conn *c, int fd)
     return 0;
 }
 
-/* tx held. True: something is left, and nobody else sees to it. */
+/* tx held. True: something is left, and no other thread sends it. */
 static bool send_on(struct conn *c, int fd)
 {
     int r;
@@ -191,11 +191,11 @@ static uint64_t send_if_due(struct coalesce *g, uint32_t me, uint64_t now)
         return 0;
     uint64_t due = atomic_load(&g->rest) ? now : coalesce_due(g);
     if (due <= now) {
-        /* Who is adding to it may just not be running, because this thread is. */
+        /* The thread that is adding to it may just not be running, because this one is. */
         uint32_t who = (uint32_t)(atomic_load(&g->word) >> 32);
         if (who == 0 || who == COALESCE_CLOSED || now - due > ADDING_NS)
             look_at(g, me, now);
-        due = now + REST_NS / 10; /* (somebody has the turn) */
+        due = now + REST_NS / 10; /* (another thread has the turn) */
         holds = (uint32_t)atomic_load(&g->word) != 0;
     }
     return holds ? due : 0;

@@ -22,7 +22,7 @@ void *shmem_map(size_t len) SW_MUST;
 /* This process is done with them; `all`: everybody is, and what they held is given back. */
 void shmem_unmap(void *p, size_t len, bool all);
 
-/* Gives back what another process's pieces hold: nobody uses them any more. */
+/* Gives back what another process's pieces hold: no process uses them any more. */
 void shmem_discard(void *p, size_t len);
 
 /* Is it from where this process takes its new pieces? */
@@ -54,7 +54,7 @@ int shmem_part_begin(void) SW_MUST;
 void *shmem_part_anew(void *p, size_t len) SW_MUST;
 /* Copies pages of len bytes that were ever touched. The target was given by shmem_part_anew. */
 void shmem_part_copy(void *to, const void *from, size_t len);
-/* What the place of was taken: those who have the old memory need not keep what is there. */
+/* Its place was taken: the other processes, which have the old memory, need not keep what is there. */
 void shmem_part_drop(void *p, size_t len);
 /* Nothing of the arenas is mapped or open here any more, and what was given takes its place. */
 void shmem_part_end(void);
