@@ -38,7 +38,7 @@ struct sock_hooks {
 
     /* ---- what is pending (pending.c) ---- */
 
-    /* Has nothing come on it, and does nobody count the time? */
+    /* Has nothing come on it, and is no time being counted? */
     bool (*silent)(const struct sock *s);
     /* Does an epoll set's wait see what comes on it? */
     bool (*watched)(struct sock *s);

@@ -1,6 +1,6 @@
 /*
- * Whoever waits for a connection hears that it has changed: threads in poll and select, epoll sets, in this process and
- * in others that have it. Declared down here for all who change one; what it means for those who wait is in the room
+ * Tells the waiters of a connection that it has changed: threads in poll and select, epoll sets, in this process and in
+ * others that have it. Declared in this low room for all that change one; what it means for the waiters is in the room
  * above (notify.c).
  *
  * Turns may be held. Any thread.

@@ -1,7 +1,7 @@
 /*
  * What is under way in this process beside the program's calls: startups, and tails of upgraded connections. There is
- * no helper thread: whoever waits in one of our calls also sees to these (wait.h), so that two ends in one waiting
- * thread or process come to an end. What an entry waits for, and what its step is, the hooks say.
+ * no helper thread: a thread that waits in one of our calls also drives these (wait.h), so that two ends in one waiting
+ * thread or process both finish. What an entry waits for, and what its step is, the hooks say.
  */
 #ifndef SW_PRELOAD_PENDING_H
 #define SW_PRELOAD_PENDING_H

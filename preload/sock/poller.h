@@ -39,7 +39,7 @@ void poller_call_begin(void);
 int poller_kick_fd(void);
 /* Does this process have more than one thread? */
 bool poller_threads(void);
-/* Wakes whoever waits for an eventfd (-1: nobody); and what that leaves in it. Async-signal-safe. */
+/* Wakes the thread whose eventfd this is (-1: there is none). The second empties it. Async-signal-safe. */
 void poller_kick(int kick_fd);
 void poller_kick_drain(int kick_fd);
 void poller_after_fork(void);

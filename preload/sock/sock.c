@@ -120,7 +120,7 @@ uint64_t sock_ino(int fd)
     return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
-/* Is it one that nobody may use any more, and not the next that has the number? */
+/* Is it still the one that may not be used any more, and not the next that has the number? */
 static bool is_still(int fd, const struct sock *s)
 {
     return (s->kind == SOCK_LISTENER || (s->conn != NULL && atomic_load(&s->active))) && s->closing_ino != 0 &&
@@ -157,7 +157,7 @@ static void sock_free(struct sock *s)
     sock_hooks.release(s);
     pthread_mutex_lock(&lock);
     /* A reader that lost the race may have counted itself in and out meanwhile: refs is 0 or will be again, and only
-     * the one who brings it from 1 to 0 with `freeing` unset comes here. */
+     * the thread that brings it from 1 to 0 with `freeing` unset comes here. */
     s->next_free = free_list;
     free_list = s;
     pthread_mutex_unlock(&lock);
@@ -353,7 +353,7 @@ int sock_fd_now(struct sock *s, int fd)
     fd_slot *slot = slot_of(fd);
     if ((slot != NULL && atomic_load(slot) == s) || atomic_load(&s->closed_unseen))
         return fd;
-    /* (A close that has seen no sleeper keeps nothing: whoever is about to sleep sees that it came.) */
+    /* (A close that has seen no sleeper keeps nothing: a thread that is about to sleep sees that the close came.) */
     int kept;
     while ((kept = atomic_load(&s->inflight_fd)) == KEPT_UNDECIDED)
         sched_yield();
@@ -388,9 +388,12 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
     if (s != NULL) {
         *last = --s->names == 0;
         if (*last && mark != 0)
-            atomic_store(&s->inflight_fd, KEPT_UNDECIDED); /* until keep() has seen who waits */
+            atomic_store(&s->inflight_fd, KEPT_UNDECIDED); /* until keep() has seen whether a thread waits */
         atomic_store(slot, mark != 0 ? marked(s, mark) : NULL);
-        /* (The last one stays known until its close has been seen to: to those who have a turn, and are waited for.) */
+        /*
+         * (The last one stays known until its close is done: to the threads that hold a turn, for which the close
+         * waits.)
+         */
         if (atomic_load(&s->fd) == fd && !(*last && mark != 0))
             atomic_store(&s->fd, *last ? -1 : other_fd(s));
     }
@@ -558,7 +561,7 @@ void sock_count_begin(void)
             s->pollers = NULL;
             pthread_mutex_init(&s->watch_lock, NULL);
         }
-    sock_each_locked(count_name, NULL); /* (nobody else runs) */
+    sock_each_locked(count_name, NULL); /* (no other thread runs) */
 }
 
 bool sock_counted(struct sock *s)

@@ -42,7 +42,7 @@ struct sock {
     _Atomic int names;                       /* descriptors in the table; changed with sock.c's lock */
     _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
     _Atomic int inflight_fd;                 /* what they go on with after a close of the last descriptor, -1: none */
-    _Atomic bool closed_unseen;              /* closed behind our back: whoever still uses it means the number */
+    _Atomic bool closed_unseen;              /* closed behind our back: a thread that still uses it means the number */
     uint64_t closing_ino;                    /* the kernel's name of the file, while it is closed by a number */
     bool stay_plain;                         /* some earlier call ruled acceleration out: plain_reason */
     uint8_t plain_reason;
@@ -82,7 +82,7 @@ struct sock {
     _Atomic(struct sock **) pending_pprev; /* the same, NULL: none; read without the lock as a hint */
     bool pending_silent;                   /* pending.c: on the list of those that have said nothing */
     uint64_t pending_off_ns;               /* pending.c: waits leave it out until then */
-    bool pending_over;                     /* pending.c: its last descriptor goes: nobody puts it on the list again */
+    bool pending_over;                     /* pending.c: its last descriptor goes: it is not put on the list again */
 };
 
 /*
@@ -120,7 +120,7 @@ void sock_close_end(int fd, struct sock *s);
  */
 uint64_t sock_ino(int fd);
 
-/* So many closes are between the two. */
+/* How many closes are between the two. */
 extern _Atomic unsigned sock_closing_n;
 bool sock_look_closing(int fd);
 
@@ -163,8 +163,8 @@ void sock_after_fork(bool child);
 /*
  * In the child of a process with several threads, once all locks are free. fork does not copy memory at one moment:
  * what other threads were changing without a lock is in the child as it was at different times, and their references
- * are nobody's. So all is counted again, from the tables that were locked: sock_count_begin, sock_counted for each
- * reference from elsewhere (false: the sock is not open here, and takes none), sock_count_end.
+ * belong to no thread. So all is counted again, from the tables that were locked: sock_count_begin, sock_counted for
+ * each reference from elsewhere (false: the sock is not open here, and takes none), sock_count_end.
  */
 void sock_count_begin(void);
 bool sock_counted(struct sock *s) SW_MUST;

@@ -110,7 +110,7 @@ unsigned wait_fill(struct pollfd *fds, struct sock **socks, unsigned max, const 
 {
     unsigned n = 0;
     if (me.kick_fd < 0 && pending_any())
-        poller_kick_fd(); /* who closes one of them has to be able to wake us: pending_leave */
+        poller_kick_fd(); /* a thread that closes one of them has to be able to wake this one: pending_leave */
     if (me.kick_fd >= 0 && (pending_any() || atomic_load(&me.conn) != NULL)) {
         fds[n] = (struct pollfd){ .fd = me.kick_fd, .events = POLLIN };
         socks[n++] = NULL;

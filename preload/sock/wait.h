@@ -71,7 +71,7 @@ bool wait_restarts(void);
  */
 int wait_pause(int fd, short revents);
 
-/* For pending.c: this thread waits with others' descriptors in its hand, or no more; those who do are woken. */
+/* For pending.c: this thread waits with others' descriptors in its hand, or no longer; wakes the threads that do. */
 void wait_holds(bool some);
 void wait_kick_holders(void);
 

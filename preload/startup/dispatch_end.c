@@ -23,7 +23,7 @@
 #include "preload/startup/dispatch.h"
 #include "preload/startup/startup.h"
 
-/* So long a shutdown waits for a peer that runs sockwarp, and whose library may be at it. */
+/* How long a shutdown waits for a peer that runs sockwarp, whose library may be about to answer. */
 #define ANSWER_NS 20000000u
 
 /*
@@ -59,8 +59,8 @@ static void tell_end(struct sock *s)
 
 /*
  * The FIN would come before the startup's bytes that are still to be sent, or the end of what is received before those
- * that are to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and nobody
- * has seen it.
+ * that are to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and no
+ * other thread has seen that.
  */
 static bool shut_later(struct sock *s, struct conn *c, int how)
 {
@@ -227,9 +227,9 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
  * program's bytes, yet unread, or after the close, it would make the kernel reset: the end is announced first (an
  * initiator that knows of it sends no more), then what has come is taken away.
  *
- * One that this program has found, and not used, may be another's: it ran `date`, and closes nothing on exec. Nobody
- * tells who has it, so it is left as it is. (If nobody has, a Hello that waits is answered by a reset, which its
- * initiator takes for the end.)
+ * One that this program has found, and not used, may be another's: it ran `date`, and closes nothing on exec. Nothing
+ * tells which process has it, so it is left as it is. (If none has, the kernel answers a Hello that waits by a reset,
+ * which the initiator takes for the end.)
  */
 static void leave_startup(struct sock *s, struct conn *c, int fd)
 {

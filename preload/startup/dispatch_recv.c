@@ -33,9 +33,9 @@ static __attribute__((noinline)) int await_first(int fd)
 }
 
 /*
- * Waits for the first byte, with nothing of ours around, where nobody else has to be seen to. -EAGAIN: it cannot be
- * waited for so. Other threads' waits leave alone what is counted in; and a step of theirs that is under way, and may
- * take what would wake us, is over when ours is.
+ * Waits for the first byte, with nothing of ours around, where no other connection needs this thread. -EAGAIN: it
+ * cannot wait in this way. Other threads' waits leave alone what is counted in; and a step of theirs that is under way,
+ * and may take what would wake us, is over when ours is.
  */
 static int await_unheard(struct sock *s, struct conn *c, int fd)
 {

@@ -22,7 +22,9 @@
 
 #define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
 
-/* One piece of it as it is. Bytes sent, 0: that is not right any more; -EBUSY: the turn is not to be had; or why not. */
+/*
+ * One piece of it as it is. Bytes sent, 0: that is not right any more; -EBUSY: the turn is not to be had; or why not.
+ */
 static ssize_t send_as_it_is(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
                              bool wait)
 {

@@ -1,5 +1,5 @@
 /*
- * The way back to plain TCP, and who is known to be plain.
+ * The way back to plain TCP, and the peers that are known to be plain.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -201,8 +201,8 @@ static bool is_local(const struct key *k)
 }
 
 /*
- * The TCP listener the kernel would give a connection to k, and its owner. 1; 0: there is none; -errno: nobody can be
- * asked.
+ * The TCP listener the kernel would give a connection to k, and its owner. 1; 0: there is none; -errno: the kernel
+ * cannot be asked.
  */
 static int find_listener(const struct key *k, struct inet_diag_msg *out)
 {
@@ -312,8 +312,8 @@ static size_t proc_numbers(const char *path, uint64_t *out, size_t max)
 }
 
 /*
- * Does this number tell users apart? The kernel names all users whom this user namespace does not know by one number
- * (65534); it is a user's own only where none is unknown.
+ * Does this number tell users apart? The kernel shows all users that this user namespace does not know as one number
+ * (65534), which is a user's own only where no user is unknown.
  */
 static bool is_one_user(uid_t uid)
 {
@@ -493,7 +493,7 @@ bool local_defers(struct sock *s, int fd)
         return false;
     s->stay_plain = true;
     s->plain_reason = REASON_DEFER_ACCEPT;
-    local_names_end(s); /* for those who share them */
+    local_names_end(s); /* for the processes that share them */
     local_names_close(s);
     return true;
 }

@@ -3,8 +3,8 @@
  * server never sees one of ours.
  *
  * A listener under sockwarp also holds an abstract AF_UNIX listening socket named after its TCP address and port.
- * Abstract names are per network namespace and vanish with their process; whoever holds one is believed only if its
- * user is the owner of the TCP listener (sock_diag).
+ * Abstract names are per network namespace and vanish with their process; the holder of one is believed only if its
+ * user owns the TCP listener (sock_diag).
  */
 #ifndef SW_PRELOAD_LOCAL_H
 #define SW_PRELOAD_LOCAL_H
@@ -21,10 +21,10 @@ enum local_answer {
     LOCAL_SELF,    /* it is this process */
 };
 
-/* Does anybody listen there on this host? (Where that cannot be found out: yes.) */
+/* Is there a listener there on this host? (Where that cannot be found out: yes.) */
 bool local_listens(const struct sockaddr *addr);
 /*
- * Does somebody listen there on this host still, without a name? (Where that is not certain: no.) A listener that had
+ * Is there still a listener there on this host, without a name? (Where that is not certain: no.) A listener that had
  * one has gone to a program that does not load the library. Some system calls, never blocks.
  */
 bool local_lost_name(const struct sockaddr *peer);
@@ -53,7 +53,7 @@ bool local_defers(struct sock *s, int fd);
 unsigned local_port_of(const struct sockaddr_storage *ss);
 void local_names_close(struct sock *s);
 /*
- * From now on nobody finds it, by its names or by its mark, whichever process asks and whichever holds the names: a
+ * From now on no client finds it, by its names or by its mark, whichever process holds the names: a
  * program without this library will accept its connections, or may.
  */
 void local_names_end(struct sock *s);

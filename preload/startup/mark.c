@@ -173,7 +173,7 @@ void mark_closed(struct sock *s)
         atomic_fetch_sub(&marks_n, 1);
 }
 
-/* It is the program's, or nobody's, from now on. */
+/* The segment size is the program's from now on, or the kernel's own. */
 static void forget(struct sock *s)
 {
     mark_closed(s);

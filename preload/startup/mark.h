@@ -15,7 +15,7 @@
 
 struct sock;
 
-/* The mark for links where TCP would announce segments of so many bytes; 0: there is none. */
+/* The mark for links where TCP would announce segments of that many bytes; 0: there is none. */
 unsigned mark_of(unsigned octets);
 /*
  * fd, which is s, listens, or is about to, and what is called by local_names_open: marks it, unless the program has

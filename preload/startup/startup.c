@@ -115,7 +115,7 @@ static bool step_out(struct conn *c, int fd)
 }
 
 /*
- * The same; nobody has answered yet what a hurried initiator has asked just now. False, too: that is what it waits for.
+ * The same; a hurried initiator has just asked, and no answer can be there yet. False, too: that is what it waits for.
  */
 static bool step_says(struct conn *c, int fd)
 {
@@ -158,9 +158,9 @@ static bool seeks_answer(const struct conn *c)
 }
 
 /*
- * What the initiator's program has done behind its Hello. Where it has closed nobody reads an answer, which would
- * destroy what is still under way (one that has only shut down its side waits for it). Its urgent byte may be told
- * apart in streaming mode alone.
+ * What the initiator's program has done behind its Hello. Where it has closed, its kernel would answer our answer by a
+ * reset, which destroys what is still under way (a program that has only shut down its side waits for the answer). Its
+ * urgent byte may be told apart in streaming mode alone.
  */
 static void look_at_late(struct conn *c, int fd)
 {
@@ -224,13 +224,13 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
         c->rx.kernel_total += n > 0 ? (uint64_t)n : 0;
         c->startup.rx_total += n > 0 ? (uint64_t)n : 0;
-        if (n != (ssize_t)used) /* somebody took them behind our back */
+        if (n != (ssize_t)used) /* another reader took them behind our back */
             trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
     }
     if (!peeks(c))
         lowat_back(c, fd, 1);
     if (n > 0 && used == 0 && peeks(c)) {
-        /* A prefix: nobody need wake before it grows. */
+        /* A prefix: no thread need wake before it grows. */
         set_lowat(fd, (int)n + 1);
         c->rx.kernel_lowat = (uint32_t)n + 1;
         c->startup.kernel_wants = POLLIN;

@@ -1,6 +1,6 @@
 /*
- * A connection's startup, from a fresh TCP connection to the upgraded stream or to plain: its steps, and who takes
- * them.
+ * A connection's startup, from a fresh TCP connection to the upgraded stream or to plain: its steps, and the threads
+ * that take them.
  */
 #ifndef SW_PRELOAD_STARTUP_H
 #define SW_PRELOAD_STARTUP_H
@@ -24,8 +24,8 @@ void startup_step_called(struct sock *s);
 void startup_step_last(struct sock *s);   /* for startup_hand_on */
 void startup_step_unmade(struct sock *s); /* for startup_decline */
 /*
- * The same, taking the turns: `brief` skips it if somebody else is at it, else only if he sleeps (a connect() of
- * another thread; or it is over, and he is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
+ * The same, taking the turns: `brief` skips it if another thread holds them, else only if that one sleeps (in its
+ * connect(); or the startup is over and it is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
  */
 int startup_go_on(struct sock *s, bool brief);
 /* As startup_go_on, not brief; but this is no call of the program's on s. */
@@ -40,9 +40,9 @@ void startup_decline(struct sock *s);
 /* A step for a program that does not wait for connect(). Both turns held. */
 void startup_step_hurried(struct sock *s);
 /*
- * startup_go_on, brief, for a program that would send without waiting. On a connection that it was told is up though
- * nobody has accepted it yet, TCP would take its bytes; so the Hello is withdrawn, or the connection goes on in
- * streaming mode for now.
+ * startup_go_on, brief, for a program that would send without waiting. On a connection that the program was told is up,
+ * though the server has not accepted it yet, TCP would take its bytes; so the Hello is withdrawn, or the connection
+ * goes on in streaming mode for now.
  */
 int startup_hurry(struct sock *s);
 
@@ -54,7 +54,7 @@ bool startup_is_parents(const struct sock *s);
 
 /* ---- startup_begin.c, startup_upgrade.c ---- */
 
-/* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or nobody else knows c yet. -EINVAL. */
+/* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or no other thread knows c yet. -EINVAL. */
 int startup_begin(struct conn *c) SW_MUST;
 /* TCP is up: the Hello is next. Both turns held. 0 or -errno (then it has become plain). */
 int startup_begin_initiator(struct sock *s, struct conn *c) SW_MUST;
@@ -72,7 +72,10 @@ void startup_hand_on_unsaid(struct sock *s);
 
 /* ---- startup_await.c ---- */
 
-/* accept() sees s through. listener: NULL if who asked by its name was counted by accept(). */
+/*
+ * accept() carries s's startup on, for a bounded time. listener: NULL if accept() has counted the client that asked by
+ * the name.
+ */
 void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd);
 /* It does not: it has waited in vain lately. */
 bool startup_is_hasty(void);

@@ -15,7 +15,7 @@
 
 /*
  * A client of this host that runs sockwarp is at work already: its Hello is microseconds away, and its connect() waits
- * for our answers. accept() sees it through, for at most so long.
+ * for our answers. accept() carries the startup on for this long at most.
  */
 #define STARTUP_NS 20000000u
 #define HELLO_NS 5000000u
@@ -28,8 +28,8 @@ static bool awaits_hello(const struct conn *c)
 static struct spin startup_spin; /* do the clients' answers come soon? */
 
 /*
- * Any process of this host may ask for a listener's name, connect, and say nothing. So a wait in vain is followed by so
- * many times its length in which accept() waits for nobody: the startup goes on in the program's next calls, as it does
+ * Any process of this host may ask for a listener's name, connect, and say nothing. So a wait in vain is followed by
+ * VAIN_TIMES its length in which accept() does not wait: the startup goes on in the program's next calls, as it does
  * for other hosts.
  */
 #define VAIN_TIMES 128u
@@ -86,7 +86,7 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
     int r;
     do {
         r = startup_go_on_unused(s);
-        (void)r; /* nobody else knows it yet, or will be done soon */
+        (void)r; /* no other thread knows it yet, or the one that does is done soon */
         bool undecided = awaits_hello(c);
         if (was_undecided && !undecided) {
             was_undecided = false;
@@ -100,7 +100,7 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
             return;
         uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
         if (proc_now_ns() >= end) {
-            if (undecided && listener != NULL) /* the one who asked is somewhere else */
+            if (undecided && listener != NULL) /* the client that asked has gone elsewhere */
                 atomic_store(&listener->asked, 0);
             in_vain(fd, start);
             return;

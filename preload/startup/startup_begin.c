@@ -18,14 +18,14 @@
 #include "preload/startup/startup.h"
 
 /*
- * A program on this host that has not accepted for so long is not waited for any longer: nothing is lost by going on
- * plain.
+ * A program on this host that has not accepted after this time is not waited for any longer: nothing is lost by going
+ * on plain.
  */
 #define ACCEPT_NS 500000000u
 
 /*
- * And so long connect() looks whether it is accepting just now. (One that does answers in a fifth of that.) TCP's
- * connect() is done: behind that the program goes on, in streaming mode, until the answer is there.
+ * How long connect() looks whether that program is accepting just now. (One that is answers in a fifth of that.) TCP's
+ * connect() is done: after that the program goes on in streaming mode until the answer is there.
  */
 #define LOOK_NS 300000u
 /*
@@ -91,8 +91,8 @@ int startup_begin(struct conn *c)
 }
 
 /*
- * Is there, as far as is known, somebody to be asked? Nothing was sent yet. A marked listener is one that runs
- * sockwarp, and its program accepts when it likes; it is looked for an answer only where one can be there in time.
+ * Is there a peer to ask, as far as is known? Nothing was sent yet. A marked listener is one that runs
+ * sockwarp, and its program accepts when it likes; connect() looks for an answer only where one can be there in time.
  */
 static bool asks(const struct sock *s, struct conn *c, int fd)
 {

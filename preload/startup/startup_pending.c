@@ -12,7 +12,7 @@
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
-/* An accepted connection on which nothing came for so long is looked at only when the program uses it. */
+/* An accepted connection on which nothing came for this long is looked at only when the program uses it. */
 #define YOUNG_NS 3000000000ull
 
 bool startup_is_silent(const struct sock *s)
@@ -31,8 +31,8 @@ bool startup_is_parents(const struct sock *s)
 }
 
 /*
- * So long after accept() a connection is held that no child has. Then this process drives it though the program made no
- * call on it, which may be long in coming while the client's connect() waits; a fork would have come sooner.
+ * How long a connection is held after accept() that no child has. Then this process drives it though the program made
+ * no call on it: that call may be long in coming while the client's connect() waits, and a fork would have come sooner.
  */
 #define HELD_NS 50000000u
 
@@ -52,7 +52,10 @@ static uint64_t due_at(const struct sock *s)
     return conn_is_held(s->conn) ? s->conn->record.born_ns + HELD_NS : s->conn->neg.deadline_ns;
 }
 
-/* A silent one that is found no more so is left where it is: who has found that is about to move it. */
+/*
+ * A silent one that turns out not to be silent any more is left where it is: the thread that found this out is about to
+ * move it.
+ */
 static bool needs_nobody(struct sock *s, uint64_t now)
 {
     if (conn_state(s->conn) == CONN_UPGRADED)
@@ -66,7 +69,7 @@ enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
     struct conn *c = s->conn;
     if (needs_nobody(s, now))
         return PENDING_DROP;
-    bool held = conn_is_held(c); /* whoever waits for it has not looked yet */
+    bool held = conn_is_held(c); /* the thread that waits for it has not looked yet */
     if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s))))
         return PENDING_SKIP;
     p->events = conn_state(c) == CONN_UPGRADED ? POLLOUT : (short)c->startup.kernel_wants;
@@ -124,8 +127,8 @@ static void step_as_other(struct sock *s)
 }
 
 /*
- * Both turns held. Somebody who waits for s himself drives it, and would miss the event that we take: he counts himself
- * in before he looks, we look at the count with the turns held.
+ * Both turns held. A thread that waits for s drives it itself, and would miss the event that this one takes: it counts
+ * itself in before it looks, and this one looks at the count with the turns held.
  */
 static void step_unwaited(struct sock *s)
 {

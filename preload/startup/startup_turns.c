@@ -1,5 +1,5 @@
 /*
- * Steps of a startup for those who have not got its turns.
+ * Steps of a startup for callers that do not hold its turns.
  */
 #include <errno.h>
 

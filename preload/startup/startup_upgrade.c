@@ -60,7 +60,7 @@ static int begin_fpdus(struct conn *c, int fd)
         .initiator = !c->responder,
         .tx = { .crc = res->crc, .markers = res->markers_tx },
         .rx = { .crc = res->crc, .markers = res->markers_rx },
-        .rtr = c->neg.switched ? 0 : res->rtr, /* (the HSWI says it, or nobody has to) */
+        .rtr = c->neg.switched ? 0 : res->rtr, /* (the HSWI takes its place, or none is needed) */
         .ird = res->ird,
         .ord = res->ord,
         .mulpdu = c->tx.segment ? mpa_mulpdu(c->tx.segment, res->markers_tx) : c->opts.fpdu_len,
@@ -152,7 +152,7 @@ static void send_first(struct conn *c, int fd)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
     /*
-     * The RTR is a small segment that nobody answers: by Nagle's rule the program's first bytes would wait for its
+     * The RTR is a small segment that is not answered: by Nagle's rule the program's first bytes would wait for its
      * delayed acknowledgement. (The HSWI goes with them.)
      */
     if (!c->responder && !c->neg.switched)
@@ -240,7 +240,7 @@ void startup_before_call(struct sock *s, struct conn *c, int fd, bool urgent)
     if (!conn_is_unsaid(c) || (!urgent && !conn_kernel_urgent(fd)))
         return;
     int r = startup_in_turns(s, false, stay_for_urgent);
-    (void)r; /* somebody else is at it, and says it */
+    (void)r; /* another thread holds the turns, and will say it */
 }
 
 void startup_hand_on_unsaid(struct sock *s)
