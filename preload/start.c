@@ -231,7 +231,7 @@ void start_finish(void)
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
         atomic_store(&proc_ends, (pid_t)rawsys_gettid());
         bridge_settle(true);
-        coalesce_stop(); /* what is written from here on nobody would send later */
+        coalesce_stop(); /* no thread would send later what is gathered from here on */
         dispatch_settle_all();
         board_finish();
         trace_debug("waits have looked at %lu negotiations", (unsigned long)pending_looked());

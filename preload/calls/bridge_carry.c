@@ -21,7 +21,7 @@
 #include "preload/sock/sock.h"
 
 #define BUF_LEN (128u * 1024u)
-#define TURNS 16u /* so many buffers in one go: others want theirs carried, too */
+#define TURNS 16u /* how many buffers in one go: others want theirs carried, too */
 
 struct bridge *bridge_new(void)
 {
@@ -86,7 +86,7 @@ static void carry_in(struct bridge *b)
             b->far_wants |= POLLOUT;
             return;
         }
-        if (n < 0) { /* nobody will read it */
+        if (n < 0) { /* it will never be read */
             b->unread = true;
             n = (ssize_t)w->n;
         }
@@ -204,7 +204,7 @@ void bridge_part(struct bridge *b)
         reset_at_close(b);
     else
         never_linger(b->tcp);
-    if (!b->in.over) /* what comes now nobody reads */
+    if (!b->in.over) /* what comes now is never read */
         shutdown(b->tcp, SHUT_RD);
     hidden_close(b->far);
     b->far = -1;

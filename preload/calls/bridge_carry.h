@@ -26,7 +26,7 @@ struct bridge {
     bool reset;                /* by the peer: the program is told behind what came before */
     bool cut;                  /* the peer takes no more */
     bool passed;               /* another process may have the program's end: bridge_pass */
-    bool unread;               /* something that came is not read by anybody: the peer sees a reset */
+    bool unread;               /* something that came is never read: the peer sees a reset */
     bool again;                /* there is more to carry at once */
     bool asks_far;             /* wait for far_wants, or its hang-up */
     short far_wants, tcp_wants;
@@ -42,8 +42,7 @@ bool bridge_is_over(const struct bridge *b);
 /* It is over: the pair's other end is closed, as the connection has ended. */
 void bridge_part(struct bridge *b);
 /*
- * What the program has sent goes to the connection, waiting until `end`. ends: and nobody in this process will read any
- * more.
+ * What the program has sent goes to the connection, waiting until `end`. ends: and this process will read nothing more.
  */
 void bridge_send_rest(struct bridge *b, uint64_t end, bool ends);
 

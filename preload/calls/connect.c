@@ -1,8 +1,8 @@
 /*
  * connect(2): asks the peer whether it runs sockwarp, and goes back to plain TCP on the same socket if it does not.
  *
- * The program's connect completes when the negotiation has. Blocking: inside the call, with both turns held, so that
- * nobody else takes what it waits for. Non-blocking: EINPROGRESS, and writability is held back until then.
+ * The program's connect completes when the negotiation has. Blocking: inside the call, with both turns held, so that no
+ * other thread takes what it waits for. Non-blocking: EINPROGRESS, and writability is held back until then.
  */
 #include "preload/calls/connect.h"
 
@@ -37,11 +37,11 @@
 
 /*
  * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited
- * so long it is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
+ * this long, that is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
  */
 #define BACKLOG_NS 40000000u
 
-/* A connection that is left alone: remembered only where somebody wants to read about it. */
+/* A connection that is left alone: remembered only where statistics are wanted. */
 static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len, const struct policy_rule *rule,
                        unsigned reason)
 {

@@ -170,7 +170,7 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
         r = ctl_mod(set, w, ev);
     } else {
         if (w != NULL)
-            share_save(w, false); /* (whoever dies here leaves it to the others to ask the kernel) */
+            share_save(w, false); /* (if this process dies here, the others ask the kernel) */
         r = REAL(epoll_ctl)(epfd, op, fd, ev);
         if (r == 0 && op == EPOLL_CTL_DEL && w != NULL)
             drop = watch_remove(w);

@@ -31,10 +31,10 @@
 
 struct wait {
     struct epset *set;
-    struct epoll_event *evs; /* NULL: nobody waits, it is only asked whether somebody would be told something */
+    struct epoll_event *evs; /* NULL: no thread waits, the question is only whether there is something to report */
     int max, n;
     bool fault; /* no memory for the next one, which waits on */
-    bool later; /* the kernel is about to tell something again, which was not told for that */
+    bool later; /* an event was withheld because the kernel will report it again */
     uint64_t seq;
 };
 
@@ -86,8 +86,8 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
 }
 
 /*
- * Locks set, and returns the registration. If processes share it, and telling it changes it, nobody else tells it
- * meanwhile. One that the program has deleted, while the kernel goes on reporting it, is so no more.
+ * Locks set, and returns the registration. If processes share it, and reporting it changes it, no other process reports
+ * it meanwhile. One that the program has deleted, while the kernel goes on reporting it, is not reported any more.
  */
 static struct watch *lock_for(struct epset *set, uint64_t token)
 {
@@ -181,7 +181,7 @@ static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
     watch_unqueue(w);
     if (!by_kernel)
         kernel = ask(fd, want) & (want | UNASKED);
-    else if (w->foreign) /* who has it may ask the kernel for more */
+    else if (w->foreign) /* the process that has it may ask the kernel for more */
         kernel &= want | UNASKED;
     if (kernel != 0 && epoll_tracks(fd)) {
         /* A set: is there anything that its epoll_wait would tell? */
@@ -307,7 +307,7 @@ static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, u
     /* Is this the only look at it in this call? Then it has to be a whole one. */
     bool whole = wt->evs != NULL && ((w->events & (EPOLLET | EPOLLONESHOT)) || wt->n + 1 >= wt->max);
     atomic_fetch_add(&s->refs, 1);
-    /* Off the list before the look: whoever queues it meanwhile knows something newer. */
+    /* Off the list before the look: a thread that queues it meanwhile knows something newer. */
     watch_unqueue(w);
     epset_unlock(set);
 
@@ -362,7 +362,7 @@ static void tell_kept(struct wait *wt)
         wt->n++;
 }
 
-/* The ready list: at most as many as stand on it now, so that nobody is looked at twice. */
+/* The ready list: at most as many as stand on it now, so that none is looked at twice. */
 static void look_ready(struct wait *wt)
 {
     uint64_t token;
@@ -632,7 +632,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         epset_kick_make(set);
     }
     int r = rounds(set, evs, max, timeout_ns, mask);
-    /* Level-triggered is for everybody who waits: the kernel, whose buffer is empty, wakes no other. */
+    /* A level-triggered event is for all waiters: the kernel, whose buffer is empty, wakes no other. */
     poller_end(me);
     share_wait_end(set);
     if (atomic_load(&set->ready_n) > 0 && share_awaited(set)) {

@@ -17,7 +17,7 @@ struct sock;
 
 /* Before a fork, and before the locks of sock.c and pending.c are taken for it: stops sends. */
 void fork_before(void);
-/* The same, when they are taken, and nobody enters a descriptor: counts the child in. */
+/* The same, when the locks are taken and no thread enters a descriptor: counts the child in. */
 void fork_count_child(void);
 /* In the child; they are still taken. */
 void fork_am_child(void);
@@ -51,9 +51,9 @@ void names_leave(struct names *n, bool can, bool spawn);
 /* It failed, or was a spawn. */
 void names_stayed(struct names *n);
 /*
- * fd goes over an AF_UNIX socket to who knows whom. If it is one of ours, it opens a listener's names anew. Whoever
- * passes a connection passes more of them, and an accelerated one cannot go: from then on this process has plain ones
- * only. Clients of this host find no names here, others' Hellos are declined.
+ * fd goes over an AF_UNIX socket to another process, of which nothing is known. If it is one of ours, that one opens a
+ * listener's names anew. A program that passes a connection passes more of them, and an accelerated one cannot go: from
+ * then on this process has plain ones only. Clients of this host find no names here, others' Hellos are declined.
  */
 void names_passed(int fd);
 /* May a listener of this process have names? */
@@ -87,7 +87,7 @@ struct inherit {
 
 /*
  * Collects the accelerated connections that the next program will have; `can`: it will load this library. Others are
- * ended rather than misread, when nobody else has them. Memory: malloc, given back by inherit_failed.
+ * ended rather than misread, when no other process has them. Memory: malloc, given back by inherit_failed.
  */
 void inherit_begin(struct inherit *in, bool can);
 /*
@@ -95,7 +95,7 @@ void inherit_begin(struct inherit *in, bool can);
  * child.
  */
 bool inherit_is_ours(int fd);
-/* posix_spawn is done: `child` is the one who has them now, or 0: there is none. */
+/* posix_spawn is done: `child` is the process that has them now, 0: there is none. */
 void inherit_spawned(struct inherit *in, pid_t child);
 /* The exec failed: they go on here. */
 void inherit_failed(struct inherit *in);
@@ -109,13 +109,13 @@ void inherit_decide(struct sock *s, struct conn *c, int fd);
 
 /*
  * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets,
- * those that are not connected, and accepted connections from which nobody has read yet (inetd, socket activation).
+ * those that are not connected, and accepted connections of which nothing is read yet (inetd, socket activation).
  */
 void inherit_start(void);
 
 /*
- * A descriptor that came over an AF_UNIX socket: a listener, a socket that may become one, an accepted connection from
- * which nobody has read, are ours from now on.
+ * A descriptor that came over an AF_UNIX socket: a listener, a socket that may become one, an accepted connection of
+ * which nothing is read yet, are ours from now on.
  */
 void inherit_passed(int fd);
 

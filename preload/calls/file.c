@@ -32,7 +32,7 @@
 #include "preload/sock/wait.h"
 #include "preload/startup/dispatch.h"
 
-/* So much is taken at a time, into memory of the call's: a thread's stack may be smaller. */
+/* How much is taken at a time, into memory of the call's own: a thread's stack may be smaller. */
 #define PIECE_LEN 65536u
 #define SEND_MAX_LEN 0x7ffff000u /* the kernel's limit for one call */
 #define SPLICE_FLAGS (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
@@ -151,7 +151,7 @@ static int source_choose(struct source *src, struct sock *s)
     atomic_store_explicit(&s->sent_from, as_sent ? src->fd + 1 : 0, memory_order_relaxed);
     if (as_sent)
         return 0;
-    coalesce_before_wait(); /* (a file does not let anybody wait) */
+    coalesce_before_wait(); /* (reading a file is not waiting) */
     return source_copied(src);
 }
 
@@ -311,7 +311,7 @@ static ssize_t to_pipe(struct sock *s, int in, int out, uint8_t *buf, size_t len
             return n;
         n = put(out, buf, (size_t)n);
         if (n == -EAGAIN && wait)
-            continue; /* somebody else has filled it */
+            continue; /* another thread has filled it */
         if (n <= 0)
             return n;
         it = iov_iter_init(&v, 1);
@@ -414,7 +414,7 @@ static ssize_t result(ssize_t r)
     return -1;
 }
 
-#define WITH_ROOM_LEN 1024u /* where poll says there is room, so much there is */
+#define WITH_ROOM_LEN 1024u /* where poll says that there is room, there is this much */
 
 /* A call that the kernel does. */
 struct plain {

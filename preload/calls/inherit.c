@@ -3,8 +3,8 @@
  *
  * An accelerated connection's state is in the arena (preload/conn/shmem.h): the next program is told in
  * SOCKWARP_INHERIT where, and by which descriptor to map it, and finds its own descriptor for the connection by the
- * inode, whatever number it has by then. What was not decided yet needs no telling: bytes that nobody has read are
- * still in the kernel, and the next program looks at them as if it had accepted the connection.
+ * inode, whatever number it has by then. What was not decided yet needs no telling: bytes that are not read are still
+ * in the kernel, and the next program looks at them as if it had accepted the connection.
  *
  *   SOCKWARP_INHERIT=inode:arena's descriptor:block's address:slot:shared:maker[;...]
  */
@@ -172,8 +172,8 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
 }
 
 /*
- * The next program looks at an undecided one afresh, and answers its Hello: whoever closes it here meanwhile is not
- * alone with it, and does not end it.
+ * The next program looks at an undecided one afresh, and answers its Hello: a close here is then not the last one, and
+ * does not end it.
  */
 static void share(struct handing *h, struct conn *c)
 {
@@ -408,7 +408,7 @@ static void come_back(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
-    if (!holders_take_up(&c->holders, 0)) /* those who shared it have ended meanwhile */
+    if (!holders_take_up(&c->holders, 0)) /* the processes that shared it have ended meanwhile */
         trace_error("fd %d: lost by an exec that failed", fd);
     if (c->tx.linger_before_exec != 0) {
         const struct linger was = { .l_onoff = c->tx.linger_before_exec > 0, .l_linger = c->tx.linger_before_exec };

@@ -114,7 +114,7 @@ static void take_up_new(int fd, int domain)
     struct sock *s = sock_new(fd, domain);
     if (s == NULL)
         return;
-    s->port_known = true; /* who bound it may rely on that */
+    s->port_known = true; /* the program that bound it may rely on that */
     set_nonblock_as_is(s, fd);
     sock_put(s);
 }

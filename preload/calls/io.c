@@ -172,7 +172,7 @@ enum io_who io_out_other(struct io *io)
     return sock_is_closing(io->fd) ? io_done(io, -1) : IO_KERNEL;
 }
 
-/* It is the kernel's. The reference is kept only for a descriptor that nobody else knows of. */
+/* It is the kernel's. The reference is kept only for a descriptor that no other thread knows of. */
 static void leave_to_kernel(struct io *io)
 {
     int now = sock_fd_now(io->s, io->fd);

@@ -28,7 +28,7 @@
 
 #define IO_LEN_MAX 0x7ffff000u           /* what the kernel moves in one call */
 #define IO_MSG_COMPAT ((int)0x80000000u) /* MSG_CIO_MSG_COMPAT: the kernel's own, refused by the calls with a msghdr */
-#define io_beyond_memory(len) ((len) >> 47) /* no buffer is so long: EFAULT before anything is looked at */
+#define io_beyond_memory(len) ((len) >> 47) /* no buffer is that long: EFAULT before anything is looked at */
 
 enum io_who {
     IO_KERNEL, /* nothing of ours: the kernel's call is the program's */

@@ -133,7 +133,7 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 /*
  * One that is passed leaves our sight. What is undecided goes as it is: a Hello that is there is declined, one that may
  * still come is the receiver's. Of one that is upgraded, or will be, or has bytes in our memory, a bridge's end goes:
- * who gets it may be any program.
+ * the receiver may be any program.
  */
 static bool pass(struct sock *s, int fd)
 {
@@ -143,7 +143,7 @@ static bool pass(struct sock *s, int fd)
     startup_hand_on_unsaid(s);
     if (conn_state(c) == CONN_CONNECTING)
         startup_decline(s);
-    if (!conn_is_late(c)) /* (The other program may accept only when it hears of who gets this.) */
+    if (!conn_is_late(c)) /* (The server may accept only when it hears from the process that gets this.) */
         inherit_decide(s, c, fd);
     enum conn_state st = conn_state(c);
     if (st == CONN_UPGRADED || conn_is_late(c) || conn_rx_avail(c) > 0)
@@ -151,7 +151,7 @@ static bool pass(struct sock *s, int fd)
     return st != CONN_CONNECTING && (st != CONN_NEGOTIATING || conn_undecided(c));
 }
 
-/* Descriptors are passed over AF_UNIX. 0, or -EOPNOTSUPP: whoever got one of them would read frames. */
+/* Descriptors are passed over AF_UNIX. 0, or -EOPNOTSUPP: the receiver of one of them would read frames. */
 static int passing(const struct msghdr *msg)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL; h = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, h)) {

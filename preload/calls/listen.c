@@ -122,7 +122,7 @@ static void listen_names(struct sock *s, int fd, const struct sockaddr_storage *
         local_names_open(s, fd);
 }
 
-/* Is fd's address its own already, so that nobody else can listen there? */
+/* Is fd's address its own already, so that no other socket can listen there? */
 static bool has_own_address(int fd, const struct sockaddr_storage *ss)
 {
     int shared = 0;
@@ -258,7 +258,7 @@ static void start_accepted(struct sock *listener, int listener_fd, struct sock *
         startup_await(listener, s, c, fd);
     } else {
         int r = startup_go_on_unused(s);
-        (void)r; /* nobody else knows it yet */
+        (void)r; /* no other thread knows it yet */
     }
 }
 

@@ -94,7 +94,7 @@ void names_passed(int fd)
     if (s == NULL)
         return;
     if (s->kind == SOCK_LISTENER) {
-        local_names_end(s); /* for those who share them */
+        local_names_end(s); /* for the processes that share them */
         local_names_close(s);
     } else if (s->kind == SOCK_CONN && s->conn != NULL && !atomic_exchange(&proc.passes_conns, true) &&
                local_names() > 0) {

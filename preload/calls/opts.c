@@ -49,7 +49,7 @@ static bool is_stamps_of_sends(int name, const void *val)
            !(flags & (SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE));
 }
 
-/* Options that hand the bytes to somebody who knows nothing of us: REASON_NONE if this is none of them. */
+/* Options that hand the bytes to code which knows nothing of us: REASON_NONE if this is none of them. */
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 {
     int on = 1;
@@ -81,7 +81,7 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
     atomic_store(&c->rx.user_lowat, (uint32_t)v);
     if (conn_state(c) != CONN_UPGRADED)
         return 0;
-    /* (Somebody who holds the turn waits with 1, or sets his own next.) */
+    /* (The holder of the turn waits with 1, or sets its own next.) */
     int mine = 1;
     bool held = turn_try(&c->rx.turn) == 0;
     if (held)
@@ -89,7 +89,7 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
     REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &mine, sizeof(mine));
     if (held)
         turn_give(&c->rx.turn);
-    if (conn_may_be_staged(c)) { /* whoever waits looks again, as Linux has it */
+    if (conn_may_be_staged(c)) { /* waiters look again, as on Linux */
         atomic_store(&c->rx.arrived, true);
         notify_readable(s);
     }
@@ -253,7 +253,7 @@ static int pending_error(struct sock *s)
     if (!c->responder && (st == CONN_NEGOTIATING || st == CONN_CONNECTING) &&
         !conn_is_late(c)) { /* (else the kernel tells) */
         int r = startup_go_on(s, true);
-        (void)r; /* somebody else is at it */
+        (void)r; /* another thread holds the turns */
     }
     int err = atomic_exchange(&c->so_error, 0);
     if (err == 0 && conn_state(c) == CONN_UPGRADED && !c->rx.reset_told &&

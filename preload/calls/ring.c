@@ -121,7 +121,7 @@ int ring_fd_limit(void)
     return atomic_load(&fd_limit);
 }
 
-/* A free entry that nobody finds yet. */
+/* A free entry that no look-up finds yet. */
 static struct ring *take(void)
 {
     struct ring *r = NULL;
@@ -171,7 +171,7 @@ static void *map(int fd, size_t len, uint64_t what)
     return p;
 }
 
-/* A mapping of our own: where the program has its one it tells nobody. */
+/* A mapping of our own: the program does not say where its own is. */
 static bool map_ring(struct ring *r, int fd, const struct io_uring_params *p)
 {
     size_t head_end = p->sq_off.head + sizeof(unsigned), tail_end = p->sq_off.tail + sizeof(unsigned);

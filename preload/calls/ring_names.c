@@ -16,7 +16,7 @@ static void names_go(int fd, struct sock *s, void *arg)
     if (s->kind != SOCK_LISTENER)
         return;
     if (s->name_fd[0] >= 0 || s->mark != 0) {
-        local_names_end(s); /* for those who share them */
+        local_names_end(s); /* for the processes that share them */
         local_names_close(s);
         atomic_store(&s->names_later, true);
     }

@@ -1,5 +1,5 @@
 /*
- * What is known of the program's own rings, for those who only ask.
+ * What is known of the program's own rings, for code that only asks.
  */
 #include "preload/calls/ring.h"
 

@@ -71,7 +71,7 @@ static void prepare(int fd, struct sock *s, void *arg)
     (void)arg;
     struct conn *c = s->conn;
     if (c == NULL)
-        sock_drop(fd); /* no longer ours; a listener's names go with it, so that nobody on this host asks */
+        sock_drop(fd); /* no longer ours; a listener's names go with it, so that no client of this host asks */
     else if (atomic_load(&s->fd) == fd && atomic_load(&s->active))
         conn_state(c) == CONN_UPGRADED ? bare(c, fd) : decide(s, c, fd);
 }

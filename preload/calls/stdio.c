@@ -1,18 +1,17 @@
 /*
  * stdio: fdopen, freopen, the standard streams, dprintf.
  *
- * glibc's file streams call read and write inside libc, where nobody can step in: raw bytes
- * between FPDUs. So a stream on a descriptor that is a TCP socket, connected or not yet, is made by
- * fopencookie, and its functions are our read, write and close. It gets its descriptor's number,
- * for fileno() and whoever else looks, through the member of FILE that <stdio.h> shows, and the
- * buffer that glibc gives a socket. It cannot be wide-oriented: glibc has no such cookie streams.
+ * glibc's file streams call read and write inside libc, where no call can be intercepted: raw bytes between FPDUs. So a
+ * stream on a descriptor that is a TCP socket, connected or not yet, is made by fopencookie, and its functions are our
+ * read, write and close. It gets its descriptor's number, for fileno() and for code that looks, through the member of
+ * FILE that <stdio.h> shows, and the buffer that glibc gives a socket. It cannot be wide-oriented: glibc has no such
+ * cookie streams.
  *
- * The standard streams exist before any descriptor is ours. When 0, 1 or 2 becomes a socket, a
- * cookie stream takes the place in stdin, stdout or stderr, and what the old stream had buffered
- * goes along. The old one, for whom somebody still points to it, loses its descriptor: its calls
- * fail with EBADF, they cannot damage the connection. The C++ runtime's pointers, in cin and cout,
- * are found and changed. The new stream stays for ever: on a descriptor that is not ours its
- * functions are the plain read and write.
+ * The standard streams exist before any descriptor is ours. When 0, 1 or 2 becomes a socket, a cookie stream takes the
+ * place in stdin, stdout or stderr, and what the old stream had buffered goes along. The old one, to which the program
+ * may still have pointers, loses its descriptor: its calls fail with EBADF and cannot damage the connection. The C++
+ * runtime's pointers, in cin and cout, are found and changed. The new stream stays for ever: on a descriptor that is
+ * not ours its functions are the plain read and write.
  */
 #include "preload/calls/stdio.h"
 

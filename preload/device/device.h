@@ -33,8 +33,8 @@ bool device_offer(struct sock *s, struct conn *c);
 /* A step of the negotiation by the device, both turns held. True: it went on. */
 bool device_step(struct sock *s, struct conn *c);
 /*
- * The negotiation is over, and the device is not used, or the connection is over. Both turns held, or nobody has it any
- * more.
+ * The negotiation is over, and the device is not used, or the connection is over. Both turns held, or no process has it
+ * any more.
  */
 void device_drop(struct conn *c);
 /* Its endpoint, be it still set up, is another process' than this one's. */

@@ -3,8 +3,8 @@
  *
  * Receive path: device -> receive buffer, ring -> [verbs endpoint] -> [stream] -> the program's buffer.
  *
- * Whoever has rx takes in what has arrived, and with it the peer's credits, which a sender may wait for: he is told. So
- * is a reader, if a sender that waits for credits takes in bytes.
+ * The holder of rx takes in what has arrived, and with it the peer's credits, for which a sender may wait: it tells the
+ * sender. Likewise a sender that waits for credits and takes in bytes tells the reader.
  */
 #include "preload/device/device_io.h"
 
@@ -26,7 +26,7 @@
 #include "preload/sock/notify.h"
 #include "preload/sock/wait.h"
 
-/* The peer's TCP end has come, or its device's: so long the other one is waited for. */
+/* The peer's TCP end has come, or its device's: the other one is waited for this long. */
 #define OTHER_END_NS 200000000u
 
 bool device_is_ours(const struct conn *c)
@@ -56,14 +56,14 @@ int device_chan(const struct conn *c)
 
 /* ---- the other direction ---- */
 
-/* There may be room for a sender who found none. */
+/* There may be room for a sender that found none. */
 static void tell_sender(struct conn *c)
 {
     if (!atomic_load(&c->dev.tx_wanted) || !atomic_exchange(&c->dev.tx_wanted, false))
         return;
     turn_event_signal(&c->rx.left);
     conn_tell(c);
-    atomic_store(&c->rx.arrived, true); /* who waits for it in epoll or poll looks at it as a whole */
+    atomic_store(&c->rx.arrived, true); /* a waiter in epoll or poll looks at it as a whole */
 }
 
 /* What was posted goes to the device. */
@@ -98,8 +98,8 @@ static void after_read(struct conn *c, int fd)
         return;
     }
     /*
-     * A sender at work tells it by what he sends, or before he waits; one who waits may do so for the peer, who waits
-     * for us.
+     * A sender at work tells it by what it sends, or before it waits; one that waits may be waiting for the peer, which
+     * waits for us.
      */
     if (turn_try(&c->tx.turn) < 0) {
         turn_event_signal(&c->rx.left);
@@ -261,7 +261,7 @@ int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
     if (!device_is_ours(c))
         return -EOPNOTSUPP;
     if (turn_try(&c->rx.turn) < 0)
-        return sleep_on(s, c, fd, deadline_ns, false); /* (who has it tells) */
+        return sleep_on(s, c, fd, deadline_ns, false); /* (its holder tells) */
     rnic_arm(c, true);
     ssize_t r = device_fill(c, fd);
     turn_give(&c->rx.turn);
@@ -305,7 +305,7 @@ ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
 
 /* ---- sending ---- */
 
-/* Takes in credits, if nobody else is at it. tx held. True: something came. */
+/* Takes in credits, unless another thread does. tx held. True: something came. */
 static bool take_credits(struct sock *s, struct conn *c, int fd)
 {
     if (turn_try(&c->rx.turn) < 0)
@@ -381,7 +381,7 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
         return 0;
     int r;
     turn_sleep(&c->tx.turn);
-    if (reader) { /* who takes in what comes, and tells */
+    if (reader) { /* it takes in what comes, and tells */
         r = turn_event_wait(&c->rx.left, seen, wait_left(deadline));
         r = r == -ETIMEDOUT ? -EAGAIN : r;
     } else {
@@ -438,8 +438,7 @@ static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
 }
 
 /*
- * Is there room after all? If not, whoever waits for it learns of it from now on: for edges nobody looks again before
- * it comes.
+ * Is there room after all? If not, its waiters learn of it from now on: for an edge none looks again before it comes.
  */
 static bool found_room(struct sock *s, struct conn *c, int fd)
 {
@@ -551,7 +550,7 @@ void device_close(struct sock *s, struct conn *c, int fd, bool exits)
         unread = !c->rx.shut && (conn_rx_progress(c, fd, true), conn_rx_avail(c) > 0);
         turn_give(&c->rx.turn);
     }
-    /* As TCP: what nobody has read is answered by a reset. */
+    /* As with TCP, a close that leaves bytes unread is a reset. */
     if (unread)
         conn_reset_at_close(fd);
     int linger = unread ? 0 : conn_linger_s(fd);

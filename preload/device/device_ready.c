@@ -2,8 +2,8 @@
  * Readiness of a connection on a device: what poll(2) would report on a TCP socket whose bytes came and went as the
  * stream's.
  *
- * The kernel knows the TCP connection, which says nothing but its end, and the completion channel, which whoever waits
- * has beside it (poll.c, epoll_kernel.c); its event arrives here as POLLIN.
+ * The kernel knows the TCP connection, which says nothing but its end, and the completion channel, which a waiter has
+ * beside it (poll.c, epoll_kernel.c); its event arrives here as POLLIN.
  */
 #include <errno.h>
 #include <poll.h>

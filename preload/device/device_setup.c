@@ -27,7 +27,7 @@
  */
 #define RING_LEN_MAX (512u * 1024u)
 #define EAGER_LEN 1008u
-#define BUFS 128u /* so many messages but a few may wait unread, of any length */
+#define BUFS 128u /* about how many messages may wait unread, of any length */
 #define TX_LEN (256u * 1024u)
 #define WRITE_LEN (64u * 1024u)
 
@@ -99,7 +99,7 @@ static uint8_t transport_now(struct conn *c)
         return HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED;
     if (!verbs_present(proc.set.device))
         c->dev.reason = REASON_DEVICE_NONE;
-    /* (A listener's process does not load the libraries before somebody asks for a device.) */
+    /* (A listener's process does not load the libraries before a client asks for a device.) */
     unsigned why = c->dev.reason == REASON_DEVICE_PEER && !c->responder ? open_device() : REASON_NONE;
     if (why != REASON_NONE)
         c->dev.reason = (uint8_t)why;
@@ -367,7 +367,7 @@ void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
         struct conn *c = now[i]->conn;
         /* (One that this thread is connecting, with the turns, it steps itself when its wait has ended.) */
         if (c != NULL && !turn_is_mine(&c->rx.turn) && step(now[i], true) < 0)
-            conn_tell(c); /* whoever is at it looks again */
+            conn_tell(c); /* the thread that holds the turn looks again */
         sock_put(now[i]);
     }
 }

@@ -294,7 +294,7 @@ static bool go_on(struct mixed *m)
            begin_fpdus(m) == 0;
 }
 
-/* The peer's device, or somebody else. */
+/* The peer's device, or a stranger. */
 static void take_connection(struct mixed *m)
 {
     int fd = REAL(accept4)(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -6,10 +6,10 @@
  *   responder   EXPECTING --connected, Request with the token--> ACCEPTING --Reply--> UP
  *                    any --closed, rejected, malformed--> DOWN
  *
- * It offers what core/transport/verbs.h does, by the same names, and its owner is device_*.c: see there for who may
- * call what. Descriptors, all hidden: the connection, and a set (epoll) of it alone, which is what is waited for as a
- * device's completion channel is: it tells edges, until mixed_drain. While endpoints are set up, one set of the process
- * has all of theirs.
+ * It offers what core/transport/verbs.h does, by the same names, and its owner is device_*.c: see there for which
+ * thread may call what. Descriptors, all hidden: the connection, and a set (epoll) of it alone, which is what is waited
+ * for as a device's completion channel is: it tells edges, until mixed_drain. While endpoints are set up, one set of
+ * the process has all of theirs.
  *
  * The initiator asks for the client-server model (RFC 6581, A=0) and speaks first at ULP level, as drivers of devices
  * do. A device that closes without an answer (irdma does) is asked once more, by Rev 1.

@@ -95,7 +95,7 @@ static inline bool rnic_ctrl_pending(const struct conn *c)
     return c->dev.mixed != NULL && mixed_ctrl_pending(c->dev.mixed);
 }
 
-/* Bytes that were flushed, and that nobody sends unless they are flushed again. */
+/* Bytes that were flushed, and are not sent unless they are flushed again. */
 static inline size_t rnic_unsent(const struct conn *c)
 {
     return c->dev.mixed != NULL ? mixed_unsent(c->dev.mixed) : 0;

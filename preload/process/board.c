@@ -28,7 +28,7 @@ static struct board {
     struct board_head *head;
 } boards[BOARDS_MAX];
 static struct board_head counts; /* where there is no file */
-static _Atomic int making;       /* 0 not tried, 1 somebody is at it, 2 done */
+static _Atomic int making;       /* 0 not tried, 1 a thread is making it, 2 done */
 static _Atomic bool growing;
 static _Atomic uint32_t next; /* where a free slot is looked for */
 static uint64_t inode;
@@ -60,7 +60,7 @@ static void name_file(char name[NAME_LEN])
     snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0), (unsigned)proc.pid);
 }
 
-/* The folder is this user's and nobody else's: then so is what is in it. */
+/* The folder is this user's alone: then so is what is in it. */
 static bool folder_ok(void)
 {
     char name[NAME_LEN];
@@ -76,7 +76,7 @@ static bool folder_ok(void)
     return ok;
 }
 
-/* Memory for so many slots in all. */
+/* Memory for that many slots in all. */
 static bool reserve(int fd, uint32_t slots)
 {
     return rawsys4(__NR_fallocate, fd, 0, 0, (long)(sizeof(struct board_head) + slots * sizeof(struct board_slot))) ==
@@ -134,7 +134,7 @@ static void make(void)
     boards[0].head = h;
 }
 
-/* Another chunk, unless somebody else is at it. */
+/* Another chunk, unless another thread is adding one. */
 static bool grow(struct board_head *h, uint32_t slots)
 {
     char name[NAME_LEN];

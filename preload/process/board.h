@@ -13,7 +13,7 @@
 #include "core/base/must.h"
 #include "preload/process/board_format.h"
 
-/* Does anybody want to know? */
+/* Is SOCKWARP_STAT or SOCKWARP_SUMMARY set? */
 bool board_wanted(void) SW_MUST;
 
 /* There was no slot left for a connection, which is counted: no slot's number. */

@@ -16,36 +16,36 @@
 
 #include "core/base/must.h"
 
-#define HOLDERS_MAX 32u /* those above are counted, but nobody notices their death */
+#define HOLDERS_MAX 32u /* those above are counted, but their death is not noticed */
 
 struct holders {
     _Atomic uint32_t n;
     _Atomic uint32_t pid_ns;          /* the PID namespace the numbers are of; 0: not known */
-    _Atomic bool mixed;               /* of more than one: nobody is struck out */
+    _Atomic bool mixed;               /* of more than one: none is struck out */
     _Atomic int32_t who[HOLDERS_MAX]; /* 0: free; pid; pid | HOLDER_EXEC; -maker: a child that is being made */
 };
 
-/* Nobody holds it: this process does from now on. False: somebody was quicker, or somebody holds it. */
+/* No process holds it: this one does from now on. False: another was quicker, or holds it. */
 bool holders_claim(struct holders *h) SW_MUST;
 /* This process no longer, if others do. False: it is the only one, and still holds it. */
 bool holders_leave_others(struct holders *h) SW_MUST;
 /* This process no longer. Returns how many still do. */
 uint32_t holders_leave(struct holders *h);
-/* Does nobody else hold it? Strikes out those who are dead. */
+/* Is this process the only holder? Strikes out those that are dead. */
 bool holders_alone(struct holders *h);
-/* The same, and waits until then for those who are about to leave it. */
+/* The same, and waits until then for those that are about to leave it. */
 bool holders_await_alone(struct holders *h, uint64_t until_ns);
-/* Is this process one of them, as far as is known? (Beyond HOLDERS_MAX nobody is.) */
+/* Is this process one of them, as far as is known? (Beyond HOLDERS_MAX none is.) */
 bool holders_has_me(struct holders *h);
 /* Has this process ended? */
 bool holders_is_dead(pid_t pid);
-/* Are all of them dead? Then it is nobody's, and true. */
+/* Are all of them dead? Then no process holds it, and this is true. */
 bool holders_all_dead(struct holders *h);
 
 /*
- * Before a child is made; when it was not; in the parent after it was; in the child. maker: who makes it: HOLDERS_FORK
- * + the thread, since several may fork, or spawn, at a time: then parent and child may both find an entry, and it has
- * to be the same.
+ * Before a child is made; when it was not; in the parent after it was; in the child. maker: what makes the child:
+ * HOLDERS_FORK + the thread, since several may fork, or spawn, at a time: then parent and child may both find an entry,
+ * and it has to be the same.
  */
 #define HOLDERS_FORK (1 << 28) /* beyond any process number */
 void holders_expect_child(struct holders *h, int32_t maker);
@@ -57,7 +57,7 @@ void holders_am_child(struct holders *h, int32_t maker);
 void holders_exec(struct holders *h);
 /*
  * This program takes up what its former image, or its parent, handed on; or the exec has failed. maker: of the child
- * that this is, 0: of none. False: nobody holds it any more.
+ * that this is, 0: of none. False: no process holds it any more.
  */
 bool holders_take_up(struct holders *h, int32_t maker) SW_MUST;
 

@@ -1,5 +1,5 @@
 /*
- * libc's own functions, whoever else defines such names.
+ * libc's own functions, whatever else defines such names.
  *
  * The linker renames our calls of what is listed in libc_calls.h to __wrap_NAME. Each of those is a jump through a
  * table, which holds what the dynamic linker has found until libc_init puts libc's own there. (A jump, for dlsym and

@@ -1,9 +1,9 @@
 /*
  * What this library calls of libc by its own name: one line a function (preload/process/libc.c, libc.awk).
  *
- * A program may define functions of these names, or preload others that do: sanitizers, allocators, profilers, faketime, the
- * Erlang VM. None of those is meant here. Not in the list: malloc and its kin, for what is allocated here may be freed by
- * libc in the program's name, and the other way round; and what is intercepted (calls.h).
+ * A program may define functions of these names, or preload others that do: sanitizers, allocators, profilers,
+ * faketime, the Erlang VM. None of those is meant here. Not in the list: malloc and its kin, for what is allocated here
+ * may be freed by libc in the program's name, and the other way round; and what is intercepted (calls.h).
  */
 /* clang-format off */
 SW_LIBC(__fbufsize)

@@ -131,7 +131,10 @@ bool netlink_peer_is_held(int fd)
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }
 
-/* The peer has ended its direction. Its FIN may be on its way still: on one host that takes no time but the processor's. */
+/*
+ * The peer has ended its direction. Its FIN may be on its way still: on one host that takes no time but the
+ * processor's.
+ */
 static bool end_is_there(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLRDHUP };

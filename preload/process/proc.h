@@ -72,8 +72,8 @@ void proc_random(void *buf, size_t len);
 void proc_stats_write(const char *line, size_t len);
 
 /*
- * The thread that ends the process (start_finish), 0: none does. What it does to connections then other threads may meet:
- * without us they would have been ended before. proc_let_end: one of those waits for it, a second at most.
+ * The thread that ends the process (start_finish), 0: none does. What it does to connections then other threads may
+ * meet: without us they would have been ended before. proc_let_end: one of those waits for it, a second at most.
  */
 extern _Atomic pid_t proc_ends;
 void proc_let_end(void);

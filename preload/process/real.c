@@ -40,8 +40,8 @@ bool real_is_ready;
 static __thread bool resolving;
 
 /*
- * dlsym gives a data pointer; POSIX wants it to be a function's. What nobody has is not asked for: dlsym would allocate
- * its message, and this may be the allocator's own start, which holds a lock.
+ * dlsym gives a data pointer; POSIX wants it to be a function's. A name that no object has is not asked for: dlsym
+ * would allocate its message, and this may be the allocator's own start, which holds a lock.
  */
 static void *behind_us(const char *name)
 {

@@ -24,9 +24,9 @@ ssize_t sandbox_recv(int fd, void *buf, size_t len, int flags)
 }
 
 /*
- * Not writev: who only writes need not have allowed it. A frame of the largest kind is one write, or its end would wait
- * for an acknowledgement by Nagle's rule. (Apart from sandbox_sendmsg: the compiler's look at each page of so large a
- * frame would touch them in every thread that sends, and there may be less stack than that.)
+ * Not writev: the filter of a program that only writes need not allow it. A frame of the largest kind is one write, or
+ * its end would wait for an acknowledgement by Nagle's rule. (Apart from sandbox_sendmsg: the compiler's look at each
+ * page of so large a frame would touch them in every thread that sends, and there may be less stack than that.)
  */
 static __attribute__((noinline)) ssize_t write_all(int fd, const struct msghdr *msg)
 {

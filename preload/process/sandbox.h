@@ -5,7 +5,8 @@
  * - what only makes a connection better, such as a low-water mark, is left out, and no statistics file is opened;
  * - new connections are plain.
  *
- * A filter that was there before the program started is not noticed: who sets one for others allows what programs need.
+ * A filter that was there before the program started is not noticed: one that is set for other programs allows what
+ * programs need.
  */
 #ifndef SW_PRELOAD_SANDBOX_H
 #define SW_PRELOAD_SANDBOX_H

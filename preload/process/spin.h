@@ -30,7 +30,7 @@ struct spin_look {
     bool preempted;
 };
 
-/* windows: so many times the usual one. */
+/* windows: how many times the usual one. */
 static inline bool spin_begin_long(struct spin_look *k, const struct spin *s, unsigned windows)
 {
     k->window_ns = windows * proc.spin_ns;
@@ -76,7 +76,7 @@ static inline void spin_found(struct spin_look *k, struct spin *s, bool found)
         spin_looked(s, found);
 }
 
-/* Looks so long whether the kernel reports any of the events. */
+/* Looks for that long whether the kernel reports any of the events. */
 static inline bool spin_for(struct spin_look *k, struct spin *s, unsigned windows, int fd, short events)
 {
     struct pollfd p = { .fd = fd, .events = events };

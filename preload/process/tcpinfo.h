@@ -33,7 +33,7 @@ struct tcpinfo_segment {
     uint32_t path_mtu;
     uint32_t rtt_us; /* smoothed; 0: nothing was measured yet */
 };
-/* False: fd is no TCP socket, or nobody may ask. */
+/* False: fd is no TCP socket, or the kernel may not be asked. */
 bool tcpinfo_segment(int fd, struct tcpinfo_segment *out);
 /* What fits a TCP segment of this connection now (RFC 5044: EMSS). */
 size_t tcpinfo_emss(int fd);

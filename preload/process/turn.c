@@ -72,7 +72,7 @@ void turn_init(struct turn *t)
 
 static void orphaned(struct turn *t)
 {
-    /* (One left at work stays so, whoever left it after.) */
+    /* (A turn left at work stays so, however it is left afterwards.) */
     if (t->orphan != TURN_LEFT_AT_WORK)
         t->orphan = atomic_load(&t->asleep) ? TURN_LEFT_ASLEEP : TURN_LEFT_AT_WORK;
     t->other_process |= t->pid != proc.pid;
@@ -205,7 +205,7 @@ bool turn_left(struct turn *t)
     return true;
 }
 
-/* Those who wait briefly look again. */
+/* The threads that wait briefly look again. */
 static void changed(struct turn *t)
 {
     if (atomic_load(&t->brief) == 0)
@@ -216,7 +216,7 @@ static void changed(struct turn *t)
 
 void turn_give(struct turn *t)
 {
-    /* Whoever has it next is not to take our frame for his, in a signal handler, before he has told his own. */
+    /* The next holder, in a signal handler, is not to take our frame for its own before it has noted that. */
     atomic_store_explicit(&t->frame, 0, memory_order_relaxed);
     pthread_mutex_unlock(&t->mutex);
     changed(t);

@@ -7,7 +7,8 @@
  * timeout it always fails with EINTR: exactly what a blocking recv without or with SO_RCVTIMEO does.
  *
  * A holder can leave without giving it back: it was killed (in another process), or a signal handler jumped out of the
- * call (siglongjmp). The next one who takes it finds `orphan` set, and has to see whether what it protects is whole.
+ * call (siglongjmp). The next thread that takes it finds `orphan` set, and has to see whether what it protects is
+ * whole.
  *
  * Not recursive: a signal handler that interrupts its own thread's turn gets -EDEADLK.
  */
@@ -63,7 +64,7 @@ bool turn_left(struct turn *t) SW_MUST;
 void turn_sleep(struct turn *t);
 void turn_wake(struct turn *t);
 
-/* A counter to wait on: somebody else's progress. */
+/* A counter to wait on: another thread's progress. */
 struct turn_event {
     _Atomic uint32_t seq;
 };

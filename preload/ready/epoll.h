@@ -57,7 +57,7 @@ bool epoll_awaits(struct sock *s);
 
 /*
  * The program goes on with s, a listener or a connection to be made, as if it was told to: was it, by a call that we
- * did not see? So it is if s is registered only in sets in which nobody has ever waited by our calls, or in none, and
+ * did not see? It was if s is registered only in sets in which no thread has ever waited by our calls, or in none, and
  * does not block, in a process that has never waited by our calls.
  */
 bool epoll_waits_unseen(struct sock *s);
@@ -66,7 +66,10 @@ bool epoll_waits_unseen(struct sock *s);
 bool epoll_tracks(int fd);
 /* One above the highest tracked epoll descriptor ever. */
 int epoll_fd_limit(void);
-/* This process gives up rights, and has no threads: it knows of its sets what it knew, and shares that with nobody. */
+/*
+ * This process gives up rights, and has no threads: it goes on knowing what it knew of its sets, and shares that with
+ * no other process.
+ */
 void epoll_part(void);
 /* The sets stand still while the process is copied; in the parent, and in the child, afterwards. */
 void epoll_before_fork(void);

@@ -187,7 +187,7 @@ void epoll_closed(int epfd)
         for (int fd = 0; atomic_load(&set->epfd) == epfd && fd < atomic_load(&fd_limit); fd++)
             if (epset_get(fd) == set)
                 atomic_store(&set->epfd, fd);
-        /* Or none: somebody who waits in it waits on. */
+        /* Or none: a thread that waits in it waits on. */
         int gone = epfd;
         atomic_compare_exchange_strong(&set->epfd, &gone, -1);
     }
@@ -437,7 +437,7 @@ struct sock *watch_leave_sock(struct watch *w)
         watch_is_told(w);
         pthread_mutex_unlock(&s->watch_lock);
     }
-    watch_unqueue(w); /* nobody can find it by s any more */
+    watch_unqueue(w); /* no thread can find it by s any more */
     return s;
 }
 

@@ -71,7 +71,7 @@ struct epset {
     _Atomic bool list_owed; /* the kernel's events took all the room last time */
     _Atomic uint32_t waiters;
     _Atomic int kick_fd;           /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
-    _Atomic bool nested;           /* somebody polls epfd: kick_fd is readable while the ready list is not empty */
+    _Atomic bool nested;           /* epfd itself is polled: kick_fd is readable while the ready list is not empty */
     _Atomic bool tokened;          /* see epset_take_over; share has it for all processes */
     _Atomic bool strays;           /* some keep the program's data though: their numbers were closed (watch_stray) */
     _Atomic bool taken;            /* epset_take_over has seen to what this process knows */
@@ -88,7 +88,7 @@ struct epset {
      */
     struct epoll_event kept[EPOLL_KEPT_MAX];
     _Atomic uint32_t kept_n;
-    _Atomic bool unseen; /* there has been such an event: nobody takes from the kernel but who tells it at once; lock */
+    _Atomic bool unseen; /* there was such an event: only a call that reports it at once takes from the kernel; lock */
     struct epset *next_free;
 };
 
@@ -103,7 +103,7 @@ struct epset *epset_hold(int epfd);
 void epset_put(struct epset *set);
 
 /*
- * Until somebody waits in set by a call of ours the kernel has what the program put there: its data, its events.
+ * Until a thread waits in set by a call of ours the kernel has what the program put there: its data, its events.
  * Programs that register by the C library and wait by system calls of their own (Bun) see nothing else. From then on
  * the data are our tokens, the events those that the connections' states ask for. Whoever waits, or takes the kernel's
  * events, calls this first; no lock held.
@@ -117,7 +117,7 @@ static inline bool epset_is_tokened(const struct epset *set)
 }
 
 /*
- * set->lock, with our registrations as they are. epset_lock_whole: and nobody in any process changes one until
+ * set->lock, with our registrations as they are. epset_lock_whole: and no thread of any process changes one until
  * epset_unlock.
  */
 void epset_lock(struct epset *set);
@@ -217,9 +217,9 @@ void epoll_park_go_on(void);
 void watch_queue(struct watch *w);
 void watch_unqueue(struct watch *w);
 /*
- * Takes off the list, before a wait, whom only the kernel can have news of: a level-triggered registration for input,
- * told already, whose bytes the program has taken since. Who takes in more than he is asked for tells it anew. No lock
- * held.
+ * Takes off the list, before a wait, registrations of which only the kernel can have news: level-triggered ones for
+ * input, reported already, whose bytes the program has taken since. A call that takes in more than it was asked for
+ * reports it anew. No lock held.
  */
 void epset_drop_read(struct epset *set);
 /*
@@ -228,7 +228,7 @@ void epset_drop_read(struct epset *set);
 bool epset_rotate(struct epset *set, uint64_t *token);
 /*
  * Between the two the eventfd stays as it is, though what is looked at leaves the list and comes
- * back: that would be an edge to those who wait for the set itself. False: the list is empty.
+ * back: that would be an edge to the waiters of the set itself. False: the list is empty.
  */
 bool epset_list_hold(struct epset *set);
 void epset_list_release(struct epset *set);

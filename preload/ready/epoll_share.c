@@ -17,7 +17,7 @@
 
 #define SHARE_MAX 65536u   /* registrations of a set; those above are known to their process alone */
 #define SHARE_LOG 1024u    /* changes that are looked at one by one */
-#define UNKNOWN UINT32_MAX /* the kernel's events, after somebody died while he changed them */
+#define UNKNOWN UINT32_MAX /* the kernel's events, after a process died while it changed them */
 
 struct record {
     uint32_t gen; /* 0: free */
@@ -51,7 +51,7 @@ static struct record *record_of(const struct watch *w)
     return &w->set->share->record[w->record - 1];
 }
 
-/* The record is about to change: whoever asks from now on waits for the lock. */
+/* The record is about to change: callers that ask from now on wait for the lock. */
 static void touch(struct share *sh, uint32_t i)
 {
     uint64_t v = atomic_load(&sh->version);
@@ -347,7 +347,7 @@ static struct share *share_new(void)
     return sh;
 }
 
-/* False: somebody who does not go on just now (a signal handler forks) is changing it. */
+/* False: a thread that does not go on just now (a signal handler forks) is changing it. */
 static bool enter_known(struct watch *w)
 {
     struct sock *s = w->sock;

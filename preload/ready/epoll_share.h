@@ -66,7 +66,7 @@ void share_forget(struct watch *w);
 
 void share_wait_begin(struct epset *set);
 void share_wait_end(struct epset *set);
-/* Does somebody wait in set, in this process or another one? */
+/* Does a thread wait in set, in this process or another one? */
 bool share_awaited(const struct epset *set);
 bool share_awaited_elsewhere(const struct epset *set);
 

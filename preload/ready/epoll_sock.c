@@ -12,7 +12,7 @@
 
 #define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
 
-/* The n-th registration of s that has a record: its set and token; NULL: there are not so many. */
+/* The n-th registration of s that has a record: its set and token; NULL: there are fewer. */
 static struct epset *nth_shared(struct sock *s, unsigned n, uint64_t *token)
 {
     struct epset *set = NULL;

@@ -30,7 +30,7 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
     int r = kernel == 0 && conn_waits_for_input(c) ? 0 : (want & OUT_BITS) ? startup_hurry(s) : startup_go_on(s, true);
     if (r < 0 && kernel != 0)
         r = startup_go_on(s, false); /* what was reported may be the other's doing: it has to be seen as a whole */
-    (void)r; /* somebody else is at it and will be done soon, or it is a connect() of another thread */
+    (void)r;                         /* another thread holds the turns and will be done soon, or is in its connect() */
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
         return -1;
@@ -110,7 +110,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 
 bool ready_mask(const sigset_t *mask)
 {
-    return mask == NULL || usermem_readable(mask, sizeof(uint64_t)); /* the kernel's is so long */
+    return mask == NULL || usermem_readable(mask, sizeof(uint64_t)); /* the kernel's mask is this long */
 }
 
 bool ready_timeout(const struct timespec *ts, int64_t *ns)
