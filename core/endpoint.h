@@ -32,8 +32,8 @@ struct endpoint_event {
     size_t len;
     uint64_t to; /* ENDPOINT_WRITE: tagged offset of data[0] */
     /*
-     * data lies behind that of the last such event not yet released, and between the two is nothing that anybody needs:
-     * the holder may move it down.
+     * data lies behind that of the last such event not yet released, and nothing between the two is needed: the holder
+     * may move it down.
      */
     bool in_place;
     bool placed;          /* WRITE: data is where the ULP had asked for it, its own; nothing to release */

@@ -214,7 +214,7 @@ int boards_read(struct boards *b, const char *only, bool forget)
         if (folder < 0)
             continue;
         if (fstat(folder, &st) < 0 || st.st_uid != uid || (st.st_mode & 077))
-            close(folder); /* somebody else made it */
+            close(folder); /* another user made it */
         else
             rc = take_folder(b, folder, (uid_t)uid, only, forget);
     }

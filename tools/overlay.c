@@ -9,7 +9,7 @@
 #include "tools/rules.h"
 #include "tools/usage.h"
 
-/* NULL: nobody says anything. */
+/* NULL: it is not set anywhere. */
 static const char *decided(const struct overlay *o, const char *variable)
 {
     const char *value = NULL;

@@ -24,9 +24,9 @@ void overlay_start(struct overlay *o, struct config *config, const char *root);
 /* The rules get the option's transport, if it is given. The text that they are then, to be freed. */
 char *overlay_add_transport(struct overlay *o) SW_MUST;
 
-/* settings_read's get. For SOCKWARP_POLICY never NULL: the default rule if nobody gives one. */
+/* settings_read's get. For SOCKWARP_POLICY never NULL: the default rule where none is given. */
 const char *overlay_get(void *overlay, const char *variable) SW_MUST;
-/* Is it the default rule, since nobody gives one? */
+/* Is it the default rule, since none is given? */
 bool overlay_has_default_rule(const struct overlay *o) SW_MUST;
 
 /*

@@ -8,7 +8,7 @@
 int stat_table(const struct boards *b) SW_MUST;
 int stat_totals(const struct boards *b) SW_MUST;
 int stat_json(const struct boards *b) SW_MUST;
-/* For node_exporter's textfile collector, and whoever reads OpenMetrics 1.0. */
+/* For node_exporter's textfile collector, and other readers of OpenMetrics 1.0. */
 int stat_openmetrics(const struct boards *b) SW_MUST;
 
 #endif

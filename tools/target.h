@@ -31,7 +31,7 @@ struct target {
 int target_find(const char *name, struct target *t) SW_MUST;
 
 /*
- * The same for the absolute name path of the system below root ("" is this one), whoever runs it: kind is never
+ * The same for the absolute name path of the system below root ("" is this one), whichever user runs it: kind is never
  * TARGET_SECURE. path and interp are names in that system. -EINVAL: not absolute, or too long.
  */
 int target_find_in(const char *root, const char *path, struct target *t) SW_MUST;

@@ -19,7 +19,7 @@
 struct context {
     const char *root, *lib, *stats;
     const struct unit *unit;
-    const char *user; /* whom it runs as; NULL = root */
+    const char *user; /* the user that it runs as; NULL: root */
     unsigned obstacles;
     struct unit_needs *needs;
 };

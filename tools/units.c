@@ -21,7 +21,7 @@
 #include "tools/unit_file.h"
 #include "tools/usage.h"
 
-/* The first line of what we write: files without it are somebody else's, and are left alone. */
+/* The first line of what we write: files without it are not ours, and are left alone. */
 #define MARK "# Written by 'sockwarp enable'; 'sockwarp disable' removes it."
 
 struct options {

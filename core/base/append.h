@@ -2,9 +2,9 @@
  * Lines that are appended to a file the user has named: statistics and the log. No allocation; errno is not touched.
  * Async-signal-safe.
  *
- * The program must not wait for it, and nobody who may write to the folder must lead it elsewhere: no symbolic link is
- * followed but the standard streams' (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), and what a pipe or a
- * terminal does not take at once is lost.
+ * The program must not wait for it, and no other user that may write to the folder must lead it elsewhere: no symbolic
+ * link is followed but the standard streams' (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), and what a pipe or
+ * a terminal does not take at once is lost.
  */
 #ifndef SW_BASE_APPEND_H
 #define SW_BASE_APPEND_H

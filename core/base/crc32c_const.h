@@ -46,7 +46,7 @@
 #define CRC32C_FOLD_512 0x0740eef02ll, 0x09e4addf8ll
 #define CRC32C_FOLD_1024 0x06992cea2ll, 0x00d3b6092ll
 #define CRC32C_FOLD_2048 0x0dcb17aa4ll, 0x0b9e02b86ll
-/* The same over four runs, for steps of so many octets. */
+/* The same over four runs, for steps of that many octets. */
 #define CRC32C_FOLD_GAP_64 0x12c6b6524ll, 0x0c4cedd32ll
 #define CRC32C_FOLD_GAP_128 0x00e08d72all, 0x11cb7bedcll
 #define CRC32C_FOLD_GAP_256 0x1adb31ab0ll, 0x1ca038242ll

@@ -45,7 +45,7 @@ unsigned crc32c_features_x86(const struct crc32c_cpuid *c)
     return f;
 }
 
-/* (A big-endian kernel's vectors would have to be turned round for PMULL: nobody has one.) */
+/* (A big-endian kernel's vectors would have to be turned round for PMULL; none is in use.) */
 unsigned crc32c_features_arm(unsigned long hwcap, int little_endian)
 {
     unsigned f = 0;

@@ -1,5 +1,5 @@
 /*
- * Between crc32c.c and its implementations per architecture; nobody else includes this.
+ * Between crc32c.c and its implementations per architecture; no other file includes this.
  *
  * Everything rests on one sequence. A CRC state is a polynomial over GF(2) modulo the Castagnoli
  * polynomial, reflected: bit 31 is x^0, bit 0 is x^31. Let e(n) be the state of x^n:

@@ -3,11 +3,11 @@
  * and costs a processor where it does not. So it is learned, for each place that waits:
  *
  *   waits that ended within SPIN_SLEPT windows, SPIN_NEED in a row -> the next ones look before they sleep (what a sleeper
- *     measures has his own wake-up in it, and often that of a peer who would look, too)
+ *     measures includes its own wake-up, and often that of a peer that would look, too)
  *   looked in vain -> as at the beginning, and twice as many are wanted the next time (at most SPIN_NEED << SPIN_LEVELS)
  *   SPIN_HITS successes -> half as many
- *   looked, and lost the processor to another while at it -> SPIN_NEED << SPIN_LEVELS at once: processors are scarce, and who
- *     uses his share up by looking waits for the next one
+ *   looked, and lost the processor to another while at it -> SPIN_NEED << SPIN_LEVELS at once: processors are scarce, and a
+ *     thread that uses its share up by looking waits for the next one
  *
  * A peer that has to share its processor, or computes for long, is thus looked for in vain once in a thousand waits.
  * Sans-IO: the caller knows the time. Not synchronised: a torn value costs a wrong guess.

@@ -1,6 +1,6 @@
 /*
  * The software endpoint: MPA framing, DDP and RDMAP composed into a queue pair over a byte pipe
- * that somebody else owns (a TCP socket, a test's memory pipe). Sans-IO: octets come in by
+ * that its caller owns (a TCP socket, a test's memory pipe). Sans-IO: octets come in by
  * in_space/in_fed and go out by out/out_sent.
  *
  *   in_fed -> mpa_fpdu_decode -> ddp_segment_decode -> rdmap rules -> placement or event -> poll()
@@ -324,7 +324,7 @@ struct iwarp_ep {
     struct ddp_stags stags; /* set up before use, changed under both sides' locks */
 
     _Atomic uint8_t state;      /* enum iwarp_state */
-    _Atomic bool failed;        /* whoever sets it writes error and term, then state */
+    _Atomic bool failed;        /* the thread that sets it writes error and term, then state */
     _Atomic uint8_t term_state; /* IWARP_TERM_* */
     _Atomic bool tx_ended;      /* iwarp_end_sending */
     struct term_code error;

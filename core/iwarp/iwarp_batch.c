@@ -187,7 +187,7 @@ size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
         iwarp_tx_terminate(ep);
     /*
      * RFC 5040 6.2.1/2: after a Terminate from the peer nothing more needs to be said. What was
-     * posted is dropped here, since "nothing to send" tells its owner that the memory is his again.
+     * posted is dropped here, since "nothing to send" tells its owner that the memory may be used again.
      */
     if (iwarp_state_load(ep) == IWARP_TERMINATED)
         batch_reset(ep);

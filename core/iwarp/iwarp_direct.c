@@ -7,7 +7,7 @@
  *
  * The first header must be there; what follows is taken to be what followed last time (a run of
  * Writes, and the frame behind it). Nothing is believed for that: each frame is put through
- * iwarp_poll like any other, with its CRC, before its payload is anybody's. What turns out not to be
+ * iwarp_poll like any other, with its CRC, before its payload is given to anything. What turns out not to be
  * what was foreseen, or is not whole, is put together in staging, where iwarp_in_fed would have had
  * it.
  *
@@ -46,7 +46,7 @@ void iwarp_run_other(struct iwarp_ep *ep, size_t wire_len)
         ep->rx.before = ep->rx.now;
         ep->rx.between = (uint32_t)wire_len;
     } else if (wire_len > AHEAD) {
-        ep->rx.before.n = 0; /* (smaller ones are in nobody's way) */
+        ep->rx.before.n = 0; /* (smaller ones are in the way of nothing) */
     }
     ep->rx.now.n = 0;
 }

@@ -1,5 +1,5 @@
 /*
- * What the files of iwarp/ share and nobody else sees.
+ * What the files of iwarp/ share and no other file sees.
  */
 #ifndef SW_IWARP_IWARP_IMPL_H
 #define SW_IWARP_IWARP_IMPL_H

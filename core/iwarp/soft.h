@@ -49,7 +49,7 @@ struct soft_ep {
     struct iwarp_ep iw;
     uint8_t *bufs, *queue;
     uint8_t free[SOFT_BUFS_MAX]; /* receive side: the buffers that are, */
-    unsigned free_n;             /* so many */
+    unsigned free_n;             /* how many there are */
     bool dry;                    /* receive side: nothing whole is left of what came in */
     uint64_t head, tail;         /* send side: octets queued, and gone out; never wrap */
     bool fenced;                 /* send side */

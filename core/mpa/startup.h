@@ -83,7 +83,7 @@ struct mpa_startup_cfg {
     uint8_t rtr;         /* MPA_RTR_* we can send (initiator) or accept (responder: not 0) */
     uint8_t rtr_pref[3]; /* our order of preference, MPA_RTR_*; 0 ends; then send, write, read */
     uint16_t ird, ord;   /* 0..0x3ffe or MPA_IRD_ORD_NONE */
-    uint16_t ord_min;    /* responder: the ULP needs at least so many (0: any number will do);
+    uint16_t ord_min;    /* responder: the least that the ULP needs (0: any number will do);
                              at most ord */
     const void *priv;    /* initiator: what follows the word, borrowed until init returns */
     size_t priv_len;     /* <= 512, less 4 if the Request is enhanced */

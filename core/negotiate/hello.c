@@ -3,8 +3,8 @@
  * streaming-mode exchange before MPA that RFC 5044 section 7.1.3 (delayed startup) leaves to the
  * ULP.
  *
- * These are the first octets of a connection, before the receive path exists: whoever is on the
- * other end may be no sockwarp at all, so each octet is judged as soon as it is there.
+ * These are the first octets of a connection, before the receive path exists: the other end may not run sockwarp at
+ * all, so each octet is judged as soon as it is there.
  */
 #include "core/negotiate/hello.h"
 
@@ -137,7 +137,7 @@ static bool may_be_switch_at(size_t at, uint8_t octet, const uint8_t *nonce)
 
 /*
  * Whether the len octets at a position may be the beginning of what is looked for, which is of either kind. Stricter
- * than hello_decode, so that an echoed HELO, somebody else's answer or an accident holds back as little as can be.
+ * than hello_decode, so that an echoed HELO, another connection's answer or an accident holds back as little as can be.
  */
 static bool may_be(const enum hello_kind kinds[2], const uint8_t *buf, size_t len, uint64_t at, const uint8_t *nonce)
 {

@@ -37,13 +37,14 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR, HELLO_HSWI };
 #define HELLO_TRANSPORT_VERBS 2u
 #define HELLO_TRANSPORT_SHM 4u
 /*
- * HELO: one end may be a device and the other one software that speaks iWARP with it (mixed): who says VERBS besides
- * has an iWARP device, who does not has none. HACK: that it is, or may be, so.
+ * HELO: one end may be a device and the other one software that speaks iWARP with it (mixed): an end that says VERBS
+ * besides has an iWARP device, one that does not has none. HACK: that it is, or may be, so.
  */
 #define HELLO_TRANSPORT_MIXED 8u
 
 /*
- * Types from here on are critical: who does not know one declines the Hello. (Others are skipped.) None is known yet.
+ * Types from here on are critical: a receiver that does not know one declines the Hello. (Others are skipped.) None is
+ * known yet.
  */
 #define HELLO_TLV_CRITICAL 0x8000u
 

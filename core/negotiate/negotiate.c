@@ -566,10 +566,10 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
             break;
         }
         /*
-         * RFC 5044 7.1.2 rule 10/1: "SHOULD implement a reasonable timeout while waiting for the entire set
-         * of startup frames"; RFC 5044 7.1.2 rule 8/2: so for the Request, "to detect incorrect "Responder/Responder"
-         * startups". An initiator whose peer has answered the Hello knows that the Reply will come, as
-         * soon as the peer's program lets it, which nobody may hurry: it waits as TCP does.
+         * RFC 5044 7.1.2 rule 10/1: "SHOULD implement a reasonable timeout while waiting for the entire set of startup
+         * frames"; RFC 5044 7.1.2 rule 8/2: so for the Request, "to detect incorrect "Responder/Responder" startups".
+         * An initiator whose peer has answered the Hello knows that the Reply will come, as soon as the peer's program
+         * lets it, which takes as long as it takes: it waits as TCP does.
          */
         if (n->cfg.responder || n->cfg.immediate) {
             negotiate_spoil(n, REASON_MPA_FAILED);

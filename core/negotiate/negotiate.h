@@ -79,8 +79,7 @@ enum negotiate_state {
 /* Streaming octets of a server that speaks first which the initiator keeps before it gives up. */
 #define NEGOTIATE_STREAMED_MAX (4u << 20)
 /*
- * The responder waits so long for each frame of the startup; a slow program is no reason to end a
- * connection.
+ * How long the responder waits for each frame of the startup; a slow program is no reason to end a connection.
  */
 #define NEGOTIATE_MPA_NS 60000000000ull
 
@@ -92,7 +91,7 @@ enum negotiate_kind {
     NEGOTIATE_KIND_ANY,   /* a device, it was not said of what kind */
     NEGOTIATE_KIND_IWARP, /* a device; the port is TCP's, and MPA is spoken there */
     NEGOTIATE_KIND_IB,    /* a device: RoCE or InfiniBand */
-    NEGOTIATE_KIND_SOFT,  /* no device: a TCP port where software speaks iWARP. Only to those who said MIXED */
+    NEGOTIATE_KIND_SOFT,  /* no device: a TCP port where software speaks iWARP. Only to initiators that said MIXED */
 };
 
 struct negotiate_offer {
@@ -221,7 +220,7 @@ bool negotiate_is_late(const uint8_t *buf, size_t len);
 /* Then: the initiator's direction has ended already. */
 void negotiate_peer_ended(struct negotiate *n);
 /*
- * Or: nobody can say whether its program is still there. What is sent to one that has gone is answered by a reset,
+ * Or: it is not known whether its program is still there. What is sent to one that has gone is answered by a reset,
  * which destroys what it has under way. So nothing is said before the program says something, which would meet the
  * same.
  */
@@ -236,7 +235,7 @@ size_t negotiate_lead(const struct negotiate *n, const uint8_t **p);
 
 /*
  * Responder: the two sides' transports, with asked, make a device possible at one end at least; the owner calls
- * negotiate_offer, then negotiate_in again. He may take his time: there is no deadline.
+ * negotiate_offer, then negotiate_in again. It may take its time: there is no deadline.
  */
 static inline bool negotiate_wants_offer(const struct negotiate *n)
 {

@@ -186,8 +186,7 @@ static inline bool stream_paused(const struct stream *st)
     return st->rx.n + 3 > STREAM_SLICES; /* what one message may make: see stream_poll */
 }
 /*
- * The endpoint has no room for more while so much waits to be read: joins it and makes room. False: that
- * is not possible.
+ * The endpoint has no room for more because of what waits to be read: joins that and makes room. False: it cannot.
  */
 bool stream_pack(struct stream *st);
 /* Octets that stream_read would give now. */

@@ -185,7 +185,8 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
     if (st->rx.end != STREAM_OPEN && (more > 0 || !(h.type == STREAM_RESET || (h.type == STREAM_CREDIT && !st->llp))))
         return broken(st);
     /*
-     * Where buffers are the device's, one that is told to be free has to be there: a CREDIT's even while nobody reads.
+     * Where buffers are the device's, one that is told to be free has to be there: a CREDIT's even while the program
+     * does not read.
      */
     if (payload == 0 && endpoint_ops(st->cfg.ep)->each_alone)
         endpoint_ops(st->cfg.ep)->release(st->cfg.ep, upto);

@@ -95,7 +95,7 @@ static int post_immediate(struct stream *st)
 {
     if (st->tx.batch_n == STREAM_BATCH)
         return -EAGAIN;
-    /* Solicited: whoever waits for the Writes is to know now. */
+    /* Solicited: the receiver that waits for the Writes is to know now. */
     int r = endpoint_ops(st->cfg.ep)->post_immediate(st->cfg.ep, st->tx.off, true);
     if (r < 0)
         return r;
@@ -235,7 +235,7 @@ size_t stream_unpost(struct stream *st, unsigned frames)
             st->tx.fin = false;
     }
     st->tx.total -= back;
-    /* What stays, or went before, may end in Writes that nobody announced. */
+    /* What stays, or went before, may end in Writes that are not announced. */
     st->tx.notify_owed = st->tx.batch_n > 0 ? st->tx.batch[st->tx.batch_n - 1].type == 0 : st->tx.owed_before;
     post_notify(st);
     return back;

@@ -24,7 +24,7 @@ struct transport_env {
     /* Moves an internal descriptor out of the program's way; returns its new number. */
     int (*hide_fd)(int fd);
     int (*close_fd)(int fd); /* the real close */
-    /* A thread that ends waits so long for its THEN_CLOSE jobs; 0: TRANSPORT_THREAD_END_MS. */
+    /* How long a thread that ends waits for its THEN_CLOSE jobs; 0: TRANSPORT_THREAD_END_MS. */
     unsigned thread_end_ms;
 };
 

@@ -7,14 +7,14 @@
  * would wait for the next call). The price: a wait of that thread may see EINTR (thread_busy tells
  * the waiter).
  *
- * A request may be looked after by another thread than the one that started it. Nobody sleeps with
- * a ring's lock held: one job's slow peer must not hold up another's. Who sleeps is the only one
- * who takes completions meanwhile (any completion wakes him), and tells the others.
+ * A request may be looked after by another thread than the one that started it. No thread sleeps with a ring's lock
+ * held: one job's slow peer must not hold up another's. The thread that sleeps is the only one that takes completions
+ * meanwhile (any completion wakes it), and it tells the others.
  *
  * The program may close a ring's descriptor without our seeing it (a daemon that closes "all"). The
  * ring lives on in its mappings: running requests go on and their completions appear there, only
  * nothing can be submitted or waited for. The thread then gets a new ring. The number is never
- * closed by us again, it may be somebody else's by now.
+ * closed by us again, it may be another file's by now.
  */
 #include "core/transport/uring.h"
 
@@ -35,7 +35,7 @@
 /*
  * When the kernel has handed a request to a worker of its own, which it does with one that found room too little too
  * often, the worker lets go of it only after the completion is visible, and that interrupts the thread as well. How
- * much later nobody tells: as long as it has the processor to wait for.
+ * much later is not told: as long as it has to wait for the processor.
  */
 #define LET_GO_NS 1000000000ull
 
@@ -45,7 +45,7 @@ struct ring {
     pthread_cond_t reaped;
     struct transport_job *jobs;
     bool open;    /* io is set up */
-    bool waiting; /* somebody waits in the kernel: he takes the completions */
+    bool waiting; /* a thread waits in the kernel, and takes the completions */
     bool lost;    /* its descriptor was closed by the program */
     bool orphan;  /* lost, and its thread has another one: goes with its last job */
     _Atomic bool used;
@@ -100,7 +100,7 @@ static void io_close(struct io_uring *io, bool lost)
     io_uring_queue_exit(io);
 }
 
-/* No jobs, nobody waits. The lock is held, or nobody else can know the ring. */
+/* No jobs, no thread waits. The lock is held, or no other thread can know the ring. */
 static void ring_shut(struct ring *r)
 {
     io_close(&r->io, r->lost);
@@ -148,7 +148,7 @@ static void job_over(struct ring *r, struct transport_job *job, ssize_t result)
     job->result = result;
     atomic_store(&r->over_ns, now_ns());
     atomic_fetch_sub(&r->running, 1);
-    atomic_store(&job->over, true); /* from here on the owner may do with it as he likes */
+    atomic_store(&job->over, true); /* from here on the owner may do with it as it likes */
 }
 
 /*
@@ -163,7 +163,7 @@ static void completed(struct ring *r, struct transport_job *job, bool behind, in
         job_over(r, job, job->sent);
 }
 
-/* The lock is held, nobody is waiting. */
+/* The lock is held, no thread is waiting. */
 static void reap(struct ring *r)
 {
     struct io_uring_cqe *cqe;
@@ -273,9 +273,8 @@ static void cancel(struct ring *r, struct transport_job *job)
 /* ---- a thread's ring ---- */
 
 /*
- * A thread that ends takes its requests with it: what they sent so far is booked, the rest stays
- * with their owners. But nobody looks after one that has a close behind it, so the thread stays
- * until they are done, within limits.
+ * A thread that ends takes its requests with it: what they sent so far is booked, the rest stays with their owners. But
+ * a request with a close behind it has no owner any more, so the thread stays until those are done, within limits.
  */
 static void ring_free(void *arg)
 {

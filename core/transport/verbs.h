@@ -1,7 +1,7 @@
 /*
  * An endpoint on an RDMA device: a queue pair of libibverbs, connected by librdmacm (DESIGN section 6).
  *
- * An initiator connects to an address of the peer's device, a responder expects one certain initiator, who shows a
+ * An initiator connects to an address of the peer's device, a responder expects one certain initiator, which shows a
  * one-time token. In the connection manager's private data each side tells where its ring is and how many receive
  * buffers it has; nothing else is agreed here.
  *
@@ -15,8 +15,8 @@
  * The initiator speaks first, and not before the responder is UP, which its owner has to tell: siw's responder answers
  * before it looks at what comes, and would leave a first message lying until another one comes.
  *
- * There is no thread: whoever waits for verbs_cm_fd() calls verbs_cm_dispatch(). A completion channel for each
- * endpoint (verbs_fd) wakes who waits for its messages.
+ * There is no thread: a caller that waits for verbs_cm_fd() calls verbs_cm_dispatch(). A completion channel for each
+ * endpoint (verbs_fd) wakes the caller that waits for its messages.
  *
  * Memory of an endpoint: its ring, receive buffers and send staging, mapped and registered when the device is known:
  * verbs_memory() says how much. Nothing is allocated later.

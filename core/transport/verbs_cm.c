@@ -377,7 +377,7 @@ static void address_known(struct verbs_ep *ep)
 
 /*
  * The connection manager chose a port that siw, whose ports are TCP's, finds taken there: again, with an id that has
- * another one. The former id is the caller's, who is to destroy it.
+ * another one. The caller is to destroy the former id.
  */
 static void other_port(struct verbs_ep *ep)
 {
@@ -461,7 +461,7 @@ static bool requested(struct rdma_cm_id *id, const struct rdma_conn_param *asks)
     return true;
 }
 
-/* A device goes: whoever listens there does so no more. Endpoints learn it from their flushed receives as well. */
+/* A device goes: nothing listens there any more. Endpoints learn it from their flushed receives as well. */
 static void removed(struct rdma_cm_id *id)
 {
     if (id->context != NULL) {

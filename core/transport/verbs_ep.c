@@ -37,8 +37,8 @@ static size_t page_up(size_t n)
 }
 
 /*
- * Shared, though with nobody: fork then leaves the pages where the device knows them, where private ones would be
- * copied when the parent writes to them.
+ * Shared, though with no other process: fork then leaves the pages where the device knows them, where private ones
+ * would be copied when the parent writes to them.
  */
 static int map(struct verbs_ep *ep)
 {

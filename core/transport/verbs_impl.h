@@ -15,8 +15,9 @@
 #define VERBS_WC 16u      /* completions taken at a time */
 #define VERBS_SCRATCH 64u /* behind the ring, in its registration: where the fence's Read goes */
 /*
- * A completion is asked for with so many Sends at the latest, and with every Write from a page on: siw, which gives
- * pages without a completion to TCP as they are, may still read from them when a later request has completed.
+ * A completion is asked for with every VERBS_UNSIGNALLED-th Send at the latest, and with every Write of a page or more:
+ * siw, which gives pages without a completion to TCP as they are, may still read from them when a later request has
+ * completed.
  */
 #define VERBS_UNSIGNALLED 16u
 #define VERBS_UNSIGNALLED_WRITE 4096u
