@@ -1,4 +1,4 @@
-"""Other people's programs: redis, nginx with wrk, PostgreSQL with pgbench."""
+"""Other people's programs: redis, nginx with wrk and ab, privoxy between the two, PostgreSQL with pgbench."""
 
 import csv
 import os
@@ -25,8 +25,8 @@ def version_of(command):
     return found.group(0) if found else "?"
 
 
-VERSIONS = {"redis": ["redis-server", "--version"], "nginx": ["nginx", "-v"], "wrk": ["wrk", "-v"],
-            "PostgreSQL": ["postgres", "--version"]}
+VERSIONS = {"redis": ["redis-server", "--version"], "nginx": ["nginx", "-v"], "wrk": ["wrk", "-v"], "ab": ["ab", "-V"],
+            "privoxy": ["privoxy", "--version"], "PostgreSQL": ["postgres", "--version"]}
 
 
 class Foreign(Workload):
@@ -75,12 +75,9 @@ class Redis(Foreign):
                 "p99": max(float(t["p99_latency_ms"]) for t in tests) * 1000}
 
 
-class Nginx(Foreign):
-    """One worker, files in the page cache, keep-alive."""
+class Files(Foreign):
+    """nginx: one worker, files in the page cache."""
 
-    needs = ("nginx", "wrk")
-    CONNECTIONS = 32
-    least_s = 1
     CONFIGURATION = """
 daemon off; worker_processes 1; pid nginx.pid; error_log stderr;
 events { worker_connections 512; multi_accept on; }
@@ -91,10 +88,8 @@ http {
 }
 """
 
-    def __init__(self, size, length, bar):
-        super().__init__("nginx-%s" % size, "nginx, files of %s, wrk with 32 connections" % octets(size),
-                         [measure("requests_per_s", PER_S, bar), measure("p99", US, None, "p99", True)], places=WHERE,
-                         least=self.CONNECTIONS)
+    def __init__(self, name, title, size, length, measures, **more):
+        super().__init__(name, title, measures, **more)
         self.size, self.length = size, length
 
     def prepare(self, tools, place):
@@ -102,17 +97,37 @@ http {
         with open(tools.path("www", self.size), "wb") as f:
             f.write(bytes(self.length))
 
-    def run(self, session, seconds):
+    def url(self, session, port):
+        return "http://%s:%s/%s" % (session.place.address, port, self.size)
+
+    def serve(self, session):
+        """Its port."""
         port = str(session.place.free_port())
         temporary = os.path.join(session.folder, "tmp")
         os.mkdir(temporary)
         os.chmod(temporary, 0o777)
         with open(os.path.join(session.folder, "nginx.conf"), "w", encoding="ascii") as f:
             f.write(self.CONFIGURATION % (session.place.address, port, session.tools.path("www")))
-        session.serve(find("nginx"), "-p", session.folder, "-c", "nginx.conf", "-e", "stderr", port=port)
+        return session.serve(find("nginx"), "-p", session.folder, "-c", "nginx.conf", "-e", "stderr", port=port)
+
+
+class Nginx(Files):
+    """With keep-alive."""
+
+    needs = ("nginx", "wrk")
+    CONNECTIONS = 32
+    least_s = 1
+
+    def __init__(self, size, length, bar):
+        super().__init__("nginx-%s" % size, "nginx, files of %s, wrk with 32 connections" % octets(size), size, length,
+                         [measure("requests_per_s", PER_S, bar), measure("p99", US, None, "p99", True)],
+                         places=WHERE, least=self.CONNECTIONS)
+
+    def run(self, session, seconds):
+        port = self.serve(session)
         whole = max(1, round(seconds))  # wrk knows whole seconds only
         text = session.call(find("wrk"), "-t", "1", "-c", str(self.CONNECTIONS), "-d", "%ds" % whole, "--latency",
-                            "http://%s:%s/%s" % (session.place.address, port, self.size), seconds=whole + 60)
+                            self.url(session, port), seconds=whole + 60)
         session.stop(signal.SIGQUIT)
         count = re.search(r"(\d+) requests in", text)
         rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
@@ -123,6 +138,58 @@ http {
         return self.done(session, {"requests_per_s": float(rate.group(1)),
                                    "p99": float(late.group(1)) * {"us": 1, "ms": 1e3, "s": 1e6}[late.group(2)]},
                          messages, messages * self.length)
+
+
+class Short(Files):
+    """ab: a connection for each request. A line of statistics for each is part of what is measured, at both ends of it."""
+
+    needs = ("nginx", "ab")
+    apart = True
+    least_s = 1
+
+    def __init__(self, clients, bar):
+        super().__init__("ab-%d" % clients, "nginx, a connection for each request, ab -c %d" % clients, "1K", 1 << 10,
+                         [measure("requests_per_s", PER_S, bar)], places=(LO, LO_FREE), least=clients)
+        self.clients = clients
+
+    def run(self, session, seconds):
+        port = self.serve(session)
+        result = self.ask(session, port, seconds)
+        session.stop(signal.SIGQUIT)
+        return result
+
+    def ask(self, session, port, seconds, *more):
+        text = session.call(find("ab"), "-q", "-t", "%d" % max(1, round(seconds)), "-n", "10000000", "-c", str(self.clients), *more,
+                            self.url(session, port), seconds=seconds + 60)
+        count = re.search(r"Complete requests:\s+(\d+)", text)
+        rate = re.search(r"Requests per second:\s+([\d.]+)", text)
+        if not (count and rate) or "Failed requests:        0" not in text or "Non-2xx" in text:
+            raise Failure("ab was not served well:\n%s" % text)
+        return self.done(session, {"requests_per_s": float(rate.group(1))}, int(count.group(1)))
+
+
+class Proxied(Short):
+    """Through privoxy, which has a thread for each connection."""
+
+    needs = ("nginx", "ab", "privoxy")
+
+    def __init__(self, clients, bar):
+        super().__init__(clients, bar)
+        self.name, self.title = "privoxy-%d" % clients, "the same through privoxy, ab -c %d" % clients
+
+    def run(self, session, seconds):
+        port = self.serve(session)
+        files, proxy = session.server_child, str(session.place.free_port())
+        with open(os.path.join(session.folder, "privoxy.conf"), "w", encoding="ascii") as f:
+            f.write("confdir /etc/privoxy\nlogdir %s\nlisten-address %s:%s\ntoggle 0\n" % (
+                session.folder, session.place.address, proxy))
+        session.serve(find("privoxy"), "--no-daemon", os.path.join(session.folder, "privoxy.conf"), port=proxy)
+        result = self.ask(session, port, seconds, "-X", "%s:%s" % (session.place.address, proxy))
+        os.kill(session.server_child.pid, signal.SIGTERM)
+        session.server_child.wait(20)  # its status is the signal's
+        session.add_cpu(places.SERVER, session.server_child)
+        files.stop(signal.SIGQUIT)
+        return result
 
 
 class Postgres(Foreign):
@@ -195,4 +262,8 @@ def workloads():
     yield Redis(16, at_least(1.05))
     yield Nginx("1K", 1 << 10, at_least(0.97))
     yield Nginx("1M", 1 << 20, at_least(1.0))
+    yield Short(1, None)
+    yield Short(10, at_least(0.5))
+    yield Short(50, at_least(0.5))
+    yield Proxied(10, at_least(0.9))
     yield Postgres()
