@@ -38,8 +38,8 @@ static void note_error(struct conn *c, int err)
 {
     atomic_store(&c->so_error, err);
     /*
-     * Before the answer it may be the trace of our Hello, which came when the program had closed, or that of a listener
-     * that is gone, with what was in its backlog.
+     * Before the answer, the reset may be one that our Hello caused: it came when the server's program had closed, or
+     * when its listener was gone with its backlog.
      */
     c->startup.peer_reset =
         err == ECONNRESET &&
@@ -63,8 +63,8 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * Nothing goes out any more: counts as sent, so that what the peer said before it went, and that it closed rather than
- * failed, is read. If there is nothing to read, not even an end, the connection is of no use.
+ * Nothing can be sent any more. What was to be sent counts as sent, so that what the peer said last, and its end, is
+ * still read. If there is nothing to read, not even an end, the connection is of no use.
  */
 static void give_up_out(struct conn *c, int fd, size_t len)
 {
@@ -75,8 +75,8 @@ static void give_up_out(struct conn *c, int fd, size_t len)
 }
 
 /*
- * What the kernel has returned: n, or -1 with errno. True: it would wait, and that is kept; another error is noted for
- * the program.
+ * Takes note of a call's result: n, or -1 with errno. True: it would have waited, for `events`; any other error is
+ * noted for the program.
  */
 static bool would_wait(struct conn *c, ssize_t n, uint32_t events)
 {
@@ -115,7 +115,7 @@ static bool step_out(struct conn *c, int fd)
 }
 
 /*
- * The same; a hurried initiator has just asked, and no answer can be there yet. False, too: that is what it waits for.
+ * As step_out. False, too, when a hurried initiator has just sent its question: no answer can be there yet.
  */
 static bool step_says(struct conn *c, int fd)
 {
@@ -158,9 +158,9 @@ static bool seeks_answer(const struct conn *c)
 }
 
 /*
- * What the initiator's program has done behind its Hello. Where it has closed, its kernel would answer our answer by a
- * reset, which destroys what is still under way (a program that has only shut down its side waits for the answer). Its
- * urgent byte may be told apart in streaming mode alone.
+ * Looks at what the initiator's program has done since its Hello. Where it has closed, its kernel would answer our
+ * answer by a reset, which destroys what is still under way (a program that has only shut down its side waits for the
+ * answer). Its urgent byte may be told apart in streaming mode alone.
  */
 static void look_at_late(struct conn *c, int fd)
 {
@@ -174,8 +174,8 @@ static void look_at_late(struct conn *c, int fd)
 }
 
 /*
- * What was sent behind the HWDR, by the kernel's own count: a program that shares the descriptor without us may have
- * sent, too.
+ * Counts what was sent behind the HWDR, by the kernel's own count: a program that shares the descriptor without us may
+ * have sent as well.
  */
 static void count_streamed(struct conn *c, int fd)
 {
@@ -190,7 +190,7 @@ static void count_streamed(struct conn *c, int fd)
     atomic_store(&c->tx.plain_total, c->neg.streamed);
 }
 
-/* Who looks without taking: the program's bytes stay where they are. False: would block. */
+/* A step that only looks: the program's bytes stay in the kernel. False: would block. */
 static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
@@ -239,15 +239,15 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     return true;
 }
 
-/* What is collected lies, or is to lie, there. */
+/* Where the bytes for the negotiation are collected. */
 static uint8_t *collected(const struct conn *c)
 {
     return seeks_answer(c) ? c->mem.pre : c->mem.in;
 }
 
 /*
- * The negotiation looks at what was collected, or, in buf, is first seen. True: it took something, has something to
- * say, or is over. What it leaves is collected then.
+ * Shows the negotiation what was collected, or, in buf, what is seen for the first time. True: it took something, has
+ * something to say, or is over; what it leaves is collected then.
  */
 static bool look_at(struct conn *c, const uint8_t *buf)
 {
@@ -304,7 +304,7 @@ static bool step_in(struct conn *c, int fd)
         if (would_wait(c, n, POLLIN))
             return false;
         if (n <= 0) {
-            /* Whoever answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
+            /* A peer that has answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
             c->startup.peer_closed = c->startup.known_shim || negotiate_peer_known(&c->neg);
             negotiate_eof(&c->neg);
             if (hello) {
@@ -320,8 +320,8 @@ static bool step_in(struct conn *c, int fd)
 }
 
 /*
- * What is to be waited for has changed. A thread in poll may have looked while we were at it (it found the turns taken
- * and went to sleep for what we have taken since): it looks again.
+ * What has to be waited for has changed. A thread in poll may have looked during this step (it found the turns taken,
+ * and went to sleep for something that this step has taken since): it is made to look again.
  */
 static void changed(struct sock *s)
 {
@@ -330,8 +330,8 @@ static void changed(struct sock *s)
 }
 
 /*
- * Bytes that came beside the negotiation are the program's: a responder's all behind a withdrawal, an initiator's in
- * what it read into pre.
+ * Bytes that came beside the negotiation are the program's: at a responder all those behind a withdrawal, at an
+ * initiator those that it read into pre.
  */
 _Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");
 static void keep_octets(struct conn *c)
@@ -375,8 +375,8 @@ static bool half_closed(const struct conn *c, int fd)
 }
 
 /*
- * The same of one that goes on in streaming mode, whose program has said nothing: what closed, or reset, the connection
- * met frames of ours alone. (A peer that only has ended its direction has acknowledged them.)
+ * The same for an initiator that goes on in streaming mode and whose program has said nothing: the end or reset met
+ * frames of ours alone. (A peer that has ended only its own direction has acknowledged them.)
  */
 static bool ended_unanswered(const struct conn *c, int fd)
 {
@@ -390,9 +390,9 @@ static bool ended_unanswered(const struct conn *c, int fd)
 }
 
 /*
- * The same, and the other program has said something: where its listener has no name any more it went to one without us
- * (a master that starts its workers with an environment of their own when a client comes), which has read our Hello.
- * Nobody has said anything to it, so it is asked once more, without.
+ * The same, and the other program has said something. Where its listener has no name any more, the connection went to a
+ * program without the library (a master starts its workers with a clean environment when a client comes), which has
+ * read our Hello. Our program has said nothing to it yet, so the connection is made once more, without a Hello.
  */
 static bool met_plain_worker(const struct conn *c)
 {
@@ -479,8 +479,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * The program goes on with a connection that it was not told of by us: it waits by system calls of its own, and would
- * miss what those do not tell. Nothing has been said to the peer yet.
+ * The program goes on with a connection that no call of ours has reported: it waits by system calls of its own, which
+ * would not tell it what we hold back. Nothing has been said to the peer yet.
  */
 static void leave_unseen(struct sock *s, struct conn *c)
 {
@@ -575,7 +575,7 @@ static void step(struct sock *s, struct conn *c, int fd)
 void startup_step(struct sock *s)
 {
     int fd = atomic_load(&s->fd), kept = sock_fd_now(s, fd);
-    if (kept >= 0) /* (else this is the close, and the number is good still) */
+    if (kept >= 0) /* (else this is the close itself, and the number is still valid) */
         fd = kept;
     if (fd < 0)
         return;

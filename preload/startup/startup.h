@@ -28,11 +28,11 @@ void startup_step_unmade(struct sock *s); /* for startup_decline */
  * connect(); or the startup is over and it is in recv). 0, or -EBUSY / -EDEADLK if it was skipped.
  */
 int startup_go_on(struct sock *s, bool brief);
-/* As startup_go_on, not brief; but this is no call of the program's on s. */
+/* As startup_go_on, not brief, where the program has not made a call on s. */
 int startup_go_on_unused(struct sock *s);
 /*
- * The program gives s to another process: a Hello that has come is declined, and after that this process looks for
- * none. That is the other's, if it runs sockwarp.
+ * The program gives s to another process: a Hello that has come is declined, and from then on this process looks for
+ * none. Later ones are for the other process, if it runs sockwarp.
  */
 int startup_hand_on(struct sock *s);
 /* A ring of the program's uses s: what is undecided is declined, what is not connected yet stays plain. */
@@ -77,11 +77,11 @@ void startup_hand_on_unsaid(struct sock *s);
  * the name.
  */
 void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd);
-/* It does not: it has waited in vain lately. */
+/* accept() does not wait now, since it has lately waited in vain. */
 bool startup_is_hasty(void);
 /*
- * The program makes a call on a connection that accept() has left unused. What accept() would have seen through is seen
- * through now, by the process that uses it. No turn held.
+ * The program makes a call on a connection that accept() has left unused. The startup, which accept() would have
+ * carried on, is carried on now by the process that uses the connection. No turn held.
  */
 void startup_finish_on_use(struct sock *s);
 
@@ -94,7 +94,7 @@ uint64_t startup_deadline(const struct sock *s);
 bool startup_step_pending(struct sock *s);
 void startup_step_due(struct sock *s);
 void startup_step_devices(void);
-/* Nothing here has s any more. */
+/* No part of this process has s any more. */
 void startup_released(struct sock *s);
 
 #endif

@@ -42,7 +42,10 @@ static void in_vain(int fd, uint64_t start)
     atomic_store(&hasty_until_ns, now + VAIN_TIMES * (now - start));
 }
 
-/* The Hello is there: one that has asked for the listener's name (if c was accepted from one) has come. */
+/*
+ * The Hello is there: one of the clients that have asked for the listener's name has come (c was accepted from that
+ * listener, if not NULL).
+ */
 static void count_off(struct sock *listener, const struct conn *c)
 {
     uint32_t asked = listener != NULL ? atomic_load(&listener->asked) : 0;
@@ -76,7 +79,7 @@ static int await_step(struct sock *s, struct conn *c, int fd, uint64_t end)
     else
         r = spin_for(&k, &startup_spin, SPIN_STARTUP, fd, events) ? 0 : wait_for(fd, events, end, s);
     spin_end(&k, &startup_spin);
-    return r < 0 && r != -EINTR ? r : 0; /* the signal is not this wait's, which is ours */
+    return r < 0 && r != -EINTR ? r : 0; /* the signal does not end this wait, which is not the program's */
 }
 
 void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd)

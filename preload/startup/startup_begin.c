@@ -1,5 +1,5 @@
 /*
- * A startup begins: what is said of this end.
+ * A startup begins: what this end says of itself.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,8 +29,8 @@
  */
 #define LOOK_NS 300000u
 /*
- * Of another host a round trip takes its part of it; and a server that only takes never says more than the answer in
- * this time.
+ * The same for another host, a part of which is the round trip. A server whose program only receives has this time for
+ * its answer.
  */
 #define LOOK_FAR_NS 800000u
 
@@ -121,12 +121,12 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
         c->peer_len = len;
     }
     int r = conn_buffers(c);
-    if (c->opts.transports & HELLO_TRANSPORT_VERBS) { /* which device it can be is asked by it */
+    if (c->opts.transports & HELLO_TRANSPORT_VERBS) { /* by which the device is looked up */
         len = sizeof(c->local);
         if (REAL(getsockname)(atomic_load(&s->fd), (struct sockaddr *)&c->local, &len) < 0)
             c->local.ss_family = AF_UNSPEC;
         if (conn_zerocopy_on(atomic_load(&s->fd)))
-            c->opts.transports &= (uint8_t)~HELLO_TRANSPORT_VERBS; /* the kernel would tell of nothing */
+            c->opts.transports &= (uint8_t)~HELLO_TRANSPORT_VERBS; /* a device has no completions on the error queue */
     }
     if (r == 0)
         r = startup_begin(c);

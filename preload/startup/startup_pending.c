@@ -22,8 +22,8 @@ bool startup_is_silent(const struct sock *s)
 }
 
 /*
- * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what we would
- * take. (Here, only calls on it drive it.)
+ * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what this
+ * process would take. (Here only calls on it drive it.)
  */
 bool startup_is_parents(const struct sock *s)
 {
@@ -37,8 +37,8 @@ bool startup_is_parents(const struct sock *s)
 #define HELD_NS 50000000u
 
 /*
- * Not to be driven here before a call is made on it: what a device's startup needs is, or may come to be, another
- * process'.
+ * Not to be driven here before a call is made on it: what a device's startup needs belongs to another process, or may
+ * come to.
  */
 static bool is_anothers(const struct sock *s)
 {
@@ -46,7 +46,7 @@ static bool is_anothers(const struct sock *s)
     return startup_is_parents(s) || ((device_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
 }
 
-/* When it is to be stepped, whatever comes; 0: no such time. */
+/* When it is to be stepped even if nothing comes; 0: no such time. */
 static uint64_t due_at(const struct sock *s)
 {
     return conn_is_held(s->conn) ? s->conn->record.born_ns + HELD_NS : s->conn->neg.deadline_ns;
@@ -73,7 +73,7 @@ enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
     if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s))))
         return PENDING_SKIP;
     p->events = conn_state(c) == CONN_UPGRADED ? POLLOUT : (short)c->startup.kernel_wants;
-    if (held) /* what comes is not waited for, only its time */
+    if (held) /* only its time is waited for, not what comes */
         p->fd = -1;
     if (conn_has_chan(c)) {
         p->fd = conn_chan(c);
@@ -104,7 +104,7 @@ static bool step_tail(struct sock *s)
         return false;
     if (conn_tail_is_ours(c)) {
         int r = conn_tx_rest(c, atomic_load(&s->fd));
-        (void)r; /* it is asked below whether there is more */
+        (void)r; /* whether there is more is asked below */
     }
     bool done = !conn_tail_is_ours(c);
     turn_give(&c->tx.turn);

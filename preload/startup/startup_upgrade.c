@@ -110,7 +110,7 @@ static int begin_fpdus(struct conn *c, int fd)
     return 0;
 }
 
-/* What the program had set of the socket before counts its bytes; the kernel's is about frames from now on. */
+/* Options that the program has set count its own bytes; the kernel's count frames from now on. */
 static void take_over_options(struct conn *c, int fd, bool device)
 {
     int lowat = 1;
@@ -134,7 +134,7 @@ static void take_over_options(struct conn *c, int fd, bool device)
     if (REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
         atomic_store(&c->st.rx.urgent_inline, inlined != 0);
     inlined = 1;
-    if (!device && !c->neg.deferred) /* (then with the answer: conn_tx.c) */
+    if (!device && !c->neg.deferred) /* (a deferred answer carries the change: conn_soft_tx.c) */
         REAL(setsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof(inlined));
 }
 
