@@ -80,7 +80,7 @@ bool coalesce_holds(const struct conn *c)
     return g != NULL && (uint32_t)atomic_load(&g->word) != 0;
 }
 
-/* Does the flusher look only after SOCKWARP_COALESCE_US, and that is longer? */
+/* Does the flusher look only after SOCKWARP_COALESCE_US, which is the longer time? */
 static inline bool is_steady(const struct coalesce *g)
 {
     return atomic_load_explicit(&g->by_itself, memory_order_relaxed) >= COALESCE_STEADY &&
@@ -116,7 +116,7 @@ static bool slots_make(void)
     if (SW_LIKELY(coalesce_slots != NULL))
         return true;
     if (!atomic_compare_exchange_strong(&making, &no, true))
-        return false; /* another thread is at it, or it did not work */
+        return false; /* another thread is making them, or that failed */
     const size_t len = HEAD_LEN + COALESCE_SLOTS * (size_t)COALESCE_LEN;
     uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
@@ -157,7 +157,9 @@ static struct coalesce *slot_claim(void)
     return NULL;
 }
 
-/* What would make several Sends of it, or needs more care than is worth it, is left out. */
+/*
+ * Connections whose small writes would become several Sends, or would need more care than they are worth, are left out.
+ */
 bool coalesce_suits(const struct conn *c)
 {
     return proc.set.coalesce_us > 0 && atomic_load(&stopped) == 0 && !sandbox_on() && atomic_load(&c->holders.n) == 1 &&
@@ -193,7 +195,7 @@ static struct coalesce *attach(struct sock *s, struct conn *c, bool corked)
     return g;
 }
 
-/* Nobody adds to it any more, nor will. Returns how many bytes there are. */
+/* Closes the word: no thread adds to it from now on. Returns how many bytes there are. */
 static uint32_t shut(struct coalesce *g)
 {
     uint64_t w = atomic_load(&g->word);
@@ -378,7 +380,7 @@ int coalesce_post(struct conn *c)
     SW_CHECK(r != -EMSGSIZE, "%u octets gathered, a Send carries %zu", len, stream_send_max(&c->st));
     if (r == 0)
         c->coalesce.writes += writes;
-    /* Where it brings little it is tried less often. */
+    /* Where gathering gains little it is tried less often. */
     if (writes >= WORTH_WRITES)
         c->coalesce.row_min = ROW_MIN;
     else if (writes <= 2)
@@ -401,11 +403,11 @@ void coalesce_posted(struct conn *c, bool all)
     SW_CHECK(kept, "a Send of gathered octets does not fit the tail's memory");
 }
 
-/* What the program's writes have gathered, while it is just writing more. tx held. */
+/* Sends what the program's writes have gathered while it goes on writing. tx held. */
 static void send_as_it_writes(struct conn *c, int fd)
 {
     struct coalesce *g = coalesce_of(c);
-    /* Its next call sees to what is left; and if there is none, the flusher does. */
+    /* The program's next call sends what is left; if it makes none, the flusher does. */
     int r = coalesce_holds(c) ? conn_tx_rest(c, fd) : 0;
     if (g != NULL)
         atomic_fetch_add(&g->by_itself, 1);
@@ -414,7 +416,7 @@ static void send_as_it_writes(struct conn *c, int fd)
     c->coalesce.row_ns = proc_now_ns();
 }
 
-/* The row of small writes is over: all of it. True: bytes of ours are left, which others must send. tx held. */
+/* The row of small writes is over: sends all of it. True: bytes are left, which another thread must send. tx held. */
 static bool send_row_end(struct conn *c, int fd)
 {
     struct coalesce *g = coalesce_of(c);

@@ -1,7 +1,7 @@
 /*
  * Small writes in quick succession are gathered: their bytes are copied to a buffer, and go as one Send when that is
- * full, when the thread that wrote them is about to wait, or after SOCKWARP_COALESCE_US at the latest, for which
- * flusher.c sees.
+ * full, when the thread that wrote them is about to wait, or after SOCKWARP_COALESCE_US at the latest, which the
+ * flusher (flusher.c) ensures.
  *
  * A connection has a buffer only while its program shows the pattern: some small writes in a row, shortly after each
  * other, with no call that waits between them. Those go at once, as all others do. So programs that ask and answer
@@ -17,8 +17,8 @@
  * can add; a writer caught in between (interrupted by a signal handler, or in another thread) fails its final
  * compare-exchange, discards its copy and takes the ordinary send path.
  */
-#ifndef SW_PRELOAD_GATHER_H
-#define SW_PRELOAD_GATHER_H
+#ifndef SW_PRELOAD_COALESCE_H
+#define SW_PRELOAD_COALESCE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -61,10 +61,9 @@ struct coalesce {
 };
 
 /*
- * Waking the flusher costs a few microseconds each time, a large part of what gathering brings when TCP_NODELAY has it
- * look every
- * 20. A stream that has gone on for a while sends in time by itself: there the flusher looks only as often as without
- * TCP_NODELAY.
+ * Waking the flusher costs a few microseconds each time, a large part of what gathering gains when TCP_NODELAY makes it
+ * look every 20 us. A stream that has gone on for a while sends in time by itself: there the flusher looks only as
+ * often as without TCP_NODELAY.
  */
 #define COALESCE_STEADY 16u
 
@@ -72,8 +71,8 @@ extern struct coalesce *coalesce_slots;   /* COALESCE_SLOTS, once there are any 
 extern _Atomic unsigned coalesce_slots_n; /* none behind these was ever used */
 
 /*
- * Calls of this thread that may have waited, and those of poll and its like; has it gathered anything since the last
- * one?
+ * How many calls of this thread may have waited, and how many of these were poll or its like; whether it has gathered
+ * anything since the last one.
  */
 extern __thread unsigned coalesce_waits;
 extern __thread unsigned coalesce_polls;
@@ -87,7 +86,7 @@ size_t coalesce_put(int fd, const void *buf, size_t len, int flags);
 
 void coalesce_send_mine(bool nested);
 
-/* The program reads from a descriptor, which may let it wait: what this thread has gathered goes out first. */
+/* The program reads from a descriptor, and may have to wait for it: what this thread has gathered goes out first. */
 static inline void coalesce_before_read(void)
 {
     coalesce_waits++;
@@ -102,7 +101,7 @@ static inline void coalesce_before_wait(void)
     coalesce_before_read();
 }
 
-/* Likewise, one that waits for several descriptors, maybe. */
+/* The same before a call that may wait for several descriptors. */
 static inline void coalesce_before_poll(void)
 {
     coalesce_polls++;
@@ -132,14 +131,14 @@ void coalesce_after_fork(void);
 /* Is anything gathered? */
 bool coalesce_holds(const struct conn *c);
 /*
- * A small write that goes the long way. The caller has looked that it can be read. True: it was added to what is there;
- * false: if anything is there, it has to be sent before.
+ * A small write on the ordinary path. The caller has checked that its memory can be read. True: it was added to what is
+ * there; false: if anything is there, it has to be sent before.
  */
 bool coalesce_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* Likewise, when nothing is gathered or queued: true: the write is the first to be gathered. */
 bool coalesce_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /*
- * Likewise where the program has said that more follows (TCP_CORK): it is no matter of rows, and the deadline is the
+ * Likewise where the program has said that more follows (TCP_CORK): rows do not matter then, and the deadline is the
  * kernel's.
  */
 bool coalesce_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
@@ -151,10 +150,10 @@ void coalesce_hasten(struct conn *c);
  * Posts what is gathered as a Send, from the buffer: 1, and conn.coalesce.posted is set; 0: nothing was there; -EAGAIN.
  */
 int coalesce_post(struct conn *c) SW_MUST;
-/* The same, for what is left of it in the queue: the buffer is free. */
+/* The Send that was posted has left the queue, or, if not `all`, what is left of it was copied: the buffer is free. */
 void coalesce_posted(struct conn *c, bool all);
 /*
- * The connection has a buffer no more. Nothing may be gathered in it (or it is lost). Also without the turn, by its
+ * Takes the connection's buffer away. What is gathered in it would be lost. Also without the turn, by its
  * last owner.
  */
 void coalesce_leave(struct conn *c);

@@ -190,8 +190,8 @@ void conn_record(struct sock *s, struct conn *c)
 }
 
 /*
- * (Who sleeps with a turn is a call of the program's on this descriptor. A sender may just be about to wait in poll, by
- * number: it is told to look again.)
+ * (A thread that sleeps with a turn does so in a call of the program's on this descriptor. A sender may be just about
+ * to wait in poll, by number: it is told to look again.)
  */
 void conn_let_out(struct sock *s, int fd)
 {

@@ -2,9 +2,9 @@
  * How much of the program's bytes is framed at a time.
  *
  * What is framed leaves with one sendmsg: several of them each let acknowledgements in and wake the receiver anew,
- * which costs more than bytes that the cache no longer holds. A call that waits sees all it frames sent. One that does
- * not wait frames in vain what the socket has no room for: so it begins with less, goes by what the socket took last,
- * and asks before it goes on.
+ * which costs more than bytes that the cache no longer holds. A call that waits sees all it frames sent. A call that
+ * does not wait would frame in vain what the socket has no room for: so it begins with less, goes by what the socket
+ * took last, and asks the socket before it goes on.
  *
  * A long answer begins with a short piece: waking its receiver takes a while, and goes on while the rest is framed and
  * copied.

@@ -85,7 +85,7 @@ static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
 {
     if (!shared)
         return conn_tx_start(c, fd, TRANSPORT_THEN_CLOSE);
-    /* The end that is owed is not the descriptor's, which others have. */
+    /* The end that is owed is the program's, and no end of the descriptor, which other processes still have. */
     f->own = calloc(1, sizeof(*f->own));
     if (f->own == NULL)
         return false;
@@ -107,7 +107,7 @@ static bool start_bare(struct finishing *f, struct conn *c, int fd, bool shared)
     return f->bare;
 }
 
-/* Somebody sends what is left, and owns the descriptor if this is true. tx is held. */
+/* Hands what is left to the transport or the flusher, which owns the descriptor if this is true. tx is held. */
 static bool start(struct sock *s, int fd, bool shared)
 {
     struct finishing *f = calloc(1, sizeof(*f));

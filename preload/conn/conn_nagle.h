@@ -18,7 +18,9 @@ static inline bool conn_nodelay_lent(const struct conn *c)
 }
 /* Do bytes leave at once: is it set, and no cork in? tx held. */
 bool conn_nodelay(struct conn *c, int fd);
-/* Sets TCP_NODELAY, unless it is: until the program's first bytes are out. tx held, or nobody else can know c yet. */
+/*
+ * Sets TCP_NODELAY, unless it is: until the program's first bytes are out. tx held, or no other thread can know c yet.
+ */
 void conn_nodelay_lend(struct conn *c, int fd);
 /* TCP_NODELAY is the program's again. tx held. */
 void conn_nodelay_back(struct conn *c, int fd);

@@ -67,10 +67,10 @@ void conn_left(void *arg)
         sock_put(s);
         return;
     }
-    int fd = atomic_load(&s->fd); /* a close of the last one leaves it to us until sock_wake */
+    int fd = atomic_load(&s->fd); /* after a close of the last one this thread has it until sock_wake */
     bool rx = turn_left(&c->rx.turn), tx = turn_left(&c->tx.turn), owed = false;
     if (tx) {
-        owed = fd >= 0 && send_on(c, fd); /* (else the close sees to it) */
+        owed = fd >= 0 && send_on(c, fd); /* (else the close sends it) */
         turn_give(&c->tx.turn);
     }
     if (rx) {

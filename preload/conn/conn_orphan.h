@@ -7,7 +7,7 @@
 #include "preload/conn/conn.h"
 
 /*
- * Whoever held the turn left it without giving it back: mends what it protects, or resets the connection. The turn is
+ * The former holder left the turn without giving it back: mends what it protects, or resets the connection. The turn is
  * held; call these before anything else that depends on it.
  */
 void conn_rx_orphaned(struct conn *c, int fd);

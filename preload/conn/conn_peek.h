@@ -9,11 +9,11 @@
 /* Without the program's SO_PEEK_OFF: from what is to be read next on. Beside MSG_PEEK, for conn_recv. */
 #define CONN_PEEK_FIRST 0x00400000
 
-/* A connection of a former program: has that set the option? */
+/* A connection of a former program: finds out whether that has set the option. */
 void conn_peek_found(int fd);
 /*
- * Around what the library looks at and reads before it is decided: the kernel's offset is off; what it was. Both turns
- * held.
+ * Before the library looks and reads while nothing is decided: turns the kernel's offset off, and returns what it was.
+ * Both turns held.
  */
 int conn_peek_suspend(int fd);
 void conn_peek_resume(struct sock *s, int at);

@@ -70,7 +70,7 @@ static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns
 #define FOREVER_NS \
     ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has bytes */
 
-/* *got bytes were there before; n is what a receive says now. False: there is no use in waiting for more. */
+/* *got bytes were there before; n is the result of a receive. False: there is no use in waiting for more. */
 static bool count_rest(struct conn *c, struct iov_iter *at, size_t *got, ssize_t n, int flags)
 {
     if (n < 0 && n != -EAGAIN)

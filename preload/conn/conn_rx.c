@@ -90,7 +90,7 @@ int conn_rx_progress(struct conn *c, int fd, bool look)
     return stream_readable(&c->st) || c->rx.pre_len > c->rx.pre_off;
 }
 
-/* A receive failed behind bytes that are the program's first: the next call tells it. */
+/* A receive failed behind bytes that the program gets first: its next call tells the error. */
 static void later_error(struct conn *c, ssize_t r)
 {
     if (r < 0 && r != -EAGAIN && r != -EINTR && r != -ENOBUFS && r != -ESHUTDOWN)
@@ -417,8 +417,8 @@ static int take_rx(struct sock *s, struct conn *c, int *fd, bool wait, bool *wai
 }
 
 /*
- * What was kept from the startup is not all: as of an upgraded one, a short read says that there is no more. Bytes
- * more.
+ * What was kept from the startup may not be all: a short read says that there is no more, as on an upgraded connection.
+ * Returns how many bytes more were received.
  */
 static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssize_t n, size_t len, int flags,
                                bool *waits)
@@ -440,7 +440,8 @@ static bool give_rx(struct sock *s, struct conn *c, int fd)
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_UPGRADED;
     /*
-     * A program that waits by edges may wait next without a look of ours: the mark was for a frame that is whole now.
+     * A program that waits by edges may wait next without our looking first: the low-water mark was for a frame that is
+     * whole now.
      */
     if (c->rx.kernel_lowat > 1 && full && conn_ops(c)->lowat != NULL)
         conn_ops(c)->lowat(c, fd);

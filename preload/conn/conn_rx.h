@@ -10,8 +10,8 @@
 #define CONN_ASK_KERNEL (-(ssize_t)0x10000)
 ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits);
 /*
- * The call is about to wait. From then on it is in the kernel, as far as a close of the descriptor is concerned, to its
- * end: also while it looks at what came, and was no byte of the program's.
+ * The call is about to wait. For a close of the descriptor it counts as being in the kernel from then to its end, also
+ * while it looks at what came and finds no byte of the program's.
  */
 void conn_begins_to_wait(struct sock *s, bool *waits);
 /*

@@ -8,8 +8,8 @@
  *
  * Any thread. Nothing here waits.
  */
-#ifndef SW_PRELOAD_ARENA_H
-#define SW_PRELOAD_ARENA_H
+#ifndef SW_PRELOAD_SHMEM_H
+#define SW_PRELOAD_SHMEM_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  *
  * Without libibverbs' and librdmacm's headers none of this is built, and no connection is ever on a device.
  */
-#ifndef SW_PRELOAD_VERBS_H
-#define SW_PRELOAD_VERBS_H
+#ifndef SW_PRELOAD_DEVICE_H
+#define SW_PRELOAD_DEVICE_H
 
 #include <errno.h>
 

@@ -7,8 +7,8 @@
  * Another thread may unmap it between the look and the use; that is a SIGSEGV still. All are
  * async-signal-safe.
  */
-#ifndef SW_PRELOAD_PROBE_H
-#define SW_PRELOAD_PROBE_H
+#ifndef SW_PRELOAD_USERMEM_H
+#define SW_PRELOAD_USERMEM_H
 
 #include <stdbool.h>
 #include <stddef.h>
