@@ -3,7 +3,7 @@
  * (transport/verbs), shared memory and tests implement.
  *
  * An endpoint is sans-IO for its user: posting queues frames or work requests, polling yields events
- * of what has already arrived. Whoever owns the endpoint moves octets between it and the kernel.
+ * of what has already arrived. Its owner moves octets between it and the kernel.
  * Used under the owner's locks: one for everything posted (tx), one for poll and release (rx); an
  * implementation must allow one thread in each at the same time.
  */

@@ -243,7 +243,7 @@ static int take(void *arg, const char *section, const char *key, const char *val
     return 1;
 }
 
-/* Whoever can write the file chooses where the program's output goes. */
+/* A user that can write the file chooses where the program's output goes. */
 static bool is_trusted(struct reader *r)
 {
     struct stat st;

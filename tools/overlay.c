@@ -1,4 +1,4 @@
-/* Who decides about a variable; see overlay.h. */
+/* What decides about a variable; see overlay.h. */
 #include "tools/overlay.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * association": a region
  * names the domain whose streams may use it, and one stream of it or all. An endpoint has a table of
  * its own, so that what is in there is out of other streams' reach by construction; endpoints of one
- * owner may share another table. Who changes a table (add, revoke) has its lock; endpoints look
+ * owner may share another table. A caller that changes a table (add, revoke) has its lock; endpoints look
  * without it. STags are random 32-bit numbers, never 0. Bounds are exact to the octet.
  */
 #ifndef SW_DDP_STAG_H
@@ -25,7 +25,7 @@
 #define DDP_ACCESS_LOCAL_SINK 4u /* may be named as sink of our own outstanding Read */
 
 /*
- * Who asks for a region, known only here: no peer can say it (RFC 5041 8.2). id is not 0 if any table
+ * The stream that asks for a region, known only here: no peer can name it (RFC 5041 8.2). id is not 0 if any table
  * is shared.
  */
 struct ddp_stream {

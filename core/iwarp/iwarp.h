@@ -221,8 +221,8 @@ bool iwarp_ctrl_pending(const struct iwarp_ep *ep);
 
 /*
  * Of all that is to be sent the first, and up to now the only, is the answer to a Read that was the RTR (RFC 6581
- * section 9.2). Nobody's ULP waits for it: it may be left to go with the first message, in whose batch it comes first.
- * Any thread.
+ * section 9.2). The peer's ULP does not wait for it: it may be left to go with the first message, in whose batch it
+ * comes first. Any thread.
  */
 bool iwarp_answers_rtr(const struct iwarp_ep *ep);
 

@@ -384,7 +384,7 @@ static enum rx_result rx_read_response(struct iwarp_ep *ep, const struct iwarp_s
     uint64_t got = ep->rx.in_message ? ep->rx.msg_len : 0;
     struct ddp_region *region = NULL;
 
-    /* Nobody asked. */
+    /* No Read was posted. */
     if (atomic_load_explicit(&ep->reads.posted, memory_order_acquire) == done)
         return fail_operation(ep, s, TERM_RDMAP_OPCODE);
     if (check_tagged(ep, s) != RX_DONE)

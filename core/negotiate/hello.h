@@ -50,8 +50,8 @@ enum hello_kind { HELLO_HELO, HELLO_HACK, HELLO_HNAK, HELLO_HWDR, HELLO_HSWI };
 
 #define HELLO_TLV_VERBS 1u
 /*
- * HELO: the MPA Request Frame, HACK: the Reply Frame that accepts it, each the last octets of its Hello. Who does not
- * know them skips them, and the two frames follow by themselves.
+ * HELO: the MPA Request Frame, HACK: the Reply Frame that accepts it, each the last octets of its Hello. A receiver
+ * that does not know them skips them, and the two frames follow by themselves.
  */
 #define HELLO_TLV_MPA 2u
 

@@ -519,7 +519,10 @@ void negotiate_eof(struct negotiate *n)
             break;
         }
         mpa_startup_eof(&n->mpa);
-        /* Whoever runs sockwarp closed because its program did; others, perhaps, for what they do not understand. */
+        /*
+         * A peer that runs sockwarp closed because its program did; another one perhaps because of what it did not
+         * understand.
+         */
         negotiate_spoil(n, negotiate_peer_known(n) ? REASON_CLOSED : REASON_MPA_FAILED);
         break;
     case NEGOTIATE_NAKED:

@@ -100,7 +100,7 @@ bool negotiate_params_ok(struct negotiate *n)
     const struct mpa_startup_result *res = &n->mpa.res;
     if (stream_params_decode(res->peer_priv, res->peer_priv_len, &n->peer) < 0)
         return false;
-    /* Whoever counts on the LLP's flow control has no ring memory for a peer that needs credits. */
+    /* An end that counts on the LLP's flow control has no ring memory for a peer that needs credits. */
     return !(n->cfg.params.flags & STREAM_FLAG_LLP) || (n->peer.flags & STREAM_FLAG_LLP);
 }
 

@@ -5,7 +5,7 @@
  * Receive path: transport -> mpa -> ddp -> rdmap -> [stream] -> recv().
  *
  * LLP flow control: Writes to our (deferred) ring arrive as events, in order and checked, and
- * become slices at once; the notify only confirms the count. Nobody reads on while the slices wait,
+ * become slices at once; the notify only confirms the count. Nothing more is read while the slices wait,
  * so TCP's window paces the sender. Credits: Writes land in the ring unseen; the notify makes
  * slices of ring memory.
  */

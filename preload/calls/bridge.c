@@ -55,7 +55,7 @@ static bool is_left(const struct bridge *b)
            sock_ino(atomic_load(&b->near->fd)) != b->near_ino;
 }
 
-/* Nobody finds it any more. What it has of the two sides (-1: nothing) is closed. */
+/* No look-up finds it any more. What it has of the two sides (-1: nothing) is closed. */
 static void dispose(struct bridge *b)
 {
     if (b->tcp >= 0) {

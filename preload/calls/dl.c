@@ -2,8 +2,8 @@
  * dlsym, dlvsym, dlopen, dlmopen: a caller that asks for libc's function of a name that we intercept gets ours.
  *
  * Foreign function interfaces ask libc's handle, and plug-ins that are loaded with RTLD_DEEPBIND find libc before us:
- * they would see the frames of an upgraded connection. Whoever intercepts the same calls behind us in the chain asks
- * for the next one, which must not be ours: where there is such a one, the dynamic linker's answer stands.
+ * they would see the frames of an upgraded connection. A library that intercepts the same calls behind us in the chain
+ * asks for the next one, which must not be ours: where there is such a library, the dynamic linker's answer stands.
  *
  * The dynamic linker looks at the address these calls return to, to know which object asks. So the entries are written
  * in assembly, and jump there.

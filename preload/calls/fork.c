@@ -90,8 +90,8 @@ static void made(int fd, struct sock *s, void *arg)
 }
 
 /*
- * A connection that another thread of the parent was just making, or taking apart, is not counted as ours. Nobody in
- * this process knows of it.
+ * A connection that another thread of the parent was just making, or taking apart, is not counted as ours: this process
+ * knows nothing of it.
  */
 static void am_child(int fd, struct sock *s, void *arg)
 {

@@ -120,7 +120,7 @@ static void take_up_new(int fd, int domain)
 }
 
 /*
- * Nobody has read from it: what was received is all still there. (The former program may have said something already.)
+ * Nothing was read from it: all that was received is still there. (The former program may have said something already.)
  */
 static bool untouched(int fd, uint64_t *said)
 {

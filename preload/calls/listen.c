@@ -130,7 +130,7 @@ static bool has_own_address(int fd, const struct sockaddr_storage *ss)
     return local_port_of(ss) != 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_REUSEPORT, &shared, &len) == 0 && !shared;
 }
 
-/* Who connects as soon as it listens has to find its name: so that comes first, where it is known. */
+/* A client that connects as soon as it listens has to find its name: so the name comes first, where it is known. */
 static int listen_sock(struct sock *s, int fd, int backlog)
 {
     struct sockaddr_storage ss;

@@ -239,8 +239,8 @@ static inline enum conn_state conn_state(const struct conn *c)
 }
 
 /*
- * Nobody has said anything but perhaps the program, in streaming mode; or a Hello was declined, which may be withdrawn
- * still.
+ * Neither end's library has said anything, though the program may have, in streaming mode; or a Hello was declined, and
+ * may still be withdrawn.
  */
 static inline bool conn_undecided(const struct conn *c)
 {
@@ -248,7 +248,7 @@ static inline bool conn_undecided(const struct conn *c)
            (c->neg.state == NEGOTIATE_PEEK || (c->neg.state == NEGOTIATE_NAKED && c->neg.out_off == c->neg.out_len));
 }
 
-/* Nobody has said anything, and no time is counted. */
+/* Neither end's library has said anything, and no time is counted. */
 static inline bool conn_unheard(const struct conn *c)
 {
     return conn_undecided(c) && c->neg.deadline_ns == 0;

@@ -248,7 +248,7 @@ static bool sender_is_done(struct conn *c, int fd)
     return true;
 }
 
-/* Nobody else sends what is queued: neither a job, which is stopped, nor another process. */
+/* Makes sure that nothing else sends what is queued: neither a job, which is stopped, nor another process. */
 static bool may_send(struct conn *c, int fd)
 {
     if (c->tx.job_runs) {
@@ -266,7 +266,7 @@ static int send_queued(struct sock *s, struct conn *c, int fd)
 {
     if (!c->coalesce.posted)
         return out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
-    /* Nobody sleeps with the buffer: what does not go is copied, and then is a tail. */
+    /* No thread sleeps with the buffer in use: what does not go is copied, and is a tail then. */
     int r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
     coalesce_posted(c, r == 0);
     return (r == -EAGAIN || r == -EINPROGRESS) && s != NULL ? 1 : r;

@@ -94,7 +94,7 @@ static int file_make(void)
     if (fd < 0)
         return -1;
     fd = hidden_move(fd);
-    /* Nobody makes it shorter, which would be a SIGBUS for the others. */
+    /* No process can make it shorter, which would be a SIGBUS for the others. */
     if (ftruncate(fd, (off_t)ARENA_LEN) == 0 &&
         REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;

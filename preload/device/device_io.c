@@ -360,7 +360,7 @@ bool device_end_owed(struct sock *s, int fd)
     return owed;
 }
 
-/* tx held; seen: before anything was looked at. Who tells of anything by conn_tell or rx.left is heard. */
+/* tx held; seen: before anything was looked at. Nothing that is told by conn_tell or rx.left is missed. */
 static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t deadline, uint32_t seen)
 {
     atomic_store(&c->dev.tx_wanted, true);

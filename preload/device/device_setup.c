@@ -229,7 +229,10 @@ static socklen_t offered(const struct conn *c, struct sockaddr_storage *peer)
     return sizeof(in);
 }
 
-/* Nobody sends us to a third host, or to another address of this one: the offer is the address we have connected to. */
+/*
+ * A peer cannot send us to a third host, or to another address of this one: the offer is the address we have connected
+ * to.
+ */
 static bool is_peers_own(const struct conn *c, const struct sockaddr_storage *at)
 {
     struct sockaddr_storage ours, theirs;

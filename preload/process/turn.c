@@ -15,7 +15,10 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 
-/* Whoever waits briefly looks at least so often whether the holder was killed: the kernel wakes the others only. */
+/*
+ * How often, at least, a thread that waits briefly looks whether the holder was killed: the kernel wakes only the
+ * others.
+ */
 #define BRIEF_NS 50000000
 
 /* Shared between processes, so not FUTEX_PRIVATE. */
@@ -181,7 +184,7 @@ int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
             return (int)r;
         break;
     } while (!taken(t, frame));
-    /* Whoever waited once cannot know whether others still do. */
+    /* A thread that has waited cannot know whether others still do. */
     atomic_fetch_or(word, FUTEX_WAITERS);
     return 0;
 }

@@ -105,8 +105,8 @@ void epset_put(struct epset *set);
 /*
  * Until a thread waits in set by a call of ours the kernel has what the program put there: its data, its events.
  * Programs that register by the C library and wait by system calls of their own (Bun) see nothing else. From then on
- * the data are our tokens, the events those that the connections' states ask for. Whoever waits, or takes the kernel's
- * events, calls this first; no lock held.
+ * the data are our tokens, the events those that the connections' states ask for. A call that waits, or takes the
+ * kernel's events, calls this first; no lock held.
  */
 void epset_take_over(struct epset *set);
 /* Is it so for the registrations that are made from now on? */

@@ -4,7 +4,7 @@
  * record for each registration, and a count of its changes; each process' own registrations are a copy that is brought
  * up to date when the count has moved.
  *
- * Whoever changes a registration, in the kernel's set or in ours, holds the table's lock around both: for other
+ * A thread that changes a registration, in the kernel's set or in ours, holds the table's lock around both: for other
  * processes it is then as for other threads. A process that is killed meanwhile leaves the lock to the next.
  *
  * Sets that no fork has seen have none of this.

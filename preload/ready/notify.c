@@ -1,5 +1,5 @@
 /*
- * Whoever waits for a connection hears that it has changed.
+ * The waiters of a connection hear that it has changed.
  */
 #include "preload/sock/notify.h"
 #include "preload/conn/conn_rx.h"

@@ -169,7 +169,8 @@ static void sock_free(struct sock *s)
 static void last_put(struct sock *s)
 {
     /*
-     * A call that ended after the close may have left it there. (Whoever finds it first holds it: then it is not free.)
+     * A call that ended after the close may have left it there. (The thread that finds it first holds it: then it is
+     * not free.)
      */
     pending_remove(s);
     int kept = atomic_load(&s->inflight_fd) >= 0 ? atomic_exchange(&s->inflight_fd, -1) : -1;

@@ -90,8 +90,8 @@ static bool ends_both(const struct conn *c, int how)
 }
 
 /*
- * Nobody may answer a Hello that comes just now: behind the end of our bytes there is no answer. False: one did
- * before.
+ * A Hello that comes just now must not be answered: behind the end of our bytes there is no answer. False: one was
+ * answered before.
  */
 static bool shutdown_undecided(struct sock *s, struct conn *c, int fd, int how, int *result)
 {
@@ -258,7 +258,7 @@ void dispatch_last_close(struct sock *s, int fd)
         leave_startup(s, c, fd);
     if (conn_state(c) == CONN_UPGRADED && fd >= 0)
         conn_ops(c)->close(s, c, fd, false);
-    /* Whoever holds it last writes the record. */
+    /* The last process that holds it writes the record. */
     if (holders_alone(&c->holders))
         conn_record(s, c);
     atomic_store(&s->fd, -1);
@@ -275,7 +275,7 @@ static void settle_one(int fd, struct sock *s, void *arg)
         leave_startup(s, c, fd);
     if (conn_state(c) == CONN_UPGRADED)
         conn_ops(c)->close(s, c, fd, true);
-    /* Whoever holds it last writes the record. */
+    /* The last process that holds it writes the record. */
     if (alone)
         conn_record(s, c);
 }

@@ -266,7 +266,7 @@ static bool key_of_peer(const struct sockaddr *peer, struct key *k)
     return true;
 }
 
-/* Who holds the name of k, or of the wildcard address (*any)? 0 or -errno. */
+/* Finds the holder of the name of k, or of the wildcard address (*any). 0 or -errno. */
 static int holder_of(const struct key *k, struct ucred *cred, bool *any)
 {
     struct key wildcard = *k;
