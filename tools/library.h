@@ -9,7 +9,7 @@
 
 /*
  * SOCKWARP_LIBRARY if set; else in the build tree this program runs from; else where it is
- * installed. path (PATH_MAX octets) gets its absolute name. 0, or -errno with a line for the user
+ * installed. path (PATH_MAX bytes) gets its absolute name. 0, or -errno with a line for the user
  * in err: -ENOENT and the like if it cannot be read, -ENOEXEC if it is no shared object, -EINVAL if
  * LD_PRELOAD cannot hold its name.
  */

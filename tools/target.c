@@ -108,7 +108,7 @@ static bool read_at(int fd, void *buf, size_t len, off_t off)
     return pread(fd, buf, len, off) == (ssize_t)len;
 }
 
-/* An ELF file whose first octets are in head. */
+/* An ELF file whose first bytes are in head. */
 static enum target_kind classify_elf(int fd, const ElfW(Ehdr) * eh, struct target *t)
 {
     t->interp[0] = '\0';

@@ -1,6 +1,6 @@
 /*
- * Blocks: len octets, the first of which is a mark ('D', or 'E' in the last block). With verify the others are a piece
- * of a pseudo-random pattern whose length is a prime, so that an octet lost, doubled or exchanged shows.
+ * Blocks: len bytes, the first of which is a mark ('D', or 'E' in the last block). With verify the others are a piece
+ * of a pseudo-random pattern whose length is a prime, so that a byte lost, doubled or exchanged shows.
  */
 #include "bench/load/load.h"
 
@@ -59,7 +59,7 @@ int blocks_send(struct blocks *b, int fd, bool last)
     return net_send_all(fd, b->buf, b->req->len);
 }
 
-/* Compares len received octets that begin at b->off; the first octet of a block is its mark. */
+/* Compares len received bytes that begin at b->off; the first byte of a block is its mark. */
 static void check(struct blocks *b, const uint8_t *p, size_t len)
 {
     const uint8_t *want = b->pattern + b->off % PATTERN_PERIOD;
@@ -95,7 +95,7 @@ int blocks_recv_one(struct blocks *b, int fd)
 }
 
 /*
- * Looks at the marks of the blocks that begin within the len octets at p. Returns how many of the octets belong to
+ * Looks at the marks of the blocks that begin within the len bytes at p. Returns how many of the bytes belong to
  * blocks: len, or less if the last block ends before; *last then is true. -1: a mark is neither.
  */
 static ssize_t scan_marks(const struct blocks *b, const uint8_t *p, size_t len, uint64_t *end, bool *last)

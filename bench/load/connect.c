@@ -2,8 +2,8 @@
  * sockwarp-bench connect: how many connections a second. One connection is
  *
  *   connect  ------------------->  accept
- *   1 octet  ------------------->
- *            <-------------------  the same octet
+ *   1 byte  ------------------->
+ *            <-------------------  the same byte
  *            <-------------------  close
  *   close
  *

@@ -8,7 +8,7 @@
  *   open     all connections are there; the last one has had an answer, so the server has accepted them all
  *
  * Then each of the active connections sends a block and waits for it, again and again. The idle ones never carry an
- * octet.
+ * byte.
  */
 #include "bench/load/load.h"
 
@@ -24,7 +24,7 @@
 
 struct member {
     int fd;
-    uint32_t got; /* octets of the block that have come back */
+    uint32_t got; /* bytes of the block that have come back */
     uint64_t sent_ns;
 };
 

@@ -1,5 +1,5 @@
 /*
- * sockwarp-bench echo: the server of crowd. One thread and one epoll set for all connections; every octet goes back to
+ * sockwarp-bench echo: the server of crowd. One thread and one epoll set for all connections; every byte goes back to
  * where it came from. It is for small blocks of which each connection has one under way: an answer that does not fit
  * the socket's buffer at once ends the connection, which is said.
  */

@@ -13,7 +13,7 @@
 
 #define READS_A_LOOK 64 /* between two looks at the clock */
 
-/* The number of reads that gave octets, 0 with errno if one failed. */
+/* The number of reads that gave bytes, 0 with errno if one failed. */
 static uint64_t read_for(int fd, char *buf, size_t len, uint64_t end)
 {
     uint64_t reads = 0;

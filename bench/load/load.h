@@ -8,14 +8,14 @@
  *   request  ------------------->            what is wanted: mode, sizes, time
  *            <------------------- 'K'        buffers are there
  *   (all streams wait for each other)
- *   STREAM:   block, block, ... ->            a block is len octets; its first octet is 'D', in the last one 'E'
+ *   STREAM:   block, block, ... ->            a block is len bytes; its first byte is 'D', in the last one 'E'
  *            <------------------- report
  *   REVERSE:  'G' -------------->
  *            <------------------- block, block, ..., report
  *   PINGPONG: block ------------->
- *            <------------------- the same octets, again and again; after 'E' the report
+ *            <------------------- the same bytes, again and again; after 'E' the report
  *
- * "connect" with "answer", and "crowd" with "echo", know no request: the server gives back the octets that it gets.
+ * "connect" with "answer", and "crowd" with "echo", know no request: the server gives back the bytes that it gets.
  */
 #ifndef BENCH_LOAD_LOAD_H
 #define BENCH_LOAD_LOAD_H
@@ -47,15 +47,15 @@ struct bench_request {
     enum bench_mode mode;
     bool verify;       /* fill blocks with the pattern, compare on receipt */
     bool nodelay;      /* TCP_NODELAY */
-    uint32_t len;      /* octets a block, 1..BENCH_LEN_MAX */
-    uint32_t recv_len; /* octets a recv() asks for, 1..BENCH_LEN_MAX */
+    uint32_t len;      /* bytes a block, 1..BENCH_LEN_MAX */
+    uint32_t recv_len; /* bytes a recv() asks for, 1..BENCH_LEN_MAX */
     uint32_t time_ms;  /* REVERSE: how long the server sends */
     uint32_t seed;     /* pattern; differs per stream */
 };
 
 struct bench_report {
-    uint64_t bytes;                        /* octets of whole blocks the server received (REVERSE: sent) */
-    uint64_t bad;                          /* octets that differ from the pattern */
+    uint64_t bytes;                        /* bytes of whole blocks the server received (REVERSE: sent) */
+    uint64_t bad;                          /* bytes that differ from the pattern */
     uint64_t cpu_ns;                       /* processor time of the server's thread, user and system */
     char congestion[BENCH_CONGESTION_LEN]; /* of the server's socket */
 };
@@ -80,7 +80,7 @@ struct addrinfo;
 int net_connect_to(const struct addrinfo *list, const char *congestion);
 /* "listening on port N" on stdout, for whoever started us. */
 void net_say_listening(unsigned port);
-/* All len octets; a peer that closes early is ECONNRESET (recv). */
+/* All len bytes; a peer that closes early is ECONNRESET (recv). */
 int net_send_all(int fd, const void *buf, size_t len);
 int net_recv_all(int fd, void *buf, size_t len);
 int net_nodelay(int fd);
@@ -99,8 +99,8 @@ struct blocks {
     uint8_t *buf; /* one block to send, and a second one to receive into (the larger of len and recv_len) */
     uint8_t *in;
     uint8_t *pattern; /* NULL without verify */
-    uint64_t off;     /* octets since the first block, this direction */
-    uint64_t bad;     /* octets that differed */
+    uint64_t off;     /* bytes since the first block, this direction */
+    uint64_t bad;     /* bytes that differed */
 };
 
 /* 0, or -1 with errno ENOMEM. blocks_fini also after a failed init. */
@@ -111,8 +111,8 @@ int blocks_send(struct blocks *b, int fd, bool last);
 /* Receives exactly one block: 1 there are more, 0 it was the last, -1 with errno. */
 int blocks_recv_one(struct blocks *b, int fd);
 /*
- * Receives blocks until the last; extra octets that follow it, up to tail_len, are read into tail (what a REVERSE
- * server sends behind). 0 or -1 with errno; b->off counts the octets of the blocks.
+ * Receives blocks until the last; extra bytes that follow it, up to tail_len, are read into tail (what a REVERSE
+ * server sends behind). 0 or -1 with errno; b->off counts the bytes of the blocks.
  */
 int blocks_recv_all(struct blocks *b, int fd, uint8_t *tail, size_t tail_len);
 

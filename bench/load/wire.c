@@ -1,4 +1,4 @@
-/* Request and report of sockwarp-bench, octet by octet in network order. */
+/* Request and report of sockwarp-bench, byte by byte in network order. */
 #include "bench/load/load.h"
 
 #include <string.h>
