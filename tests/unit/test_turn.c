@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "core/base/fault.h"
+#include "preload/process/proc.h"
 #include "preload/process/turn.h"
+#include "preload/sock/wait.h"
 #include "tests/unit/preload_world.h"
 
 #define LONG_NS 60000000000u
@@ -32,7 +34,7 @@ TestSuite(turn, .init = begin);
 
 /* ---- another thread ---- */
 
-enum way { TRY, BRIEF, TIMED, FOR_EVER };
+enum way { TRY, BRIEF, UNTIL_NOW, TIMED, FOR_EVER };
 
 static int take(enum way way, bool interruptible)
 {
@@ -41,6 +43,8 @@ static int take(enum way way, bool interruptible)
         return turn_try(&sh->turn);
     case BRIEF:
         return turn_take_brief(&sh->turn);
+    case UNTIL_NOW:
+        return turn_take(&sh->turn, wait_left(proc_now_ns()), interruptible);
     case TIMED:
         return turn_take(&sh->turn, 1000000, interruptible);
     default:
@@ -72,6 +76,19 @@ static int other_thread(enum way way)
     cr_assert_eq(pthread_create(&t, NULL, take_in_thread, &o), 0);
     pthread_join(t, NULL);
     return o.result;
+}
+
+/* 0 would be for ever: a call whose time is over while it looks at the turn would never return. */
+Test(turn, a_deadline_that_has_passed_leaves_a_moment)
+{
+    cr_assert_eq(turn_try(&sh->turn), 0);
+    cr_assert_eq(wait_left(0), 0u, "no deadline");
+    uint64_t now = proc_now_ns(), left = wait_left(now + 3600000000000ull);
+    cr_assert(left > 1 && left <= 3600000000000ull);
+    cr_assert_eq(wait_left(now), 1u);
+    cr_assert_eq(wait_left(1), 1u);
+    cr_assert_eq(other_thread(UNTIL_NOW), -ETIMEDOUT);
+    turn_give(&sh->turn);
 }
 
 Test(turn, one_holder_at_a_time)
