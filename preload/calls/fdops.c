@@ -27,7 +27,6 @@
 #include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
 #include "preload/sock/notify.h"
-#include "preload/sock/poller.h"
 #include "preload/startup/startup.h"
 
 /* A vfork child's descriptors are its own, our tables its parent's. */
@@ -192,7 +191,7 @@ static struct sock *replaced(int fd, int fd2)
 static bool makes_way(int fd, int fd2)
 {
     if (!proc_on() || SW_LIKELY(!hidden_is(fd2)) || fd == fd2 || proc_is_borrowed() || REAL(fcntl)(fd, F_GETFD) < 0 ||
-        hidden_yield(fd2) == 0 || poller_drop_spare(fd2))
+        hidden_yield(fd2) == 0)
         return true;
     errno = EBUSY;
     return false;

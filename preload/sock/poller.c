@@ -8,7 +8,6 @@
 #include <sys/eventfd.h>
 #include <sys/single_threaded.h>
 
-#include "core/base/must.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
 #include "preload/process/real.h"
@@ -21,53 +20,13 @@ static bool kick_end_made;
 
 static void pollers_end(void);
 
-/*
- * Eventfds of threads that have ended, each + 1, for those that begin: a server with a thread for each connection would
- * make and close one each time, with six system calls. 0: none.
- */
-static _Atomic int spares[16];
-
-/* -1: there is none. */
-static int spare_take(void)
-{
-    for (unsigned i = 0; i < SW_ARRAY_LEN(spares); i++) {
-        int spare = atomic_load(&spares[i]) != 0 ? atomic_exchange(&spares[i], 0) : 0;
-        if (spare != 0 && hidden_is(spare - 1)) /* (else the program has closed it behind our back) */
-            return spare - 1;
-    }
-    return -1;
-}
-
-/* What is left in it wakes the next thread once in vain. */
-static void spare_give(int fd)
-{
-    for (unsigned i = 0; i < SW_ARRAY_LEN(spares); i++) {
-        int none = 0;
-        if (atomic_load(&spares[i]) == 0 && atomic_compare_exchange_strong(&spares[i], &none, fd + 1))
-            return;
-    }
-    hidden_close(fd);
-}
-
-bool poller_drop_spare(int fd)
-{
-    for (unsigned i = 0; i < SW_ARRAY_LEN(spares); i++) {
-        int spare = fd + 1;
-        if (atomic_compare_exchange_strong(&spares[i], &spare, 0)) {
-            hidden_close(fd);
-            return true;
-        }
-    }
-    return false;
-}
-
 static void kick_close(void *arg)
 {
     int fd = (int)(intptr_t)arg - 1;
     cancel_left(NULL);
     pollers_end();
     wait_thread_end();
-    spare_give(fd);
+    hidden_close(fd);
     my_kick = -1;
 }
 
@@ -81,25 +40,16 @@ bool poller_threads(void)
     return !__libc_single_threaded;
 }
 
-/* -1: there is none to be had. */
-static int kick_make(void)
-{
-    pthread_once(&kick_end_once, kick_end_make);
-    int fd = kick_end_made ? spare_take() : -1;
-    if (fd >= 0)
-        return fd;
-    fd = kick_end_made ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
-    return fd < 0 ? -1 : hidden_move(fd);
-}
-
 int poller_kick_fd(void)
 {
     if (__libc_single_threaded)
         return -1;
     if (my_kick < 0) {
-        int fd = kick_make();
+        pthread_once(&kick_end_once, kick_end_make);
+        int fd = kick_end_made ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
         if (fd < 0)
             return -1;
+        fd = hidden_move(fd);
         if (pthread_setspecific(kick_end, (void *)(intptr_t)(fd + 1)) != 0) {
             hidden_close(fd);
             return -1;
@@ -132,8 +82,6 @@ void poller_after_fork(void)
         pthread_setspecific(kick_end, NULL);
     }
     my_kick = -1;
-    for (int fd; (fd = spare_take()) >= 0;)
-        hidden_close(fd);
 }
 
 /* ---- this thread's pollers ---- */

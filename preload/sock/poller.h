@@ -42,8 +42,6 @@ bool poller_threads(void);
 /* Wakes the thread whose eventfd this is (-1: there is none). The second empties it. Async-signal-safe. */
 void poller_kick(int kick_fd);
 void poller_kick_drain(int kick_fd);
-/* fd is the eventfd of no thread any more, but kept for the next one: it is closed. False: it is none of these. */
-bool poller_drop_spare(int fd);
 void poller_after_fork(void);
 /* The thread ends, or is cancelled: what it has registered is taken back. */
 void poller_thread_left(void);
