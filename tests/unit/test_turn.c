@@ -87,7 +87,9 @@ Test(turn, a_deadline_that_has_passed_leaves_a_moment)
     cr_assert(left > 1 && left <= 3600000000000ull);
     cr_assert_eq(wait_left(now), 1u);
     cr_assert_eq(wait_left(1), 1u);
+    turn_sleep(&sh->turn);
     cr_assert_eq(other_thread(UNTIL_NOW), -ETIMEDOUT);
+    turn_wake(&sh->turn);
     turn_give(&sh->turn);
 }
 
