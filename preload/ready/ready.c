@@ -76,9 +76,18 @@ static short ready_dead(const struct conn *c, short want, short kernel)
     return (short)((want & (IN_BITS | OUT_BITS)) | POLLHUP | (atomic_load(&c->so_error) != 0 ? POLLERR : 0));
 }
 
+static short kernel_now(int fd, short want)
+{
+    struct pollfd now = { .fd = fd, .events = want };
+    return REAL(poll)(&now, 1, 0) > 0 ? now.revents : 0;
+}
+
 short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     struct conn *c = s->conn;
+    /* A hang-up may be that of the socket before its connect(), which another thread has made since. */
+    if (SW_UNLIKELY(kernel & POLLHUP))
+        kernel = kernel_now(fd, want);
     if (SW_UNLIKELY(c->neg.deferred) && (kernel & POLLPRI))
         startup_before_call(s, c, fd, false);
     enum conn_state st = conn_state(c);
@@ -93,8 +102,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
         if (r >= 0)
             return r;
         /* What the kernel said was of the time before. */
-        struct pollfd now = { .fd = fd, .events = want };
-        kernel = REAL(poll)(&now, 1, 0) > 0 ? now.revents : 0;
+        kernel = kernel_now(fd, want);
         st = conn_state(c);
     }
     switch (st) {
