@@ -21,7 +21,14 @@
 /* What the kernel knows best and reports unasked. */
 #define ALWAYS (POLLERR | POLLHUP | POLLNVAL)
 
-static short negotiating(struct sock *s, struct conn *c, short want, short kernel, short *ask)
+/* To be asked once the state is known: a hang-up may be from before the connect(), which another thread makes. */
+static short kernel_now(int fd, short want)
+{
+    struct pollfd now = { .fd = fd, .events = want };
+    return REAL(poll)(&now, 1, 0) > 0 ? now.revents : 0;
+}
+
+static short negotiating(struct sock *s, struct conn *c, int fd, short want, short kernel, short *ask)
 {
     /*
      * A new waiter looks once for itself: what it would wait for may have been taken before it came. (Not where all
@@ -35,6 +42,8 @@ static short negotiating(struct sock *s, struct conn *c, short want, short kerne
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
         return -1;
     if (conn_speaks_plain(c)) {
+        if (SW_UNLIKELY(kernel & POLLHUP))
+            kernel = kernel_now(fd, want);
         /* A server may always speak first. */
         *ask = (short)(POLLIN | (want & (OUT_BITS | POLLRDHUP | POLLPRI)));
         short rd = conn_shuts_later(c, SHUT_RD) ? (short)(want & (IN_BITS | POLLRDHUP)) : 0;
@@ -76,18 +85,9 @@ static short ready_dead(const struct conn *c, short want, short kernel)
     return (short)((want & (IN_BITS | OUT_BITS)) | POLLHUP | (atomic_load(&c->so_error) != 0 ? POLLERR : 0));
 }
 
-static short kernel_now(int fd, short want)
-{
-    struct pollfd now = { .fd = fd, .events = want };
-    return REAL(poll)(&now, 1, 0) > 0 ? now.revents : 0;
-}
-
 short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
 {
     struct conn *c = s->conn;
-    /* A hang-up may be that of the socket before its connect(), which another thread has made since. */
-    if (SW_UNLIKELY(kernel & POLLHUP))
-        kernel = kernel_now(fd, want);
     if (SW_UNLIKELY(c->neg.deferred) && (kernel & POLLPRI))
         startup_before_call(s, c, fd, false);
     enum conn_state st = conn_state(c);
@@ -98,12 +98,14 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
     *ask = 0;
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         startup_finish_on_use(s);
-        short r = negotiating(s, c, want, kernel, ask);
+        short r = negotiating(s, c, fd, want, kernel, ask);
         if (r >= 0)
             return r;
         /* What the kernel said was of the time before. */
         kernel = kernel_now(fd, want);
         st = conn_state(c);
+    } else if (SW_UNLIKELY(kernel & POLLHUP)) {
+        kernel = kernel_now(fd, want);
     }
     switch (st) {
     case CONN_PLAIN:
