@@ -132,6 +132,8 @@ int main(int argc, char **argv)
     must("getsockname", getsockname(listener, (struct sockaddr *)&in, &len));
     printf("%d\n", ntohs(in.sin_port));
     fflush(stdout);
+    char go;
+    must("read", read(STDIN_FILENO, &go, 1)); /* its client has connected */
     conn = (int)must("accept", accept(listener, NULL, NULL));
     must("close", close(listener));
     serve(0);

@@ -39,7 +39,7 @@ static int memory(void)
     for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
         snprintf(name, sizeof(name), "/proc/self/fd/%s", e->d_name);
         ssize_t n = readlink(name, file, sizeof(file) - 1);
-        found += n > 0 && (file[n] = '\0', strstr(file, "sockwarp") != NULL);
+        found += n > 0 && (file[n] = '\0', strstr(file, "memfd:sockwarp") != NULL);
     }
     return found;
 }
