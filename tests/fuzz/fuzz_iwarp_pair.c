@@ -156,7 +156,7 @@ static void pull(struct dir *d)
         iwarp_release(&d->to->ep.base, ev.data + ev.len);
     }
     must(r == 0 || iwarp_state_now(&d->to->ep) >= IWARP_TERMINATING);
-    /* Without spoilt octets in either direction nobody has a reason to complain. */
+    /* Without spoilt octets in either direction neither end may report an error. */
     must(r == 0 || dirs[0].broken || dirs[1].broken);
     check(d);
 }

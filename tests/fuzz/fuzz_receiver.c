@@ -260,7 +260,7 @@ static void run(struct run *r, uint8_t flags, const uint8_t *in, size_t len, siz
             to = from;
             stream_step(r);
         } else if (r->n.state >= NEGOTIATE_DONE) {
-            r->ended = true; /* the rest is the program's, or nobody's */
+            r->ended = true; /* the rest is the program's, or is dropped */
         } else {
             size_t used;
 

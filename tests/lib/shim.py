@@ -183,7 +183,7 @@ _ports = []
 
 
 def spoken_to(port):
-    """Has a client of this port's that nobody has accepted said something, be it a Hello? IPv4."""
+    """Has a client of this port that is not accepted yet sent something, be it a Hello? IPv4."""
     with open("/proc/net/tcp", encoding="ascii") as table:
         for line in list(table)[1:]:
             word = line.split()
@@ -247,7 +247,7 @@ def listens(pid, port):
 
 
 def await_listener(child, port, timeout=HANG):
-    """Until somebody in child's network namespace listens on port. Fails the test run if that does not happen."""
+    """Waits until a process in child's network namespace listens on port. Fails the test run if that does not happen."""
     def there():
         if child.poll() is not None:
             raise RuntimeError("%s ended with %s before it listened" % (child.args, child.returncode))

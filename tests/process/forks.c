@@ -105,7 +105,7 @@ static void await_octets(int fd)
         sched_yield();
 }
 
-/* A filter that allows everything, which nobody but the kernel knows. */
+/* A filter that allows everything, and of which only the kernel knows. */
 static void filter_all(void)
 {
     struct sock_filter allow = { .code = BPF_RET | BPF_K, .k = SECCOMP_RET_ALLOW };

@@ -1,7 +1,7 @@
 /*
  * A program without the library; its environment says what it does. Linked statically and dynamically by handed.test.
  *
- *   WORKER_ACCEPT=FD   accepts on it for ever: who asks "question" gets "answer", others what they said, in hexadecimal
+ *   WORKER_ACCEPT=FD   accepts on it for ever: a client that sends "question" gets "answer", any other what it sent, in hexadecimal
  *   WORKER_GREETS=1    and says "hello" before that
  *   WORKER_READ=FD     reads it to its end, and says what came and what of the library's it has
  */

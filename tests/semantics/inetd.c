@@ -6,7 +6,7 @@
  * Prints its port, then serves one connection after the other until its input ends, and prints the
  * status of each command. looked: it waits for the client's first octet before it starts the
  * command, which then finds a connection in use. untouched: only until the kernel has something, and before accept(),
- * so that what accept() finds does not depend on who is faster.
+ * so that what accept() finds does not depend on which end is faster.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -29,7 +29,7 @@ static long must(const char *what, long r)
     return r;
 }
 
-/* Has a client of this port's that nobody has accepted said something, be it a Hello? */
+/* Has a client of this port that is not accepted yet sent something, be it a Hello? */
 static int has_spoken(unsigned port)
 {
     FILE *table = fopen("/proc/net/tcp", "re");

@@ -616,7 +616,7 @@ static int list_names(void)
     return status;
 }
 
-/* SEM_LATE: nobody accepts before the other end's connect() is done. */
+/* SEM_LATE: no end accepts before the other end's connect() is done. */
 static int make_late_pair(void)
 {
     if (sem_accepting) {

@@ -186,7 +186,7 @@ static void row(enum act near)
     signal(SIGPIPE, SIG_IGN);
     for (int far = ACT_RD; far <= ACT_KILL; far++) {
         if (ends_process(near) && ends_process((enum act)far))
-            continue; /* nobody is left to tell */
+            continue; /* no thread is left to tell */
         for (unsigned bits = 0; bits < 16; bits++) {
             struct cell c = { near, (enum act)far, bits & 1, bits & 2, bits & 4, bits & 8 };
             /*
@@ -264,7 +264,7 @@ static void ends_at_once(int s)
     }
 }
 
-/* Octets that nobody reads, and the reading side is shut down: the peer's next read tells of a reset. */
+/* Bytes stay unread, and the reading side is shut down: the peer's next read tells of a reset. */
 static void ends_unread(int s)
 {
     static const int hows[] = { SHUT_RD, SHUT_RDWR };
@@ -335,7 +335,7 @@ static void ends_cut_full(int s)
 }
 
 /*
- * The peer sends as much as there is room for before this end accepts, and then resets: nobody may take what came for
+ * The peer sends as much as there is room for before this end accepts, and then resets: no reader may take what came for
  * all.
  */
 static void ends_filled(int s)

@@ -561,10 +561,10 @@ static void epoll_idle(int s)
     cpu = cpu_ms();
     ep_say("nested", outer, 80);
     say_idle(cpu, 80);
-    far_do(FAR_RESET, 0); /* nobody will read it */
+    far_do(FAR_RESET, 0); /* it will not be read */
 }
 
-/* A message larger than the buffers: nobody is woken for nothing, in any mode. */
+/* A message larger than the buffers: no thread is woken in vain, in any mode. */
 static void pieces(int s, uint32_t mode)
 {
     static uint8_t buf[5000];

@@ -102,7 +102,7 @@ static void beside_modes(int s)
     ep_say("once", ep, 10);
 }
 
-/* In a set that is polled, and registered in another one: who only asks takes nothing away. */
+/* In a set that is polled, and registered in another one: a poll of the set takes nothing away. */
 static void beside_nested(int s)
 {
     int bell = eventfd(0, 0), inner = ep_new(), outer = ep_new();

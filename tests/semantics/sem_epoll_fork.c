@@ -254,7 +254,7 @@ static void epoll_fork_child_dels(int s)
     ep_say("gone", ep, 10);
 }
 
-/* Who hears of a one-shot registration disarms it for all, who changes it arms it for all. */
+/* The process that is told of a one-shot registration disarms it for all; one that changes it arms it for all. */
 static void epoll_fork_oneshot(int s)
 {
     int ep = ep_new();

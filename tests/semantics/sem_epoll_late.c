@@ -165,7 +165,7 @@ static void epoll_turns_reset(int s)
     ep_say("reset", ep, 10000);
 }
 
-/* Another descriptor, a child, who asks the set itself, and who sleeps in it: they see what is registered. */
+/* Another descriptor, a child, a thread that polls the set itself and one that sleeps in it: all see the registration. */
 static void epoll_turns_dup(int s)
 {
     int ep = input_set(s), d = (int)must("dup", dup(s));

@@ -232,7 +232,7 @@ static void epoll_sets_kinds(int s)
 
 /* ---- several threads ---- */
 
-/* Both wait in one set; nobody reads: both are told. */
+/* Both wait in one set, and neither reads: both are told. */
 static void epoll_threads_level(int s)
 {
     int ep = ep_new();
@@ -266,7 +266,7 @@ static void one_hears(int s, uint32_t mode)
         while (!w[0].over && !w[1].over && !w[2].over)
             sleep_ms(1);
         sleep_ms(20);
-        must("write", write(e, &n, sizeof(n))); /* the end for those who did not hear of it */
+        must("write", write(e, &n, sizeof(n))); /* the end for threads that were not told */
         for (int i = 0; i < 3; i++) {
             pthread_join(w[i].thread, NULL);
             heard += w[i].data == 1;
@@ -456,7 +456,7 @@ static void epoll_thread_lowat(int s)
     say_time("after", w.took_ms, 0, 9000);
 }
 
-/* Closing the set does not wake who waits in it. */
+/* Closing the set does not wake a thread that waits in it. */
 static void epoll_thread_set_closed(int s)
 {
     struct waiter w;
@@ -505,7 +505,7 @@ static void epoll_workers(int s)
     for (int round = 0; round < 3; round++)
         for (int i = 0; i < 8; i++)
             far_send_on(i, 100);
-    /* All of it has been read when nobody is told of more. */
+    /* When no thread is told of more, all of it has been read. */
     for (int i = 0; i < 8; i++) {
         while (poll_one(at[i], POLLIN, 0) != 0)
             sleep_ms(1);

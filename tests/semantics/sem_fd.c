@@ -372,7 +372,7 @@ static void before_accept(int s)
     say(" recv=%zu", recv_next(c, 5));
 }
 
-/* The same for an event loop: writable although nobody has accepted yet. */
+/* The same for an event loop: writable although the server has not accepted yet. */
 static void before_accept_polled(int s)
 {
     struct sockaddr_in in = {

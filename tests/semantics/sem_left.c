@@ -373,7 +373,7 @@ static void cancel_pending(int s)
     say(" close=%d", close(s));
 }
 
-/* The last descriptor is closed while a thread waits: when that is cancelled, nobody has the connection. */
+/* The last descriptor is closed while a thread waits: when that thread is cancelled, no process has the connection. */
 static void cancel_closed(int s)
 {
     struct waiter w = { .what = WAIT_RECV, .s = s };

@@ -461,7 +461,7 @@ static void sendfile_offset_fault(int s)
     far_say("far", far_do(FAR_DRAIN, 0xfb));
 }
 
-/* Before it looks at the connection it wants room in the pipe, and somebody to read it. */
+/* Before it looks at the connection it wants room in the pipe, and a reader. */
 static void splice_pipe_first(int s)
 {
     int p[2];

@@ -256,7 +256,7 @@ static void option_error_once(int s)
     struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = sem_address() };
     socklen_t len = sizeof(in);
     (void)s;
-    /* A port that nobody listens on and nobody else can take. */
+    /* A port on which no process listens and that no other can take. */
     int taken = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
     must("bind", bind(taken, (struct sockaddr *)&in, len));
     must("getsockname", getsockname(taken, (struct sockaddr *)&in, &len));

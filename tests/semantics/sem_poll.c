@@ -449,7 +449,7 @@ static void poll_lowat_late(int s)
     say(" reset=%s", poll_names(poll_one(s, POLLIN, 10000)));
 }
 
-/* Lowering the mark wakes who waits. */
+/* Lowering the mark wakes a thread that waits. */
 static void poll_lowat_wakes(int s)
 {
     set_lowat(s, 100);
@@ -479,7 +479,7 @@ static void poll_idle(int s)
     cpu = cpu_ms();
     say(" full=%s", poll_names(poll_one(s, POLLIN | POLLOUT, 60)));
     say_idle(cpu, 60);
-    far_do(FAR_RESET, 0); /* nobody will read it */
+    far_do(FAR_RESET, 0); /* it will not be read */
 }
 
 /*
@@ -704,7 +704,7 @@ static void poll_beside_reader(int s)
     say(" left=%s", poll_names(poll_one(s, POLLIN, 0)));
 }
 
-/* Closing does not wake who waits; at the end of its time it finds the descriptor gone. */
+/* Closing does not wake a thread that waits; when its time is over it finds the descriptor gone. */
 static void poll_closed_by_other(int s)
 {
     struct waiter w;

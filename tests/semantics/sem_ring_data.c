@@ -355,7 +355,7 @@ static void ring_reset(int s)
     say(" error=%d poll=%s", so_error(s), poll_names(poll_one(s, POLLIN | POLLOUT | POLLRDHUP, 0)));
 }
 
-/* This end's reset: what nobody has read is lost to it. */
+/* This end resets: bytes that it has not read are lost. */
 static void ring_unread(int s)
 {
     struct ring r = ring_on(s);

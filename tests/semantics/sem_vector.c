@@ -110,7 +110,7 @@ static void vector_overlapping(int s)
     say(" first=%d second=%d", memcmp(buf, twice, 2) == 0, memcmp(buf + 2, twice + 10, 10) == 0);
 }
 
-/* Lengths nobody can mean. (The memory is not the stack's: the kernel adds up where it would end.) */
+/* Lengths that no program can mean. (The memory is not the stack's: the kernel adds up where it would end.) */
 static void vector_huge(int s)
 {
     static uint8_t buf[100];

@@ -21,7 +21,7 @@ int more(void);
 void far_use(int i);
 /* Sends len octets on the far end's i-th connection. */
 void far_send_on(int i, int len);
-/* A socket and the port it is bound to, where nobody listens. */
+/* A socket and the port it is bound to, on which no process listens. */
 uint16_t dead_port(void);
 /* A non-blocking connect() on fd. */
 int connect_begin_to(int fd, uint16_t port);

@@ -115,7 +115,7 @@ static void waiting_tiny(int s)
     say(" all=%zu", recv_next(s, 21000));
 }
 
-/* Much, written in parts, while nobody reads. */
+/* Much, written in parts, while the peer does not read. */
 static void waiting_much(int s)
 {
     for (int i = 1; i <= 12; i++) {

@@ -1,5 +1,5 @@
 /*
- * One end of a conversation for p2p.test: who speaks first, and how it waits, is told on the
+ * One end of a conversation for p2p.test: which end speaks first, and how it waits, is told on the
  * command line.
  *
  *   p2p accept  first=accept|connect|both wait=block|poll    prints "port N", serves one connection
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 static const size_t sizes[] = { 1, 2, 100, 4000, 16384, 16385, 65536, 300000, 1, 1000000 };
-/* Both at once: what plain TCP holds, too, while nobody reads. */
+/* Both at once: no more than plain TCP holds while neither end reads. */
 #define BOTH_MAX 65536u
 
 static bool polling;

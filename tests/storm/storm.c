@@ -157,7 +157,7 @@ static void alarms(bool on)
 
 /* ---- threads ---- */
 
-/* A cancelled thread leaves a connection of which nobody knows how far its call came. */
+/* A cancelled thread leaves a connection, and how far its call came is not known. */
 static void left_behind(void *arg)
 {
     struct worker *w = arg;

@@ -2,7 +2,7 @@
  * What the files of storm share.
  *
  *   storm.c         start, the two processes' rendezvous, threads, watchdog, what must be left at the end
- *   storm_stream.c  octets of a connection, and who may say what about its end
+ *   storm_stream.c  a connection's bytes, and what each call may tell of its end
  *   storm_conns.c   the table of connections: connect, accept, close in all ways
  *   storm_ops.c     what a thread does with them
  */
@@ -99,7 +99,7 @@ struct slot {
     unsigned mine; /* direction this end sends in */
     enum kind kind;
     struct shared_conn *c;
-    _Atomic bool left; /* by a cancelled thread: nobody knows how far it came */
+    _Atomic bool left; /* by a cancelled thread: how far its call came is not known */
 
     pthread_rwlock_t tx, rx; /* taken for writing by those that must be alone in a direction */
     _Atomic bool tx_done, rx_done;
@@ -131,7 +131,7 @@ struct worker {
     bool settled; /* before its call on a connection: see is_settled */
 };
 
-/* Creators of descriptors take it for reading: nothing but the one who writes may rely on a number being free. */
+/* Creators of descriptors take it for reading: only the thread that writes may rely on a number being free. */
 extern pthread_rwlock_t numbers;
 extern int shared_epfd, null_fd;
 

@@ -2,7 +2,7 @@
  * The connections of a process.
  *
  * A number must not be given to something else while a thread still uses it, as in any program. So users are counted;
- * and who closes a descriptor that others use keeps everybody from making new ones until they have returned.
+ * and a thread that closes a descriptor which others use keeps all from making new ones until those calls have returned.
  */
 #include "tests/storm/storm.h"
 
@@ -245,7 +245,7 @@ void op_connect(struct worker *w)
     COUNT(connects, 1);
 }
 
-/* 0: the connecting end has gone before it said who it is. */
+/* 0: the connecting end has gone before it sent its number. */
 static uint32_t hear_intro(int fd)
 {
     struct intro in;
@@ -305,7 +305,7 @@ void op_accept(struct worker *w)
 
 /* ---- closing ---- */
 
-/* While others use it: nobody may be given its number before they have returned. */
+/* While others use it: its number must not be given to a new connection before they have returned. */
 static void close_busy(struct slot *s)
 {
     pthread_rwlock_wrlock(&numbers);

@@ -1,5 +1,5 @@
 /*
- * Two negotiations coupled through memory, and an owner for each who does what preload does with it.
+ * Two negotiations coupled through memory, and an owner for each that does what preload/ does.
  */
 #ifndef SW_TESTS_UNIT_NEGOTIATE_PAIR_H
 #define SW_TESTS_UNIT_NEGOTIATE_PAIR_H

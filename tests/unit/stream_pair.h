@@ -1,5 +1,5 @@
 /*
- * Two streams over two software endpoints coupled through memory, and an owner for each who does
+ * Two streams over two software endpoints coupled through memory, and an owner for each that does
  * what preload does with it: posts, sends what the pipe takes, takes in what came.
  */
 #ifndef SW_TESTS_UNIT_STREAM_PAIR_H

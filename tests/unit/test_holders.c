@@ -125,7 +125,7 @@ Test(holders, the_next_program_takes_it_up)
     cr_assert_eq(atomic_load(&h->n), 1);
     cr_assert(holders_take_up(h, 0), "it has it already");
     cr_assert_eq(atomic_load(&h->n), 1);
-    /* One that it was passed to, which nobody has counted. */
+    /* One that it was passed to, which is not counted. */
     struct child k = child_make(true);
     proc.pid = k.pid + 1;
     cr_assert(holders_take_up(h, 0));

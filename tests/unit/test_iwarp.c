@@ -117,7 +117,7 @@ Test(iwarp, largest_messages_fit_one_batch_and_out_buf)
     pair_fini(&p);
 }
 
-/* ---- RTR: each kind, and who speaks first ---- */
+/* ---- RTR: each kind, and which end speaks first ---- */
 
 enum { INITIATOR_FIRST = 1, RESPONDER_FIRST = 2, BOTH_FIRST = 3 };
 

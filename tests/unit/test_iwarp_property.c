@@ -289,7 +289,7 @@ static void try_post(struct dir *d, bool fault)
 
 static void flushed(struct dir *d)
 {
-    /* The memory goes back to its owner, who does as he likes with it. */
+    /* The memory goes back to its owner, which may overwrite it. */
     memset(d->posted, 0xdd, d->posted_used);
     d->posted_used = 0;
     d->batch_n = 0;
@@ -417,7 +417,7 @@ static void found_fault(struct dir *d)
     failed = d;
 }
 
-/* A Terminate came to `to`: its peer is the one who found a fault, and says the same. */
+/* A Terminate came to `to`: its peer found the fault, and says the same. */
 static void told_of_end(struct dir *d)
 {
     placed(d);
@@ -487,7 +487,7 @@ static void give_up(struct dir *d)
     fault_made = true;
 }
 
-/* Written memory, where nobody can know which of the last Writes have been placed. */
+/* Written memory, where it is not known which of the last Writes have been placed. */
 static void check_mem_candidates(struct dir *d)
 {
     static bool good[MEM_LEN];

@@ -262,7 +262,7 @@ static void await_reply(const struct negotiate_cfg *cfg)
     cr_assert_eq(a.n.mpa.state, MPA_ST_WAIT_REP);
 }
 
-/* The Reply of somebody else, with our private data. */
+/* The Reply of another implementation, with our private data. */
 static size_t foreign_reply(uint8_t *buf, uint8_t flags, uint32_t word)
 {
     struct stream_params params = config(true).params;
@@ -1065,7 +1065,7 @@ Test(negotiate, a_device_is_not_spoken_of_unless_both_sides_want_one)
 }
 
 /*
- * Who has a device (V), and who speaks iWARP with another kind of end (M); an initiator of before MIXED says V alone,
+ * Which end has a device (V), and which speaks iWARP with another kind of end (M); an initiator of before MIXED says V alone,
  * and has to get an answer that it knows.
  */
 Test(negotiate, an_offer_is_made_where_one_end_has_a_device_and_the_other_goes_with_it)

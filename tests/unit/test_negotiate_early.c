@@ -64,7 +64,7 @@ Test(negotiate_early, a_whole_side_goes_out_at_once)
     cr_expect_eq(memcmp(a.wire.p + a.wire.n - 20 - 4 - STREAM_PARAMS_LEN, "MPA ID Rep Frame", 16), 0);
 }
 
-/* Asked again, as by those who do not know of it: the frames follow by themselves. */
+/* Asked by a peer that does not know it: the frames follow by themselves. */
 Test(negotiate_early, who_does_not_reply_early_is_asked_again)
 {
     for (size_t c = 0; c < 2 * SW_ARRAY_LEN(cuts); c++) {

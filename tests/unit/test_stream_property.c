@@ -1,6 +1,6 @@
 /*
  * Random writes, reads, peeks, cuts and detaches between two streams, both ways at once, held
- * against a model: what was accepted arrives, once, in order, unchanged; with credits nobody uses
+ * against a model: what was accepted arrives, once, in order, unchanged; with credits neither side uses
  * more than the other side has; and in the end everything arrives and both fall silent. A failure
  * prints its seed; SW_SEED=n repeats one, SW_SECONDS=n goes on from there that long.
  */
@@ -90,7 +90,7 @@ static void flushed(struct dir *d)
 
     if (iwarp_out(&d->from->side.ep, &iov, &len) > 0)
         return;
-    memset(d->lent, 0xdd, d->lent_used); /* the program's again, who does as he likes */
+    memset(d->lent, 0xdd, d->lent_used); /* the program's again, which may overwrite it */
     d->lent_used = 0;
     stream_flushed(&d->from->st);
 }
@@ -317,7 +317,7 @@ static uint64_t run(void)
     return octets;
 }
 
-/* The same rounds each time; SW_SEED and SW_SECONDS are for those who look further. */
+/* The same rounds each time; SW_SEED and SW_SECONDS make other, longer runs. */
 #define ROUNDS 1000
 
 Test(stream_property, whatever_happens_in_between_what_was_accepted_arrives)

@@ -579,7 +579,7 @@ Test(transport, starts_and_cancels_from_many_threads_lose_nothing, .init = setup
             atomic_store(&arg[i].job.over, false);
             cr_assert_eq(pthread_create(&thread[i], NULL, start_and_end, &arg[i]), 0);
         }
-        /* While its thread ends, somebody else stops the job. */
+        /* While its thread ends, another thread stops the job. */
         for (int i = 0; i < THREADS; i++) {
             pthread_join(thread[i], NULL);
             t->send_cancel(&arg[i].job);

@@ -14,7 +14,7 @@
 
 #define LONG_NS 60000000000u
 
-/* What a turn protects: equal while nobody is at work. */
+/* What a turn protects: equal while no thread is at work. */
 struct shared {
     struct turn turn;
     volatile uint32_t a, b;
@@ -298,7 +298,7 @@ Test(turn, a_thread_that_is_not_libcs_leaves_no_trace)
 
 /* ---- at random ---- */
 
-/* Takes it in all ways, and mends what it finds broken; 1: the pair was broken though nobody said so. */
+/* Takes it in all ways, and mends what it finds broken; 1: the pair was broken, and turn_take did not tell. */
 static int work(uint64_t seed)
 {
     for (;;) {
@@ -346,7 +346,7 @@ Test(turn, processes_killed_at_random_break_nothing_unseen, .timeout = 250)
         pid[i] = worker(seed + i);
     for (unsigned k = 0; k < KILLS; k++) {
         uint32_t until = atomic_load(&sh->rounds) + world_random(&seed, 50);
-        while (atomic_load(&sh->rounds) < until) /* (somebody always gets on) */
+        while (atomic_load(&sh->rounds) < until) /* (one of them always gets on) */
             for (unsigned i = 0; i < WORKERS; i++)
                 cr_assert_eq(waitpid(pid[i], NULL, WNOHANG), 0, "a worker found it broken, and nobody had said so");
         unsigned victim = world_random(&seed, WORKERS);

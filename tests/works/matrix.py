@@ -170,7 +170,7 @@ class Run:
         return child
 
     def serve(self, port, *command, timeout=HANG, **more):
-        """The same, and waits until somebody listens on the port."""
+        """The same, and waits until a process listens on the port."""
         child = self.start(*command, **more)
         try:
             shim.await_listener(child, port, timeout)
@@ -311,7 +311,7 @@ class Upgrades:
         self.pairs = sum((connect & accept).values())
         enough = self.pairs + self.plain[LATE] // 2 >= entry_.at_least and self.pairs * 2 >= entry_.at_least
         self.good = not self.bad and len(self.alone) <= entry_.killed and enough
-        # Only too many of those that may be plain, each for its reason: how many there are depends on who was quicker.
+        # Only too many of those that may be plain, each for its reason: how many there are depends on which end was faster.
         self.crowded = not self.good and all(line["transport"] == "plain" and not line["errors"] and
                                              line["reason"] in entry_.stays_plain for line in self.bad)
 

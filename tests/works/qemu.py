@@ -9,7 +9,7 @@ NEEDS = ["qemu-nbd", "qemu-img", "qemu-io"]
 @entry("qemu-nbd", "16 MB written, read back and converted by qemu-img; images by io_uring too", needs=NEEDS,
        version=["qemu-nbd", "--version"], at_least=5, stays_plain={"own-io-uring": 1, "no-local-shim": 1})
 def qemu_nbd(run):
-    # (What comes before the first request to its ring is plain: nobody knows yet what that is for.)
+    # (What comes before the first request to its ring is plain: what that is for is not known yet.)
     size = 16 << 20
     source = run.write("source", blob(size, 9))
     for aio in "threads", "io_uring":

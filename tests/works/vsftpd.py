@@ -28,7 +28,7 @@ for passive in True, False:
 
 
 def user():
-    """Whom anonymous sessions run as: he has to have a home."""
+    """The user of anonymous sessions: it needs a home."""
     return next((u.pw_name for u in pwd.getpwall() if u.pw_name == "ftp"), pwd.getpwuid(os.geteuid()).pw_name)
 
 

@@ -27,7 +27,7 @@ struct peer_cfg {
     const char *address, *port;
     const char *ready;  /* responder: a file to write a line to when it listens; may be NULL */
     bool refuse;        /* responder: rejects with its private data */
-    bool retry;         /* initiator: comes again while nobody listens */
+    bool retry;         /* initiator: tries again while no process listens */
     const char *priv;   /* private data; may be NULL */
     size_t message_max; /* the longest Send taken, up to PEER_MESSAGE_MAX */
     uint16_t ird, ord;

@@ -1,7 +1,7 @@
 # Programs over devices: what verbs.sh and mixed.sh share.
 
 siw=10.9.0.1
-# shellcheck disable=SC2034  # who sources it
+# shellcheck disable=SC2034  # used by the scripts that source it
 rxe=10.9.1.1
 
 export SOCKWARP_HELLO_TIMEOUT_MS=5000 # there is no hurry
@@ -16,7 +16,7 @@ under()
     $sockwarp --stats "$under_stats" -p "${rules:-$by_device}" -- "$@"
 }
 
-# serves PORT: waits until somebody listens there, or the program that was started last has ended. (No event tells; two minutes
+# serves PORT: waits until a program listens there, or the program that was started last has ended. (No event tells; two minutes
 # are for a machine that stands still.)
 serves()
 {
