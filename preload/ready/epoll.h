@@ -28,37 +28,35 @@ void epoll_left_over(struct sock *s, bool arrived);
  * wait, or are woken in a set that they share.
  */
 void epoll_shared_left(void);
-/* s became writable for the program without the kernel's knowing. */
+/* s became writable for the program, and the kernel does not know it. */
 void epoll_out_ready(struct sock *s);
 /*
- * fd, an epoll descriptor, is polled or added to another set: the kernel has to see when its ready
- * list is not empty.
+ * fd, an epoll descriptor, is polled or added to another set. From now on its eventfd tells the kernel whether its
+ * ready list is empty.
  */
 void epoll_nest(int fd);
 /*
- * The kernel says that epfd is readable: would its epoll_wait tell anything? take: takes the
- * kernel's events for that, and keeps them. Else the kernel is believed, but for what may be a
- * startup's.
+ * The kernel says that epfd is readable: would an epoll_wait on it return an event? take: takes the kernel's events to
+ * find out, and keeps them. Without it the kernel's word counts, except for events that a startup may have caused.
  */
 bool epoll_settle(int epfd, bool take);
 /* A send on s found no room, or not enough: edge-triggered sets wait for the next edge. */
 void epoll_out_blocked(struct sock *s);
 /*
- * fd goes away; last: it was the last descriptor of s in this process, the kernel forgets it as
- * well.
+ * fd is closed. last: it was the last descriptor of s in this process, so the kernel forgets its registrations as well.
  */
 void epoll_forget_fd(struct sock *s, int fd, bool last);
-/* fd, which is open still, is about to name s no more: what is parked by it goes. */
+/* fd, which is still open, is about to leave s: its parked registrations are deleted. */
 void epoll_expel(struct sock *s, int fd);
-/* Does the kernel tell a set of what comes on s? s->watch_lock is not held. */
+/* Does the kernel report input on s to a set? s->watch_lock is not held. */
 bool epoll_watches(struct sock *s);
 /* Is a thread waiting on a set that holds s? s->watch_lock is not held. */
 bool epoll_awaits(struct sock *s);
 
 /*
- * The program goes on with s, a listener or a connection to be made, as if it was told to: was it, by a call that we
- * did not see? It was if s is registered only in sets in which no thread has ever waited by our calls, or in none, and
- * does not block, in a process that has never waited by our calls.
+ * The program goes on with s, a listener or a connection to be made, though no call of ours has reported it. Does it
+ * wait by calls that we do not see? It does if s is registered only in sets in which no thread has ever waited by our
+ * calls; or if s is in no set and non-blocking, and the process has never waited by our calls.
  */
 bool epoll_waits_unseen(struct sock *s);
 
@@ -67,11 +65,11 @@ bool epoll_tracks(int fd);
 /* One above the highest tracked epoll descriptor ever. */
 int epoll_fd_limit(void);
 /*
- * This process gives up rights, and has no threads: it goes on knowing what it knew of its sets, and shares that with
- * no other process.
+ * This process gives up rights, and has one thread: it keeps what it knows of its sets and shares it with no other
+ * process any more.
  */
 void epoll_part(void);
-/* The sets stand still while the process is copied; in the parent, and in the child, afterwards. */
+/* Around a fork: no set changes while the process is copied. The second is called in the parent and in the child. */
 void epoll_before_fork(void);
 void epoll_after_fork(bool child);
 /* In the child: between sock_count_begin and sock_count_end. */

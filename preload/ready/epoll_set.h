@@ -22,9 +22,8 @@
 struct epset;
 
 /*
- * One registration: of an open file, made under a number. The number may be closed and come back as
- * another file's while the first is still registered by it (and open under another number), so
- * several may stand at one number.
+ * One registration of an open file, made under a number. The number may be closed and given to another file while the
+ * first one, open under another number, is still registered. So one number may have several registrations.
  */
 struct watch {
     struct epset *set;
@@ -33,25 +32,26 @@ struct watch {
     struct watch *older; /* others made under this number, or the next free one; set's lock */
     int fd;
     uint32_t gen; /* tells them apart */
-    /* Counts up when it becomes edge-triggered: what the kernel told before is told again. */
+    /* Counts up when it becomes edge-triggered: events from before are reported again. */
     _Atomic uint16_t turn;
     epoll_data_t data; /* the program's; set's lock */
     uint32_t events;   /* the program's; set's lock and sock's watch_lock */
     uint32_t kevents;  /* the kernel's; sock's watch_lock if there is a sock */
     int chan;          /* its device's channel in the kernel's set, -1; as kevents, and the next */
     uint64_t chan_token;
-    bool disarmed;     /* EPOLLONESHOT has fired; set's lock */
-    bool tokened;      /* the kernel has watch_token as its data, and not the program's; as kevents */
-    bool parked;       /* deleted by the program, not in the kernel (epoll_park.c); as events, which are none then */
-    _Atomic bool late; /* the kernel's is as it was before (epoll_park.c); sock's watch_lock, read by any as a hint */
-    /* Not level-triggered: writability was told, and no send found no room since; watch_lock. */
+    bool disarmed; /* EPOLLONESHOT has fired; set's lock */
+    bool tokened;  /* the kernel has watch_token as its data, and not the program's; as kevents */
+    bool parked;   /* deleted by the program, not in the kernel (epoll_park.c); protected as events, which is 0 then */
+    _Atomic bool
+        late; /* the kernel has the former registration (epoll_park.c); sock's watch_lock, others read it as a hint */
+    /* Not level-triggered: writability was reported, and every send since found room; watch_lock. */
     bool out_told;
     bool queued; /* on the ready list; ready_lock, as the next two */
     struct watch *rnext, **rpprev;
     uint32_t record;   /* 1 + that of set->share, 0: none; set's lock and sock's watch_lock */
     uint32_t mods;     /* the record's; set's lock, as the next one */
-    bool foreign;      /* what it is of is not what this process has by its number */
-    uint64_t told_seq; /* the epoll_wait that has it among its events already, */
+    bool foreign;      /* in this process its number is another file, or none */
+    uint64_t told_seq; /* the epoll_wait that already has it among its events, */
     int told_at;       /* and where; set's lock */
 };
 
@@ -70,46 +70,47 @@ struct epset {
     _Atomic uint32_t ready_n;
     _Atomic bool list_owed; /* the kernel's events took all the room last time */
     _Atomic uint32_t waiters;
-    _Atomic int kick_fd;           /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
-    _Atomic bool nested;           /* epfd itself is polled: kick_fd is readable while the ready list is not empty */
-    _Atomic bool tokened;          /* see epset_take_over; share has it for all processes */
-    _Atomic bool strays;           /* some keep the program's data though: their numbers were closed (watch_stray) */
-    _Atomic bool taken;            /* epset_take_over has seen to what this process knows */
-    bool fork_locked;              /* lock is held for a fork; sets_lock */
-    uint64_t left_seen;            /* the count of epoll_shared_left that was looked at; lock */
+    _Atomic int kick_fd;  /* eventfd in the kernel's set, -1 until two threads meet or the set is nested */
+    _Atomic bool nested;  /* epfd itself is polled: kick_fd is readable while the ready list is not empty */
+    _Atomic bool tokened; /* see epset_take_over; share has it for all processes */
+    _Atomic bool strays;  /* some still have the program's data, because their numbers were closed (watch_stray) */
+    _Atomic bool taken;   /* epset_take_over is done with this process's registrations */
+    bool fork_locked;     /* lock is held for a fork; sets_lock */
+    uint64_t left_seen;   /* the count of epoll_shared_left at the last look; lock */
     _Atomic(struct share *) share; /* NULL: no fork has seen the set; changed with lock */
     struct watch **share_at;       /* by record: ours; lock, as the next ones */
     uint64_t share_seen;           /* the table's count of changes */
     bool share_held;               /* lock's holder has the table's lock as well */
     struct watch *gone;            /* detached; their socks' references are dropped when lock is given back */
     /*
-     * Events of registrations that we did not see, taken from the kernel and not told yet; lock. Each counts in
+     * Events of registrations that we did not see, taken from the kernel and not reported yet; lock. Each counts in
      * ready_n.
      */
     struct epoll_event kept[EPOLL_KEPT_MAX];
     _Atomic uint32_t kept_n;
-    _Atomic bool unseen; /* there was such an event: only a call that reports it at once takes from the kernel; lock */
+    _Atomic bool
+        unseen; /* there was such an event: from now on only a call that reports at once takes events from the kernel; lock */
     struct epset *next_free;
 };
 
 /* ---- sets ---- */
 
-/* Without a reference: for a look. */
+/* The tracked set of epfd, without a reference, or NULL. */
 struct epset *epset_get(int epfd);
 /* A program's call made epfd. Returns it. */
 int epoll_created(int epfd);
-/* With a reference that keeps it from being reused, or NULL. */
+/* The same with a reference, which keeps it from being reused. */
 struct epset *epset_hold(int epfd);
 void epset_put(struct epset *set);
 
 /*
- * Until a thread waits in set by a call of ours the kernel has what the program put there: its data, its events.
- * Programs that register by the C library and wait by system calls of their own (Bun) see nothing else. From then on
- * the data are our tokens, the events those that the connections' states ask for. A call that waits, or takes the
- * kernel's events, calls this first; no lock held.
+ * Until a thread waits in set by a call of ours, the kernel has the program's data and events. So programs that
+ * register by the C library and wait by system calls of their own (Bun) get what they put there. From then on the
+ * kernel has our tokens, and the events that the connections' states need. A call that waits, or takes the kernel's
+ * events, calls this first; no lock held.
  */
 void epset_take_over(struct epset *set);
-/* Is it so for the registrations that are made from now on? */
+/* Do registrations that are made from now on get tokens? */
 static inline bool epset_is_tokened(const struct epset *set)
 {
     return SW_LIKELY(atomic_load_explicit(&set->tokened, memory_order_seq_cst)) ||
@@ -117,41 +118,44 @@ static inline bool epset_is_tokened(const struct epset *set)
 }
 
 /*
- * set->lock, with our registrations as they are. epset_lock_whole: and no thread of any process changes one until
- * epset_unlock.
+ * Takes set->lock and brings our registrations up to date. epset_lock_whole: also keeps threads of other processes from
+ * changing any until epset_unlock.
  */
 void epset_lock(struct epset *set);
 void epset_lock_whole(struct epset *set);
 void epset_unlock(struct epset *set);
 
-/* ---- registrations; set->lock is held, and for what changes one it is whole ---- */
+/* ---- registrations; set->lock is held, and whole where one is changed ---- */
 
-/* w in the kernel: EPOLL_CTL_ADD or MOD for events. As epoll_ctl; w->tokened and w->kevents follow. */
+/* EPOLL_CTL_ADD or MOD of w in the kernel, for events. Returns as epoll_ctl; sets w->tokened and w->kevents. */
 int watch_put(struct watch *w, int op, uint32_t events) SW_MUST;
 /* The token of w, and the registration of a token, or NULL. */
 uint64_t watch_token(const struct watch *w);
 /*
- * Was it given out by this set, for a registration that may be gone? (Registrations that are made beside us, by a ring
- * or by a system call of the program's own, have what the program put there, which is no number of this kind.)
+ * Did this set give out the token, for a registration that may be gone? (Registrations that the program makes by a ring
+ * or by a system call of its own have the program's data, which is no number of this kind.)
  */
 bool watch_token_is_ours(const struct epset *set, uint64_t token);
 /* Was the token given out before the registration became edge-triggered? */
 bool watch_is_stale(const struct watch *w, uint64_t token);
 struct watch *watch_find(struct epset *set, uint64_t token);
-/* One that epset_take_over could not change, by the program's data, or NULL. */
+/* The registration with this data of the program's that epset_take_over could not change, or NULL. */
 struct watch *watch_stray(struct epset *set, uint64_t data);
-/* The registration of what fd is now: of s, or, with NULL, of something that is not ours. */
+/* The registration of the file that fd is now: s, or, with NULL, a file that is not ours. */
 struct watch *watch_current(struct epset *set, int fd, const struct sock *s);
-/* Is w's number still its sock's? Else the kernel would change another registration, or none. */
+/* Does w's number still refer to its sock? If not, the kernel would change another registration, or none. */
 bool watch_number_is_its(const struct watch *w);
-/* A fresh one that stands nowhere yet, or NULL. */
+/* A new registration that is in no list yet, or NULL. */
 struct watch *watch_new(struct epset *set, int fd);
 /* The same, with the number that another process gave it. */
 struct watch *watch_new_by(struct epset *set, int fd, uint32_t gen);
 void watch_free(struct watch *w);
-/* It is registered: enters it. */
+/* Enters w, which is registered. */
 void watch_enter(struct watch *w);
-/* watch_enter's part that is about this process alone, and its reverse: returns the sock as watch_remove does. */
+/*
+ * The part of watch_enter that concerns this process alone, and its reverse, which returns the sock as watch_remove
+ * does.
+ */
 void watch_link(struct watch *w);
 struct sock *watch_detach(struct watch *w);
 /* Takes it off its sock's list, if it has one, and off the ready list. Returns the sock. */
@@ -161,33 +165,33 @@ struct sock *watch_leave_sock(struct watch *w);
  */
 struct sock *watch_remove(struct watch *w);
 
-/* What the kernel names as registered in the set (proc(5), /proc/PID/fdinfo), to be freed, or NULL. */
+/* The kernel's list of the set's registrations (proc(5), /proc/PID/fdinfo), to be freed, or NULL. */
 char *watch_kernel_list(struct epset *set);
-/* The list's tokens, one after the other; false: there are no more. */
+/* The next token of the list; false: there are no more. */
 bool watch_kernel_next(const char **at, uint64_t *token);
 /* Is it the token of this registration, whatever its turn? */
 bool watch_token_is(uint64_t token, int fd, uint32_t gen);
 uint16_t watch_token_turn(uint64_t token);
 
 /*
- * Brings the kernel's registration in line with what the connection's state asks for. sock's
- * watch_lock is held if there is one; if w has a record, the set's lock is held, and whole.
+ * Changes the kernel's registration to what the connection's state needs. sock's watch_lock is held if there is one; if
+ * w has a record, the set's lock is held, and whole.
  */
 void watch_refresh(struct watch *w, bool force);
 uint32_t watch_kernel_events(const struct watch *w);
 
-/* ---- registrations that the kernel has otherwise than the program (epoll_park.c); set->lock is held ---- */
+/* ---- registrations that differ from the kernel's (epoll_park.c); set->lock is held ---- */
 
-/* Instead of deleting w in the kernel. False: it is not to be. */
+/* Parks w instead of deleting it in the kernel. False: it must not be parked. */
 bool watch_park(struct watch *w) SW_MUST;
-/* It is registered again, for ev. False: it has to be expelled, and made anew. */
+/* The program registers it again, for ev. False: it has to be expelled, and made anew. */
 bool watch_unpark(struct watch *w, const struct epoll_event *ev) SW_MUST;
 /*
- * The program's events of w have changed: tells the kernel, if it need know. 0, or -1 with errno. sock's watch_lock is
- * held. Of one that is owed then the caller puts w on the ready list, without that lock.
+ * The program's events of w have changed: tells the kernel if it must know. 0, or -1 with errno. sock's watch_lock is
+ * held. If w is owed then (watch_is_owed), the caller puts it on the ready list, without that lock.
  */
 int watch_tell(struct watch *w) SW_MUST;
-/* Does it await writability of which the kernel does not know? Then it belongs on the ready list. */
+/* Does it wait for writability without the kernel's knowledge? Then it belongs on the ready list. */
 static inline bool watch_is_owed(const struct watch *w)
 {
     return SW_UNLIKELY(atomic_load_explicit(&w->late, memory_order_relaxed)) && (w->events & (EPOLLOUT | EPOLLWRNORM));
@@ -201,13 +205,13 @@ static inline void watch_is_told(struct watch *w)
         atomic_fetch_sub(&w->set->late_n, 1);
 }
 /*
- * Deletes it in the kernel as well. closing: its number is open still, though our table does not have it any more.
- * epset_unlock drops its reference to the sock.
+ * Deletes it in the kernel as well. closing: its number is still open, though no longer in our table. epset_unlock
+ * drops its reference to the sock.
  */
 void watch_expel(struct watch *w, bool closing);
-/* All of set's, and tells the kernel of all that is late. */
+/* Expels all parked registrations of set, and tells the kernel of all that are late. */
 void epset_expel_all(struct epset *set);
-/* Nothing is parked or late from here on, in no set, while the process is copied; no lock is held. And again. */
+/* Around a fork: from the first to the second call no registration of any set is parked or late. No lock is held. */
 void epoll_park_stop(void);
 void epoll_park_go_on(void);
 
@@ -217,24 +221,25 @@ void epoll_park_go_on(void);
 void watch_queue(struct watch *w);
 void watch_unqueue(struct watch *w);
 /*
- * Takes off the list, before a wait, registrations of which only the kernel can have news: level-triggered ones for
- * input, reported already, whose bytes the program has taken since. A call that takes in more than it was asked for
- * reports it anew. No lock held.
+ * Before a wait: takes registrations off the list of which only the kernel can have news. These are level-triggered
+ * ones for input that were reported, and whose bytes the program has taken since. A call that receives more than the
+ * program asked for puts them on the list again. No lock held.
  */
 void epset_drop_read(struct epset *set);
 /*
- * The first one's token, which goes to the end: everybody has its turn. False: the list is empty.
+ * The token of the first registration, which moves to the end, so that each is reported in turn. False: the list is
+ * empty.
  */
 bool epset_rotate(struct epset *set, uint64_t *token);
 /*
- * Between the two the eventfd stays as it is, though what is looked at leaves the list and comes
- * back: that would be an edge to the waiters of the set itself. False: the list is empty.
+ * Between the two calls the eventfd does not change, although registrations leave the list and come back: waiters of
+ * the set itself would see an edge. False: the list is empty.
  */
 bool epset_list_hold(struct epset *set);
 void epset_list_release(struct epset *set);
 /* An event of an unseen registration, for the next wait. set->lock is held. */
 void epset_keep(struct epset *set, const struct epoll_event *ev);
-/* Takes the oldest of them back; false: there is none. No lock held. */
+/* Gives the oldest kept event; false: there is none. No lock held. */
 bool epset_kept(struct epset *set, struct epoll_event *ev);
 
 /* As epoll_left_over, for all registrations but one. */
@@ -247,9 +252,9 @@ void epset_kick_make(struct epset *set);
 
 /* ---- processes that share a connection ---- */
 
-/* Puts what others left behind on the ready list. */
+/* Puts connections in which other processes have left bytes on the ready list. */
 void epset_shared_look(struct epset *set);
-/* False: its holder may be what a signal handler has interrupted, which now forks. */
+/* False: m may be held by the code that was interrupted by a signal handler, which now forks. */
 bool epoll_lock_for_fork(pthread_mutex_t *m);
 
 #endif

@@ -10,9 +10,9 @@
 #include "preload/sock/sock.h"
 
 /*
- * A thread that sleeps in poll, select or epoll_wait while others may use its descriptors. Belongs to the thread and
- * not to its call, which may be left by siglongjmp or pthread_cancel: the thread's next call, or its end, takes it back
- * then.
+ * A thread that sleeps in poll, select or epoll_wait while others may use its descriptors. Its memory belongs to the
+ * thread and not to the call, which may be left by siglongjmp or pthread_cancel: then the thread's next call, or its
+ * end, takes it back.
  */
 struct poller {
     int kick_fd;                  /* eventfd that wakes it, -1 */
@@ -25,15 +25,15 @@ struct poller {
 };
 
 /*
- * Registers this thread with s, whose reference goes over; kick_fd -1 (single thread) only counts. NULL: no memory, the
- * reference is still the caller's.
+ * Registers this thread with s and takes over the caller's reference. kick_fd -1 (single thread): only counts it. NULL:
+ * no memory, and the caller keeps its reference.
  */
 struct poller *poller_begin(struct sock *s, int kick_fd);
-/* Counts it in *waiters, of what is never unmapped. NULL: no memory. */
+/* Counts this thread in *waiters, which is never unmapped. NULL: no memory. */
 struct poller *poller_count(_Atomic uint32_t *waiters);
 /* Drops the reference. p may be NULL. */
 void poller_end(struct poller *p);
-/* At the beginning of a call that waits: takes back what calls that were left have registered. */
+/* At the beginning of a call that waits: takes back the registrations of calls that were left. */
 void poller_call_begin(void);
 /* This thread's eventfd, made at first use; -1 in a single-threaded process or on failure. */
 int poller_kick_fd(void);
@@ -43,7 +43,7 @@ bool poller_threads(void);
 void poller_kick(int kick_fd);
 void poller_kick_drain(int kick_fd);
 void poller_after_fork(void);
-/* The thread ends, or is cancelled: what it has registered is taken back. */
+/* The thread ends, or is cancelled: takes back its registrations. */
 void poller_thread_left(void);
 /* Threads that wait for s in poll or select look again. No lock held. */
 void poller_wake(struct sock *s);

@@ -31,7 +31,7 @@ enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
 /* Threads that wait for one connection and are known to its close: a reader, a writer, and some more. */
 #define SOCK_SLEEPERS 6
 
-/* Never unmapped once made (a stale pointer still points to a sock), so fds can be looked up without a lock. */
+/* Never unmapped once made: a stale pointer still points to a sock, so a look-up takes no lock. */
 struct sock {
     _Atomic uint32_t refs; /* fd table entries and calls under way; 0: free */
     _Atomic bool active;   /* data calls must come to us: negotiating, accelerated, or bytes left over */
@@ -41,10 +41,10 @@ struct sock {
     int domain;
     _Atomic int names;                       /* descriptors in the table; changed with sock.c's lock */
     _Atomic int32_t sleepers[SOCK_SLEEPERS]; /* threads whose calls wait in the kernel for it, 0: none */
-    _Atomic int inflight_fd;                 /* what they go on with after a close of the last descriptor, -1: none */
-    _Atomic bool closed_unseen;              /* closed behind our back: a thread that still uses it means the number */
-    uint64_t closing_ino;                    /* the kernel's name of the file, while it is closed by a number */
-    bool stay_plain;                         /* some earlier call ruled acceleration out: plain_reason */
+    _Atomic int inflight_fd;    /* the descriptor that they go on with after the last one was closed, -1: none */
+    _Atomic bool closed_unseen; /* closed by a call that we did not see: a thread that still uses it means the number */
+    uint64_t closing_ino;       /* the kernel's name of the file, while it is closed by a number */
+    bool stay_plain;            /* some earlier call ruled acceleration out: plain_reason */
     uint8_t plain_reason;
     bool port_known;                     /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;                   /* SOCK_CONN */
@@ -58,10 +58,10 @@ struct sock {
     bool mark_later;     /* marked as soon as a client of another host comes: preload/startup/mark.h */
     bool mark_far;       /* a client of another host has come */
     bool mark_own;       /* the program has chosen its segments' size */
-    uint16_t mark; /* the segment size by which it is marked, 0: it is not; and what it has accepted, its listener's */
-    uint16_t mark_mtu;        /* for links of this MTU */
+    uint16_t mark;       /* the segment size that marks it, 0: none; on an accepted connection, its listener's */
+    uint16_t mark_mtu;   /* for links of this MTU */
     _Atomic bool mark_counts; /* it is among those of mark_count() */
-    _Atomic uint32_t asked;   /* clients of this host that asked for the name and did not come yet */
+    _Atomic uint32_t asked;   /* clients of this host that asked for the name and have not been accepted yet */
 
     /* SOCK_BRIDGED: preload/calls/bridge.h */
     _Atomic int bridge_fd; /* its connection's descriptor, -1: there is none any more */
@@ -93,41 +93,40 @@ struct sock *sock_get(int fd);
 struct sock *sock_get_active(int fd);
 /* The same for a descriptor that the program polls. */
 struct sock *sock_get_polled(int fd);
-/* Without a reference: it may be another one any moment, but is a sock. */
+/* Without a reference: it may become another description's at any moment, but stays a sock. */
 struct sock *sock_peek(int fd);
 void sock_put(struct sock *s);
 
-/* A fresh sock entered at fd (refs 2: the table's and the caller's), what stood there dropped. NULL: no memory. */
+/* Enters a new sock at fd (refs 2: the table's and the caller's) and drops the former one. NULL: no memory. */
 struct sock *sock_new(int fd, int domain);
-/* fd2 becomes another name of s's description. False: that was closed meanwhile. */
+/* fd2 becomes another descriptor of s. False: s was closed meanwhile. */
 bool sock_dup(struct sock *s, int fd2);
-/* fd was reused behind our back, or is nothing of ours any more: takes it out of the table. */
+/* fd was reused without a call that we saw, or is not ours any more: takes it out of the table. */
 void sock_drop(int fd);
 
 /*
- * A close takes two steps. sock_close_begin, before the real call: as sock_drop, and the connection's unsent rest is
- * seen to if this was the last descriptor of this process. From then on the number is marked until sock_close_end,
- * after the real call: another thread that uses it in between would reach the kernel's socket, and get frames.
- * `replaced`: by dup2, so that the number never is free. What sock_close_begin gives, if anything, is to be handed to
+ * A close takes two steps. sock_close_begin, before the real call: as sock_drop, and if this was the last descriptor of
+ * this process, sends or hands over the connection's unsent rest. From then on the number is marked until
+ * sock_close_end, after the real call: another thread that uses it in between would reach the kernel's socket, and get
+ * frames. `replaced`: by dup2, so that the number is never free. The caller gives the result of sock_close_begin to
  * sock_close_end.
  */
 struct sock *sock_close_begin(int fd, bool replaced);
 void sock_close_end(int fd, struct sock *s);
 
 /*
- * The kernel's name of the socket behind fd, 0: fd is none. Numbers are used again, this is not while the socket is
- * open.
+ * The inode of the socket behind fd, 0: fd is no socket. Unlike the number, it is not reused while the socket is open.
  */
 uint64_t sock_ino(int fd);
 
-/* How many closes are between the two. */
+/* The number of closes that are between the two steps. */
 extern _Atomic unsigned sock_closing_n;
 bool sock_look_closing(int fd);
 
 /*
- * fd, which sock_get has said nothing of, names a connection or listener that another thread is closing: the number is
- * no good, and the kernel's socket, which is open still, not for the program. True: errno is EBADF, the call's answer.
- * Waits for one that is being replaced.
+ * sock_get has found nothing for fd. Is another thread just closing the connection or listener of that number? The
+ * kernel's socket is still open then, and the program must not reach it. True: errno is EBADF, which the call returns.
+ * Waits while a descriptor is being replaced.
  */
 static inline bool sock_is_closing(int fd)
 {
@@ -138,10 +137,10 @@ static inline bool sock_is_closing(int fd)
 }
 
 /*
- * A call that began on fd goes to wait, and is back: as in the kernel, a close of the last descriptor meanwhile takes
- * effect when such calls have ended. They go on with sock_fd_now(): fd's number may be something else by then. (A
- * thread that left its call by cancellation or siglongjmp stays counted: one that is gone, or closes itself, does not
- * wait.)
+ * To be called before and after a call that began on fd waits. As in the kernel, a close of the last descriptor
+ * meanwhile takes effect when such calls have ended. They go on with sock_fd_now(), because the number fd may be
+ * another file's by then. (A thread that left its call by cancellation or siglongjmp stays counted until it ends or
+ * closes the descriptor itself.)
  */
 void sock_sleep(struct sock *s);
 void sock_wake(struct sock *s);
@@ -149,9 +148,9 @@ int sock_fd_now(struct sock *s, int fd);
 
 /* Calls fn(fd, sock) for every descriptor in the table; for fork, exec and exit. */
 void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
-/* The same between sock_before_fork and sock_after_fork. */
+/* The same, to be called between sock_before_fork and sock_after_fork. */
 void sock_each_locked(void (*fn)(int fd, struct sock *s, void *arg), void *arg);
-/* In the child, there: fd is nothing we know. */
+/* In the child, between those two: removes fd from the table. */
 void sock_forget_locked(int fd);
 /* One above the highest descriptor ever entered. */
 int sock_fd_limit(void);
@@ -162,9 +161,9 @@ void sock_after_fork(bool child);
 
 /*
  * In the child of a process with several threads, once all locks are free. fork does not copy memory at one moment:
- * what other threads were changing without a lock is in the child as it was at different times, and their references
- * belong to no thread. So all is counted again, from the tables that were locked: sock_count_begin, sock_counted for
- * each reference from elsewhere (false: the sock is not open here, and takes none), sock_count_end.
+ * state that other threads changed without a lock is in the child as of different times, and their references belong to
+ * no thread. So the child counts all references again, from the tables that were locked: sock_count_begin, sock_counted
+ * for each reference from elsewhere (false: the sock is not open here and takes none), sock_count_end.
  */
 void sock_count_begin(void);
 bool sock_counted(struct sock *s) SW_MUST;

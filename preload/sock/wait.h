@@ -1,6 +1,5 @@
 /*
- * Waiting inside the program's calls. A thread that waits for one thing sees to all that is pending in the process
- * (pending.h).
+ * Waiting inside the program's calls. A thread that waits also drives all that is pending in the process (pending.h).
  */
 #ifndef SW_PRELOAD_WAIT_H
 #define SW_PRELOAD_WAIT_H
@@ -16,10 +15,10 @@
 #include "preload/sock/sock.h"
 
 /*
- * Waits like poll(2) for events on fd (-1, it was closed meanwhile: -EBADF) and drives the others meanwhile.
- * deadline_ns (CLOCK_MONOTONIC) 0: none. Returns revents (> 0), 0 at the deadline, or -EINTR after a signal handler:
- * with a deadline after any, without after one that does not restart. self's own negotiation deadline also ends the
- * wait (returns 0): the caller steps it then.
+ * Waits like poll(2) for events on fd, and drives the pending entries meanwhile. deadline_ns: CLOCK_MONOTONIC, 0: none.
+ * Returns revents (> 0), 0 at the deadline, -EBADF if fd is -1 (it was closed meanwhile), or -EINTR after a signal
+ * handler: with a deadline after any handler, without one after a handler that does not restart. self's own negotiation
+ * deadline also ends the wait (returns 0): the caller steps it then.
  */
 int wait_for(int fd, short events, uint64_t deadline_ns, struct sock *self) SW_MUST;
 
@@ -27,34 +26,36 @@ int wait_for(int fd, short events, uint64_t deadline_ns, struct sock *self) SW_M
 int wait_for_both(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self) SW_MUST;
 
 /*
- * From before it looks at c until its call is over, a thread that may wait in wait_for for c says so: when another
- * thread changes it meanwhile (wait_tell), that wait returns 0. wait_unwatch gets what wait_watch returned.
- * Async-signal-safe.
+ * A thread that may wait in wait_for for c calls wait_watch before it looks at c, and wait_unwatch at the end of its
+ * call, with the value that wait_watch returned. If another thread changes c in between (wait_tell), the wait returns
+ * 0. Async-signal-safe.
  */
 const struct conn *wait_watch(const struct conn *c) SW_MUST;
 void wait_unwatch(const struct conn *before);
 /* shared: another process may have it. */
 void wait_tell(const struct conn *c, bool shared);
 
-/* A thread's first wait in a process with several, and its end: others wake it by this eventfd. */
+/* At a thread's first wait in a process with several threads, and at its end: other threads wake it by this eventfd. */
 void wait_thread_begin(int kick_fd);
 void wait_thread_end(void);
 
-/* For poll and select: the descriptors of the others to wait for. Returns how many were put into fds (at most max). */
+/*
+ * For poll and select: writes the descriptors of pending entries, without self, to fds. Returns their number (at most
+ * max).
+ */
 unsigned wait_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self);
 /*
- * ppoll on the program's descriptors and those n others at the end of fds, which are let go of if the thread is
- * cancelled meanwhile. Otherwise wait_filled is to be called next. It may be over sooner than the timeout, with 0.
- * errno.
+ * ppoll on the program's descriptors and the n pending ones at the end of fds. If the thread is cancelled meanwhile, it
+ * releases those; otherwise the caller calls wait_filled next. May return 0 before the timeout. Sets errno.
  */
 int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
                const sigset_t *mask);
-/* Steps those whose revents are set, or whose time has come, and lets go of them. */
+/* Steps the entries that have revents, or whose deadline has passed, and releases them all. */
 void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n);
 /* The deadline of a call on fd with SO_RCVTIMEO or SO_SNDTIMEO (which), 0: none. */
 uint64_t wait_call_deadline(int fd, int which);
 
-/* What is left until then, as turn_take and turn_event_wait want it: 0 is for ever, and a moment that it is over. */
+/* The time left, as turn_take and turn_event_wait want it: 0 is for ever, so a deadline that has passed gives 1 ns. */
 static inline uint64_t wait_left(uint64_t deadline_ns)
 {
     uint64_t now = deadline_ns != 0 ? proc_now_ns() : 0;
@@ -65,13 +66,16 @@ static inline uint64_t wait_left(uint64_t deadline_ns)
 bool wait_restarts(void);
 
 /*
- * Beside what a wait for fd has told. An error alone, of a connection that goes on, mostly is one of the error queue,
- * which stays there until the program reads it: so this sleeps for a moment, and the caller's loop does not keep a
- * processor busy. 0, -EINTR.
+ * To be called after a wait for fd that returned revents. If there is only an error, and the connection goes on, the
+ * error queue mostly holds an entry, which stays until the program reads it. Then this sleeps for a moment, so that the
+ * caller's loop does not keep a processor busy. 0, -EINTR.
  */
 int wait_pause(int fd, short revents);
 
-/* For pending.c: this thread waits with others' descriptors in its hand, or no longer; wakes the threads that do. */
+/*
+ * For pending.c. wait_holds: this thread's wait has pending entries' descriptors, or no longer. The second wakes all
+ * threads whose wait has some.
+ */
 void wait_holds(bool some);
 void wait_kick_holders(void);
 
