@@ -19,9 +19,9 @@
 
 struct sock;
 
-/* fd names s, which is active: builds one. 0, or -errno: there is none, and all is as it was. */
+/* Builds a bridge for fd, which names s, which is active. 0, or -errno: there is none, and nothing has changed. */
 int bridge_build(struct sock *s, int fd) SW_MUST;
-/* As bridge_build, for fd is passed to another process (SCM_RIGHTS). */
+/* As bridge_build, because fd is passed to another process (SCM_RIGHTS). */
 int bridge_pass(struct sock *s, int fd) SW_MUST;
 /*
  * fd is a program's end of a bridge: the connection's own descriptor, which stays what it is until bridge_release. -1:
@@ -31,14 +31,17 @@ int bridge_hold(int fd);
 void bridge_release(void);
 /* The program's options of the socket: which of them are the pair's? (level, name as setsockopt has them) */
 bool bridge_is_pairs(int level, int name);
-/* The last of the program's descriptors of an end goes, or has gone. */
+/* The program's last descriptor of an end is about to be closed, or was closed. */
 void bridge_closed(void);
 /* Has there been one? */
 bool bridge_any(void);
-/* The process exits (ends), or becomes another program: what it has sent goes on. bridge_go_on: it does not. */
+/*
+ * The process exits (ends), or executes another program: bytes that it has sent are carried on. bridge_go_on: the exec
+ * has failed.
+ */
 void bridge_settle(bool ends);
 void bridge_go_on(void);
-/* A child's ends are its own, the connections and the thread stay its parent's. */
+/* In a forked child: it keeps its ends; the connections and the thread stay with the parent. */
 void bridge_before_fork(void);
 void bridge_after_fork(bool child);
 

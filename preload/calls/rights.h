@@ -6,12 +6,11 @@
 #define SW_PRELOAD_RIGHTS_H
 
 /*
- * Before it. What other processes hold is out of this one's reach afterwards, and a thread of ours that has the old
- * rights is gone. (Where a connection is held together with others they go on sharing all, as before: sockwarp(7),
- * SECURITY.)
+ * Before the act. Afterwards this process cannot reach what other processes hold, and no thread of ours has the old
+ * rights. (If it holds a connection together with others, they share all memory as before: sockwarp(7), SECURITY.)
  */
 void rights_before(void);
-/* What is out of reach afterwards, alone: for a caller that has seen to the thread. */
+/* Only the memory's part of it, for a caller that has stopped the thread. */
 void rights_part(void);
 /* The kernel has answered. errno stays. */
 void rights_after(void);

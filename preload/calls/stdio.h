@@ -14,7 +14,7 @@
 
 void stdio_std_now(int fd);
 
-/* What descriptor fd names has changed. Not from a vfork child. */
+/* Descriptor fd names another file now. Not from a vfork child. */
 static inline void stdio_changed(int fd)
 {
     if (SW_UNLIKELY(fd >= 0 && fd <= STDIO_STD_MAX))
@@ -23,7 +23,7 @@ static inline void stdio_changed(int fd)
 
 /* At start, when connections of the program before were taken over: the standard streams on them. */
 void stdio_start(void);
-/* At exit, while connections still are what they were: bytes in the buffers of our streams go out. */
+/* At exit, while connections still work: writes the bytes in the buffers of our streams. */
 void stdio_finish(void);
 /*
  * popen: a stream on fd, mode "r" or "w", NULL: no memory; whose end is waited for when it is

@@ -16,25 +16,25 @@
 /* Is SOCKWARP_STAT or SOCKWARP_SUMMARY set? */
 bool board_wanted(void) SW_MUST;
 
-/* There was no slot left for a connection, which is counted: no slot's number. */
+/* No slot's number: there was none left for the connection, which is counted. */
 #define BOARD_UNSEEN 1u
 
 /*
- * A slot for a connection, as a number that means the same in all processes which have the board; 0: none (not wanted,
- * or the file could not be made); or BOARD_UNSEEN. The first one makes the file.
+ * Takes a slot for a connection. Returns its number, which means the same in all processes that have the board; 0:
+ * there is none (not wanted, or the file could not be made); or BOARD_UNSEEN. The first call makes the file.
  */
 uint64_t board_take(void) SW_MUST;
-/* Its memory, or NULL: none, or a board that this process has not got. */
+/* The slot's memory, or NULL: there is no slot, or this process does not have the board. */
 struct board_slot *board_slot(uint64_t ref) SW_MUST;
 /* It is free again. */
 void board_give(uint64_t ref);
 
-/* A connection is over: counts it among this process'. */
+/* A connection is over: counts it among this process's. */
 void board_ended(unsigned reason, uint64_t tx_bytes, uint64_t rx_bytes);
 
 /* In the child. */
 void board_after_fork(void);
-/* The process ends: prints the summary if it is asked for, and removes the file. */
+/* The process ends: prints the summary if SOCKWARP_SUMMARY asks for it, and removes the file. */
 void board_finish(void);
 
 #endif

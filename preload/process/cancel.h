@@ -27,14 +27,14 @@ struct cancel {
 extern __thread int cancel_program;
 
 /*
- * Until cancel_kept(), give_back(what) is called if the thread is cancelled; the newest first. `what` may be on the
- * stack. (NULL: nothing.) Returns what cancel_kept() takes.
+ * If the thread is cancelled before cancel_kept(), give_back(what) is called, the newest first. `what` may be on the
+ * stack. give_back NULL: nothing is called. Returns the value that cancel_kept() takes.
  */
 unsigned cancel_keep(void (*give_back)(void *), void *what);
 void cancel_kept(unsigned before);
-/* The thread is cancelled, or at its end: all that its calls have is given back. */
+/* The thread is cancelled, or ends: gives back all that its calls have. */
 void cancel_left(void *unused);
-/* From now on that ends with fn(). */
+/* From now on it calls fn() at its end. */
 void cancel_also(void (*fn)(void));
 
 /* Puts off cancellation; and cancel_keep. */
@@ -49,7 +49,7 @@ static inline struct cancel cancel_hold(void (*give_back)(void *), void *what)
     return c;
 }
 
-/* Inside a hold: for another call of ours with a hold of its own, as if the program made it. */
+/* Inside a hold: makes another call of ours, with a hold of its own, behave as if the program made it. */
 static inline struct cancel cancel_allow(void)
 {
     struct cancel c = { -1, cancel_program, 0 };
@@ -80,7 +80,7 @@ static inline void cancel_restore(struct cancel c)
 
 /*
  * At the beginning of a call that is a point of cancellation, before it has anything to give back: a thread that was
- * cancelled already goes here, though the call would not wait.
+ * cancelled earlier ends here, even if the call would not wait.
  */
 static inline void cancel_enter(void)
 {

@@ -14,21 +14,22 @@
 #include "core/base/must.h"
 
 /*
- * A duplicate that is only out of the way: not hidden, since the kernel closes it without our seeing it. -1 with errno.
+ * A duplicate with a high number that is not hidden, because the kernel will close it without a call of ours. -1 with
+ * errno.
  */
 int hidden_dup(int fd);
 /* Moves fd out of the program's way and hides it. Returns its new number; fd itself if that cannot be. */
 int hidden_move(int fd);
-/* Its number stands in *where and nowhere else: it may change until hidden_close. */
+/* The only copy of its number is in *where: hidden_yield may change it until hidden_close. */
 void hidden_own(int fd, _Atomic int *where);
-/* The program takes this number. 0: it is free to; -EBUSY: it is that of one which cannot move. */
+/* The program takes this number. 0: it may; -EBUSY: a descriptor that cannot move has it. */
 int hidden_yield(int fd) SW_MUST;
-/* A library will close it, by a call that passes over hidden ones. */
+/* Makes it visible again: a library will close it, by a call that would pass over hidden descriptors. */
 void hidden_reveal(int fd);
 /* Closes one that was moved. */
 void hidden_close(int fd);
 
-/* Is it one of these? (A number that was closed behind our back and is something else by now is not.) */
+/* Is it hidden? (Not if it was closed by a call that we did not see, and is another file by now.) */
 bool hidden_is(int fd);
 /* The first hidden one in first..last, or -1. */
 int hidden_next(unsigned first, unsigned last);

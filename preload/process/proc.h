@@ -58,7 +58,7 @@ static inline void proc_waits(void)
         atomic_store(&proc.waited, true);
 }
 
-/* Does this thread run on its alternate signal stack? Addresses there say nothing of which call is inside which. */
+/* Does this thread run on its alternate signal stack? Addresses there do not tell which call is inside which. */
 bool proc_on_signal_stack(void);
 
 /* True in a vfork child: it shares our memory, so nothing may be changed on its behalf. */
@@ -72,8 +72,8 @@ void proc_random(void *buf, size_t len);
 void proc_stats_write(const char *line, size_t len);
 
 /*
- * The thread that ends the process (start_finish), 0: none does. What it does to connections then other threads may
- * meet: without us they would have been ended before. proc_let_end: one of those waits for it, a second at most.
+ * The thread that ends the process (start_finish), 0: none does. Other threads may see what it does to connections,
+ * where without the library they would have ended before. proc_let_end: such a thread waits for it, at most a second.
  */
 extern _Atomic pid_t proc_ends;
 void proc_let_end(void);

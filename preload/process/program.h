@@ -14,13 +14,14 @@ enum loads {
 };
 
 /*
- * path: as execve's, below dirfd (AT_FDCWD); NULL: there is none, and the exec fails. What cannot be looked at does not
- * load us: what it then inherits is ended, not read as if it were its client's.
+ * path: as execve's, relative to dirfd (AT_FDCWD); NULL: there is none, and the exec fails. A program that cannot be
+ * read counts as one that does not load us: the connections that it inherits are ended, so that it does not read frames
+ * as its client's bytes.
  */
 enum loads program_loads(int dirfd, const char *path);
 /* Will the dynamic linker find us by this LD_PRELOAD, under the root directory that the process has now? */
 bool program_finds(const char *preload);
-/* Is the root directory the one of the start? Before program_finds. */
+/* Is the root directory still that of the program's start? To be asked before program_finds. */
 void program_start(void);
 /* The file that execvp would find, or NULL. */
 const char *program_search(const char *file, char *buf, size_t cap);

@@ -20,8 +20,8 @@
 #include "preload/process/real.h"
 
 #define SPIN_LOOKS_MAX 20000u /* a clock may stand still (libfaketime) */
-#define SPIN_STARTUP 4u /* windows a startup's answer is looked for: the other end is mostly woken by accept() first */
-#define SPIN_PREEMPTED_NS 50000u /* two looks that are so far apart: another had the processor */
+#define SPIN_STARTUP 4u /* windows of looking for a startup's answer: mostly the peer has to wake up in accept() */
+#define SPIN_PREEMPTED_NS 50000u /* two looks this far apart: another thread had the processor */
 
 struct spin_look {
     uint64_t begin_ns, window_ns; /* window 0: off */
@@ -67,7 +67,7 @@ static inline bool spin_go_on(struct spin_look *k)
     return ++k->looks < SPIN_LOOKS_MAX && now - k->begin_ns < k->window_ns;
 }
 
-/* What a spin_begin that was true has led to. */
+/* The result of a look: to be called after a spin_begin that was true. */
 static inline void spin_found(struct spin_look *k, struct spin *s, bool found)
 {
     if (k->preempted || proc_now_ns() - k->last_ns > SPIN_PREEMPTED_NS)
@@ -90,7 +90,7 @@ static inline bool spin_for(struct spin_look *k, struct spin *s, unsigned window
     return found;
 }
 
-/* It has slept, without a look before. */
+/* The thread has slept without a look before. */
 static inline void spin_end(const struct spin_look *k, struct spin *s)
 {
     if (k->window_ns != 0 && k->looks == 0)

@@ -1,6 +1,4 @@
-/*
- * What the kernel tells of a TCP socket. One system call each; no lock, async-signal-safe.
- */
+/* The kernel's facts about a TCP socket. One system call each; no lock, async-signal-safe. */
 #ifndef SW_PRELOAD_TCPINFO_H
 #define SW_PRELOAD_TCPINFO_H
 
@@ -12,9 +10,12 @@
 int tcpinfo_state(int fd);
 /* Has the peer ended its side, with no reset so far? */
 bool tcpinfo_peer_closed(int fd);
-/* Bytes of the stream the kernel has received and was given, by its own count. False: fd is no TCP socket. */
+/*
+ * Bytes of the stream that the kernel has received and that it was given to send, by its own count. False: fd is no TCP
+ * socket.
+ */
 bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
-/* Segments with data that have come, and the bytes that were taken of them. Another kind of socket: 0. */
+/* Segments with data that have arrived, and the bytes of them that were accepted. Another kind of socket: 0. */
 struct tcpinfo_input {
     uint64_t octets;
     uint32_t segments;
@@ -35,7 +36,7 @@ struct tcpinfo_segment {
 };
 /* False: fd is no TCP socket, or the kernel may not be asked. */
 bool tcpinfo_segment(int fd, struct tcpinfo_segment *out);
-/* What fits a TCP segment of this connection now (RFC 5044: EMSS). */
+/* Bytes that fit a TCP segment of this connection now (RFC 5044: EMSS). */
 size_t tcpinfo_emss(int fd);
 
 #endif

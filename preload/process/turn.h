@@ -31,7 +31,7 @@ enum turn_orphan {
 struct turn {
     pthread_mutex_t mutex;   /* robust, shared between processes */
     _Atomic uint32_t asleep; /* the holder waits for the peer */
-    _Atomic uint32_t brief;  /* how many wait on `change`, and what they wait for: */
+    _Atomic uint32_t brief;  /* threads that wait on `change`, which */
     _Atomic uint32_t change; /* counts when the holder falls asleep or gives it back */
     _Atomic uintptr_t frame; /* the holder's stack */
     int32_t pid;             /* its process */
@@ -58,9 +58,12 @@ int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible) SW_MUST;
  */
 int turn_take_brief(struct turn *t) SW_MUST;
 void turn_give(struct turn *t);
-/* This thread's calls are no more: had one of them the turn? Then it is orphaned, and to be seen to and given back. */
+/*
+ * This thread's calls were left. Did one of them hold the turn? If so it is an orphan now: the caller checks the state
+ * and gives the turn back.
+ */
 bool turn_left(struct turn *t) SW_MUST;
-/* The holder goes to wait in the kernel for the peer, and is back. */
+/* The holder is about to wait in the kernel for the peer, and is back. */
 void turn_sleep(struct turn *t);
 void turn_wake(struct turn *t);
 
@@ -79,13 +82,13 @@ int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns) SW
 void turn_event_signal(struct turn_event *e);
 
 /*
- * For a thread that is not libc's and so cannot take a robust mutex: the same, without leaving a trace if it ends with
+ * For a thread that is not libc's and so cannot take a robust mutex: the same, but no thread notices if it ends with
  * the turn. For connections of one process.
  */
 bool turn_try_bare(struct turn *t, uint32_t tid) SW_MUST;
 void turn_give_bare(struct turn *t);
 
-/* Does this thread have it, in a call under way or in one that was left? */
+/* Does this thread hold it, in a call under way or in one that was left? */
 bool turn_is_mine(struct turn *t);
 
 #endif

@@ -1,11 +1,8 @@
 /*
- * Is there memory where the program's pointer points? What the kernel answers by EFAULT would be a
- * SIGSEGV in this library.
- *
- * One byte of each page is touched, by instructions that are known to the handler of SIGSEGV and
- * SIGBUS (preload/process/segv.c): if they fault, it goes on behind them. Good memory costs no system call.
- * Another thread may unmap it between the look and the use; that is a SIGSEGV still. All are
- * async-signal-safe.
+ * Is there memory where the program's pointer points? Where the kernel gives EFAULT, this library would get a SIGSEGV.
+ * So it touches one byte of each page, by instructions that the handler of SIGSEGV and SIGBUS knows
+ * (preload/process/segv.c): after a fault it continues behind them. Good memory costs no system call. If another thread
+ * unmaps the memory between the look and the use, there is a SIGSEGV all the same. All functions are async-signal-safe.
  */
 #ifndef SW_PRELOAD_USERMEM_H
 #define SW_PRELOAD_USERMEM_H
@@ -18,7 +15,7 @@
 #include "core/base/iov.h"
 #include "core/base/must.h"
 
-/* How many of the len bytes at p can be read, or written, from the first on. Nothing is changed. */
+/* The number of bytes, from the first of the len at p on, that can be read, or written. Changes nothing. */
 size_t usermem_read(const void *p, size_t len);
 size_t usermem_write(void *p, size_t len);
 
@@ -36,7 +33,7 @@ static inline bool usermem_writable(void *p, size_t len)
 size_t usermem_iter_read(const struct iov_iter *it, size_t len);
 size_t usermem_iter_write(const struct iov_iter *it, size_t len);
 
-/* In the handler: the program counter after the fault at pc, or 0: none of ours. */
+/* In the handler: the program counter at which to continue after the fault at pc, or 0: the fault is not ours. */
 uintptr_t usermem_fault(uintptr_t pc);
 
 #endif

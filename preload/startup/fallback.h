@@ -12,16 +12,16 @@ struct sock;
 
 /* Was this peer found to be plain lately? Any thread, handlers. */
 bool fallback_known_plain(const struct sockaddr *peer);
-/* c's peer has shown itself to be one. Likewise. */
+/* Remembers c's peer as plain. Likewise. */
 void fallback_remember(const struct conn *c);
 /*
- * Leaves the connection that a Hello went over and connects the same socket again, plain. Blocks if the socket
- * does. The outcome for a blocking connect() is in c->so_error (0: connected). Both turns held.
+ * Ends the connection on which a Hello was sent and connects the same socket again, plain. Blocks if the socket does.
+ * The result of a blocking connect() is in c->so_error (0: connected). Both turns held.
  */
 void fallback_plain(struct sock *s, struct conn *c, int fd);
 /*
- * The rule says require and it did not come to pass: ECONNREFUSED for the initiator, a reset for the responder.
- * Likewise.
+ * The rule says `require` and the connection was not upgraded: ECONNREFUSED for the initiator, a reset for the
+ * responder. Likewise.
  */
 void fallback_refuse(struct sock *s, struct conn *c, int fd, unsigned reason);
 /* In the child of a fork. */

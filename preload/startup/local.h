@@ -34,7 +34,10 @@ bool local_lost_name(const struct sockaddr *peer);
  * finds is believed for 10 ms. Any thread, handlers.
  */
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
-/* A listener that was LOCAL_ABSENT has taken a connection: local_ask will say the same of it for 10 ms. */
+/*
+ * A listener that was LOCAL_ABSENT has taken a connection: for 10 ms local_ask will say LOCAL_ABSENT of it without
+ * asking.
+ */
 void local_absent(const struct sockaddr *peer);
 /* In the child of a fork. */
 void local_after_fork(void);
@@ -53,20 +56,20 @@ bool local_defers(struct sock *s, int fd);
 unsigned local_port_of(const struct sockaddr_storage *ss);
 void local_names_close(struct sock *s);
 /*
- * From now on no client finds it, by its names or by its mark, whichever process holds the names: a
- * program without this library will accept its connections, or may.
+ * From now on no client finds the listener by its names or its mark, whichever process holds the names: a program
+ * without this library may accept its connections.
  */
 void local_names_end(struct sock *s);
 /* How many names are open, and listeners marked? */
 unsigned local_names(void);
-/* Is fd, which listens, the one that these names are of? (By its address.) */
+/* Do these names belong to fd, which listens? (By its address.) */
 bool local_names_are_of(const struct sock *s, int fd);
-/* A name that came by exec? Then it goes to its listener here, which has been taken up, or is closed. */
+/* Is it a name that came by exec? If so, gives it to its listener, which this process has taken up, or closes it. */
 bool local_name_is(int fd);
 void local_name_adopt(int fd);
 /* Empties the names' backlogs. Returns how many clients of this host have asked since the last time. */
 unsigned local_names_drain(struct sock *s);
-/* Do these look like two addresses of one host? (Only a hint.) */
+/* Do the two addresses seem to belong to one host? (Only a hint.) */
 bool local_same_host(const struct sockaddr_storage *local, const struct sockaddr_storage *peer);
 
 #endif

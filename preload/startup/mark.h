@@ -1,11 +1,9 @@
 /*
- * Between hosts: a listener under sockwarp says so in its SYN-ACK, by a segment size that no TCP chooses by itself
- * (TCP_MAXSEG), and the initiator reads it back when the handshake is done, before it has sent a byte. RFC 9293
+ * Between hosts: a listener under sockwarp announces itself in its SYN-ACK, by a segment size that no TCP chooses by
+ * itself (TCP_MAXSEG). The initiator reads it back when the handshake is done, before it has sent a byte. RFC 9293
  * section 3.7.1: any size may be announced. It is a hint: gateways may change it, and a plain server may have it by
- * accident.
- *
- * The mark is the kernel's, as a listener's names are (local.h), and has the same life: it is there before listen(),
- * and goes before the listener goes to a program without this library.
+ * accident. The kernel keeps the mark, as it keeps a listener's names (local.h). It lives as long: it is set before
+ * listen(), and removed before the listener goes to a program without this library.
  */
 #ifndef SW_PRELOAD_MARK_H
 #define SW_PRELOAD_MARK_H
@@ -18,14 +16,15 @@ struct sock;
 /* The mark for links where TCP would announce segments of that many bytes; 0: there is none. */
 unsigned mark_of(unsigned octets);
 /*
- * fd, which is s, listens, or is about to, and what is called by local_names_open: marks it, unless the program has
- * chosen a segment size, a rule says mark=off, or its links carry very large segments. Some system calls; any thread,
- * not in handlers.
+ * Called by local_names_open for fd (s), which listens or is about to: marks it, unless the program has chosen a
+ * segment size, a rule says mark=off, or its links carry very large segments. Some system calls; any thread, not in
+ * handlers.
  */
 void mark_open(struct sock *s, int fd);
 /*
- * s has accepted a client: near, of this host. As long as all are, it has no mark behind the first; and one that had no
- * link to another host when it was opened is marked behind the first of another.
+ * s has accepted a client; near: of this host. The first near client removes the mark, as long as no client of another
+ * host has come. A listener that had no link to another host when it was opened is marked after the first client of
+ * another host.
  */
 void mark_client(struct sock *s, int fd, bool near);
 /* Takes the mark away, for all processes that have the listener. */
@@ -35,7 +34,7 @@ void mark_end(struct sock *s);
  * away.
  */
 void mark_take_back(int fd);
-/* s is closed here: one less of this process is marked. What the kernel has is let be. */
+/* This process closes s, so it has one marked listener less. The kernel's setting stays. */
 void mark_closed(struct sock *s);
 /* How many listeners of this process are marked? */
 unsigned mark_count(void);
@@ -47,7 +46,7 @@ void mark_is_overridden(struct sock *s);
 int mark_shown(const struct sock *s, int fd, int v);
 /* s was accepted from this listener. */
 void mark_inherit(struct sock *s, const struct sock *listener);
-/* fd is connected: was the listener marked? *rtt_us: how long the handshake took, 0: not known. */
+/* fd is connected: was the listener marked? *rtt_us: the duration of the handshake, 0: not known. */
 bool mark_is_seen(int fd, uint32_t *rtt_us);
 
 #endif

@@ -35,7 +35,7 @@ int startup_go_on_unused(struct sock *s);
  * none. Later ones are for the other process, if it runs sockwarp.
  */
 int startup_hand_on(struct sock *s);
-/* A ring of the program's uses s: what is undecided is declined, what is not connected yet stays plain. */
+/* A ring of the program's uses s: declines it if it is undecided; if it is not connected yet, it stays plain. */
 void startup_decline(struct sock *s);
 /* A step for a program that does not wait for connect(). Both turns held. */
 void startup_step_hurried(struct sock *s);
@@ -77,11 +77,11 @@ void startup_hand_on_unsaid(struct sock *s);
  * the name.
  */
 void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd);
-/* accept() does not wait now, since it has lately waited in vain. */
+/* accept() does not wait now, because it has lately waited in vain. */
 bool startup_is_hasty(void);
 /*
- * The program makes a call on a connection that accept() has left unused. The startup, which accept() would have
- * carried on, is carried on now by the process that uses the connection. No turn held.
+ * The program makes its first call on a connection whose startup accept() has left (conn_is_held). The process of this
+ * call carries the startup on, as accept() would have. No turn held.
  */
 void startup_finish_on_use(struct sock *s);
 
@@ -94,7 +94,7 @@ uint64_t startup_deadline(const struct sock *s);
 bool startup_step_pending(struct sock *s);
 void startup_step_due(struct sock *s);
 void startup_step_devices(void);
-/* No part of this process has s any more. */
+/* Nothing in this process has s any more. */
 void startup_released(struct sock *s);
 
 #endif
