@@ -42,22 +42,22 @@ struct sock;
 
 struct coalesce {
     _Atomic uint64_t word; /* low: bytes gathered; high: the thread that adds, 0: none, COALESCE_CLOSED: none may */
-    _Atomic(struct sock *) sock; /* whose buffer it is; NULL: it is free */
+    _Atomic(struct sock *) sock; /* the owner; NULL: the buffer is free */
     struct conn *conn;           /* the same; tx */
     uint8_t *buf;
     uint32_t cap;
-    /* the adding thread, or tx: how many writes they are; approximate where one took over from the other */
+    /* the adding thread, or tx: the number of writes; approximate where one took over from the other */
     _Atomic uint32_t writes;
     uint32_t writes_last;         /* tx: and those that were sent last */
     _Atomic uint32_t tid;         /* the thread that added last */
     _Atomic uint64_t since_ns;    /* when the first byte came */
     _Atomic uint64_t deadline_ns; /* how long it may stay */
-    _Atomic uint32_t by_itself;   /* how many times in a row the program's own calls have sent it in time */
+    _Atomic uint32_t by_itself;   /* times in a row that the program's own calls have sent it in time */
     _Atomic bool used;
-    _Atomic bool busy;    /* the flusher looks at it: sock and conn stay */
+    _Atomic bool busy;    /* the flusher uses it: sock and conn stay */
     _Atomic bool rest;    /* the flusher found no room, and tries again */
     bool taken_over;      /* tx: while a thread was adding: */
-    _Atomic bool noticed; /* that thread has found it out */
+    _Atomic bool noticed; /* that thread has noticed it */
 };
 
 /*
@@ -71,8 +71,8 @@ extern struct coalesce *coalesce_slots;   /* COALESCE_SLOTS, once there are any 
 extern _Atomic unsigned coalesce_slots_n; /* none behind these was ever used */
 
 /*
- * How many calls of this thread may have waited, and how many of these were poll or its like; whether it has gathered
- * anything since the last one.
+ * Calls of this thread that may have waited, and those of them that were poll or its like; whether the thread has
+ * gathered anything since the last one.
  */
 extern __thread unsigned coalesce_waits;
 extern __thread unsigned coalesce_polls;
@@ -80,13 +80,13 @@ extern __thread bool coalesce_mine;
 
 /*
  * write(2) and send(2) come here first: adds the bytes to those that are gathered for fd. Returns len, or 0: the call
- * has to go the long way. errno stays. Async-signal-safe, and no point of cancellation, as it never waits.
+ * has to take the ordinary path. errno stays. Async-signal-safe, and no point of cancellation, because it never waits.
  */
 size_t coalesce_put(int fd, const void *buf, size_t len, int flags);
 
 void coalesce_send_mine(bool nested);
 
-/* The program reads from a descriptor, and may have to wait for it: what this thread has gathered goes out first. */
+/* The program reads from a descriptor, and may have to wait: sends what this thread has gathered first. */
 static inline void coalesce_before_read(void)
 {
     coalesce_waits++;
@@ -116,11 +116,11 @@ static inline void coalesce_before_sleep(void)
         coalesce_send_mine(true);
 }
 
-/* A call that asks about fd's bytes, or changes how they are sent: what is gathered for it goes out first. */
+/* A call asks about fd's bytes, or changes how they are sent: sends what is gathered for fd first. */
 void coalesce_send_fd(int fd);
 /*
- * What is gathered for any connection goes out, and nothing more is gathered until coalesce_go_on: before a fork, an
- * exec, a seccomp filter.
+ * Before a fork, an exec, a seccomp filter: sends what is gathered for any connection. Nothing is gathered until
+ * coalesce_go_on.
  */
 void coalesce_stop(void);
 void coalesce_go_on(void);
@@ -131,40 +131,34 @@ void coalesce_after_fork(void);
 /* Is anything gathered? */
 bool coalesce_holds(const struct conn *c);
 /*
- * A small write on the ordinary path. The caller has checked that its memory can be read. True: it was added to what is
- * there; false: if anything is there, it has to be sent before.
+ * A small write on the ordinary path. The caller has checked that its memory can be read. True: it was added to the
+ * gathered bytes; false: the caller sends those first, if there are any.
  */
 bool coalesce_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
-/* Likewise, when nothing is gathered or queued: true: the write is the first to be gathered. */
+/* Likewise, when nothing is gathered or queued. True: the write is the first to be gathered. */
 bool coalesce_begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
-/*
- * Likewise where the program has said that more follows (TCP_CORK): rows do not matter then, and the deadline is the
- * kernel's.
- */
+/* Likewise with TCP_CORK set: gathering then needs no row of small writes, and the deadline is the kernel's. */
 bool coalesce_hold(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now) SW_MUST;
 /* May anything be gathered for c? */
 bool coalesce_suits(const struct conn *c);
-/* The cork is out: what is gathered, or will be, has the shortest deadline there is. Without the turn. */
+/* TCP_CORK was cleared: gathered bytes, and later ones, get the shortest deadline. Without the turn. */
 void coalesce_hasten(struct conn *c);
 /*
  * Posts what is gathered as a Send, from the buffer: 1, and conn.coalesce.posted is set; 0: nothing was there; -EAGAIN.
  */
 int coalesce_post(struct conn *c) SW_MUST;
-/* The Send that was posted has left the queue, or, if not `all`, what is left of it was copied: the buffer is free. */
+/* The Send that was posted has left the queue, or (not `all`) its rest was copied: the buffer is free again. */
 void coalesce_posted(struct conn *c, bool all);
-/*
- * Takes the connection's buffer away. What is gathered in it would be lost. Also without the turn, by its
- * last owner.
- */
+/* Takes the connection's buffer away, with any bytes gathered in it. The last owner may call it without the turn. */
 void coalesce_leave(struct conn *c);
 /* For the flusher, whose `busy` keeps it: the same. */
 void coalesce_leave_busy(struct coalesce *g);
 
-/* How long the flusher lets it stay; when what is gathered has to go out. Any thread. */
+/* The time that the flusher leaves bytes in the buffer, and when they have to go out. Any thread. */
 uint64_t coalesce_patience(const struct coalesce *g);
 uint64_t coalesce_due(const struct coalesce *g);
 
-/* Are writes of this kind gathered at all? And with TCP_CORK? */
+/* Are writes of this length gathered at all? And with TCP_CORK? */
 bool coalesce_is_small(size_t len, int flags);
 bool coalesce_is_piece(size_t len, int flags);
 

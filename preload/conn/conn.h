@@ -44,7 +44,7 @@ enum conn_state { CONN_FREE, CONN_CONNECTING, CONN_NEGOTIATING, CONN_UPGRADED, C
  */
 enum conn_rx_mode { CONN_RX_FPDUS, CONN_RX_STREAMED };
 
-/* TCP_CORK: the kernel's affair, or known not to be in there, and maybe ours: conn_nagle.c. */
+/* TCP_CORK: done by the kernel; or known not to be set there, and perhaps done by us: conn_nagle.c. */
 enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 
 #define CONN_IN_LEN (256u * 1024u)                         /* staging for received bytes */
@@ -56,28 +56,31 @@ enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 
 /* ---- the record, by what protects it ---- */
 
-/* The startup: with both turns, but for what is said to be any thread's. */
+/* The startup: with both turns, except for members marked "any" (any thread). */
 struct conn_startup {
     size_t in_len;         /* bytes collected for the negotiation: HELLO in mem.pre, else in mem.in */
     uint32_t kernel_wants; /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;       /* initiator: the listener on this host was seen to run sockwarp */
     bool marked;  /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
-    bool hurried; /* initiator: connect() does not look whether that one's program accepts just now */
+    bool hurried; /* initiator: connect() does not look whether the server's program is accepting just now */
     bool rev_1;   /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
     /* responder: a client of this host has asked for the listener's name, and may be this one; any */
     bool client_asked;
-    bool inherited; /* responder: accepted by a former program, which may have it still; this one has said nothing */
+    bool inherited; /* responder: accepted by a former program, which may still have it; this one has sent nothing */
     /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
     _Atomic pid_t user_pid;
     /* any: accept() left it unfinished while the client waits; the first call completes it */
     _Atomic bool finish_on_use;
-    bool no_device; /* responder: one would be of no use: it is being closed, or goes to another program in software */
+    bool no_device; /* responder: no device is offered: it is being closed, or goes to another program in software */
     /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
     _Atomic uint8_t shut_later;
-    bool in_backlog;             /* initiator: connect() has returned, though the listener's program has not accepted */
-    bool peer_closed;            /* initiator: a peer that runs sockwarp closed during the negotiation: its program did,
-                                 so the end is what the program sees, not another connection */
-    bool peer_reset;             /* and by a reset of its own */
+    bool in_backlog; /* initiator: connect() has returned, though the listener's program has not accepted */
+    /*
+     * initiator: a peer that runs sockwarp closed during the negotiation, because its program did: our program sees
+     * that end, and no fallback is made
+     */
+    bool peer_closed;
+    bool peer_reset;             /* and by a reset of that program */
     uint64_t rx_total, tx_total; /* bytes of Hello and startup frames on a connection that stays plain */
 };
 
@@ -88,26 +91,27 @@ struct conn_mem {
     size_t pre_cap;
 };
 
-/* The receive side: with its turn, but for what is said to be any thread's. */
+/* The receive side: with its turn, except for members marked "any" (any thread). */
 struct conn_rx {
     struct turn turn;
-    struct turn_event left;  /* any: the RTR came, or a reader left without it */
+    struct turn_event left;  /* any: counts up when the RTR has come, or a reader has left without it */
     uint64_t kernel_total;   /* bytes taken from the socket; see conn_orphan.c */
     size_t pre_off, pre_len; /* bytes of the streaming mode not yet read, in mem.pre */
     uint8_t mode;            /* enum conn_rx_mode */
     size_t held_len;         /* STREAMED: bytes behind those in mem.pre that may be the HSWI's beginning */
     uint64_t streamed_total; /* STREAMED: bytes before them */
-    /* any: a reset that is only ours was taken for the end: of what the initiator never read */
+    /* any: a reset was shown as the end, because it answered only bytes of ours that the initiator never read */
     _Atomic bool reset_unseen;
     uint32_t kernel_lowat;       /* SO_RCVLOWAT of the kernel socket */
-    _Atomic uint32_t user_lowat; /* any: and as the program set it */
-    _Atomic bool rtr_came;       /* any: the responder may send from now on, and those waiting for that were not told */
-    _Atomic bool arrived;        /* any: bytes or the end came in since a waiter looked: an edge */
-    bool empty;                  /* the last receive left nothing in the kernel */
-    bool owes;                   /* FIONREAD told less than there may be: when that is read, the rest is an edge */
-    uint64_t look;    /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
-    struct spin spin; /* whether a recv that waits looks before it sleeps */
-    bool shut;        /* shutdown(SHUT_RD) */
+    _Atomic uint32_t user_lowat; /* any: the program's value */
+    _Atomic bool
+        rtr_came; /* any: the responder may send from now on, and threads that wait for that were not told yet */
+    _Atomic bool arrived; /* any: bytes or the end came in since a waiter looked: an edge */
+    bool empty;           /* the last receive left nothing in the kernel */
+    bool owes;            /* FIONREAD gave less than there may be: when that is read, the rest is an edge */
+    uint64_t look;        /* the wait that found the kernel empty when it took in what had come: preload/sock/look.h */
+    struct spin spin;     /* does a recv that waits look before it sleeps? */
+    bool shut;            /* shutdown(SHUT_RD) */
     struct tcpinfo_input input_before_shut; /* STREAMED: before it */
     bool urgent_told;           /* a handler has asked for the urgent byte while this side's holder waited */
     bool reset_told;            /* ECONNRESET was reported once: then end of file, as TCP */
@@ -116,48 +120,49 @@ struct conn_rx {
     uint64_t plain_total;       /* bytes of the streaming mode that were read */
 };
 
-/* The send side: with its turn, but for what is said to be any thread's, or read by any as a hint. */
+/* The send side: with its turn, except for members marked "any" (any thread), and hints, which any thread reads. */
 struct conn_tx {
     struct turn turn;
     uint64_t kernel_total;      /* bytes given to the socket; see conn_orphan.c */
-    _Atomic uint32_t batch_len; /* framed at a time for a call that does not wait; a hint */
+    _Atomic uint32_t batch_len; /* bytes framed at a time for a call that does not wait; a hint */
     _Atomic uint8_t asked;      /* any: has the program read since it last wrote? conn_batch.c */
     _Atomic uint32_t unproved;  /* bytes sent since the kernel had room for certain; a hint: conn_room_likely */
-    /* bytes that may be framed before the path is looked at again: conn_frame.c; any may clear it */
+    /* bytes that may be framed before the path is measured again: conn_frame.c; any may clear it */
     _Atomic uint32_t frame_left;
-    size_t segment;               /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
-    bool urgent;                  /* what is queued ends in an urgent byte's frame */
-    bool zerocopy;                /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
-    bool nodelay_lent;            /* TCP_NODELAY is set, though not by the program: until its first bytes are out */
-    _Atomic uint8_t nodelay;      /* any: what is known of the kernel's: conn_nagle.c */
-    _Atomic uint8_t nodelay_owed; /* any: the program has taken it back; the kernel is told after so many sends */
-    _Atomic uint8_t cork;         /* enum conn_cork; a hint */
-    _Atomic bool more_told;       /* the last send said MSG_MORE; a hint */
-    bool first_lost;              /* a send was taken that met a reset of our own making: conn_switch.c */
+    size_t segment;          /* fpdu=emss: each FPDU is kept inside a TCP segment, this long; else 0 */
+    bool urgent;             /* what is queued ends in an urgent byte's frame */
+    bool zerocopy;           /* what is queued begins a call with MSG_ZEROCOPY: see conn_zerocopy.c */
+    bool nodelay_lent;       /* we have set TCP_NODELAY, until the program's first bytes are out */
+    _Atomic uint8_t nodelay; /* any: what we know of the kernel's TCP_CORK: conn_nagle.c */
+    _Atomic uint8_t
+        nodelay_owed;     /* any: the program has cleared TCP_NODELAY; the kernel is told after this number of sends */
+    _Atomic uint8_t cork; /* enum conn_cork; a hint */
+    _Atomic bool more_told; /* the last send said MSG_MORE; a hint */
+    bool first_lost;        /* a send succeeded though it met a reset that we have caused: conn_switch.c */
     _Atomic bool shut;     /* the program shut down its side; without the turn while its holder sleeps: conn_shutdown */
     _Atomic bool fin_owed; /* FIN waits for the tail before it; a hint */
     _Atomic bool rest;     /* something may be queued: flush before posting more; a hint */
     struct transport_job job; /* sends a frame's tail while the program does other things */
     _Atomic bool job_runs;    /* a hint */
-    bool job_stopped;         /* by us: it may have sent a part */
+    bool job_stopped;         /* stopped by us: it may have sent a part */
     size_t job_len;           /* bytes it was given */
-    int linger_before_exec;   /* SO_LINGER, as conn_linger_s, of one that an exec will reset; 0: none will */
+    int linger_before_exec;   /* SO_LINGER, as conn_linger_s, of a connection that an exec will reset; 0: it will not */
     /* Where several processes have the connection: */
-    int32_t tail_pid;             /* whose call left the tail: if it closes the connection before, it sees to it */
-    int32_t sender_pid;           /* a process that did: its ring sends the tail, and no other process sends */
+    int32_t tail_pid;   /* the process whose call left the tail: if it closes the connection first, it sends the tail */
+    int32_t sender_pid; /* a process that closed so: its ring sends the tail, and no other process sends */
     uint64_t sender_end;          /* until the kernel has this many bytes */
     _Atomic uint64_t plain_total; /* bytes sent in streaming mode */
 };
 
 /* Small writes that go together (preload/conn/coalesce.h): with the send turn. */
 struct conn_coalesce {
-    struct coalesce *slot; /* where they are gathered, in process pid's own memory */
+    struct coalesce *slot; /* the buffer, in process pid's own memory */
     pid_t pid;
-    bool posted;             /* what is queued lies there */
-    uint32_t row_n, row_min; /* small writes in a row; and how many there have to be */
-    unsigned row_waits;      /* coalesce_waits and the time of the last one; 0: it was not looked at */
+    bool posted;             /* the queue's bytes are in the buffer */
+    uint32_t row_n, row_min; /* small writes in a row; and the number from which they are gathered */
+    unsigned row_waits;      /* coalesce_waits and the time of the last small write; 0: not known */
     uint64_t row_ns;
-    uint64_t writes; /* that did not go by themselves */
+    uint64_t writes; /* writes that went with others */
 };
 
 /* The stream over a device (preload/device/device_io.h). */
@@ -167,7 +172,7 @@ struct conn_device {
     pid_t pid;
     bool tx_takes_in;       /* tx: its holder takes in what comes, the RTR, and answers it itself */
     _Atomic bool first;     /* any: the initiator has spoken */
-    _Atomic bool tx_wanted; /* any: a sender found no room */
+    _Atomic bool tx_wanted; /* any: a sender found no room and waits for the channel */
     _Atomic bool tcp_end;   /* any: of the TCP connection beside it; set with the receive turn or at close */
     uint8_t reason;         /* any: enum reason: why it is not on a device of ours, though the rule says so */
     uint8_t kind;           /* any: initiator: enum verbs_kind, the device that has its address */
@@ -188,15 +193,15 @@ struct conn_record {
  */
 struct conn {
     struct stream st;        /* as ep */
-    struct holders holders;  /* any: processes that have it; none: the slot is free */
+    struct holders holders;  /* any: processes that have it; 0: the slot is free */
     _Atomic uint8_t state;   /* enum conn_state; changed with both turns held, read by any */
     _Atomic uint8_t carrier; /* enum conn_carrier; changed with both turns held before it is upgraded, read by any */
     bool responder;          /* any */
     bool require;            /* any: the rule says require */
     struct policy_opts opts; /* any */
     _Atomic bool broken;     /* any: a turn's holder died in the middle of its work; the connection was reset */
-    _Atomic bool reset; /* any: ended by a reset that the socket does not show, or by what a peer got that had closed */
-    _Atomic int so_error; /* any: pending error, told once */
+    _Atomic bool reset; /* any: it ended by a reset that the socket does not show, or by bytes that met a closed peer */
+    _Atomic int so_error; /* any: pending error, reported once */
     struct conn_record record;
     uint64_t board;       /* any: its slot, or 0; set while no other thread knows it: preload/conn/conn_board.h */
     struct negotiate neg; /* with both turns */
@@ -221,17 +226,20 @@ void conn_go_negotiating(struct conn *c);
 void conn_go_upgraded(struct conn *c);
 /* The initiator begins again, on a TCP connection that is being made. Both turns held. */
 void conn_go_connecting(struct conn *c);
-/* It stays plain for this reason. Both turns held, or no other thread can know it yet. */
+/* It stays plain for this reason. Both turns held, or no other thread knows it yet. */
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason);
 /* `require`, or a broken peer: calls fail with err from now on. */
 void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err);
 
-/* For sock.c's hooks: fd goes, not as the last one; the kernel's name of the connection's file, 0: not known. */
+/*
+ * For sock.c's hooks. fd is closed, and is not the last one; the second: the inode of the connection's socket, 0: not
+ * known.
+ */
 void conn_let_out(struct sock *s, int fd);
 uint64_t conn_ino(const struct sock *s);
-/* What an upgraded one has to say of its stream and what carries it. A turn held, or both for exact figures. */
+/* Adds an upgraded connection's figures of its stream and its carrier. A turn held; both for exact figures. */
 void conn_upgraded_record(const struct conn *c, struct stats_record *r);
-/* Writes its statistics line unless that was done. */
+/* Writes its statistics line, once. */
 void conn_record(struct sock *s, struct conn *c);
 static inline enum conn_state conn_state(const struct conn *c)
 {
@@ -239,8 +247,8 @@ static inline enum conn_state conn_state(const struct conn *c)
 }
 
 /*
- * Neither end's library has said anything, though the program may have, in streaming mode; or a Hello was declined, and
- * may still be withdrawn.
+ * Neither end's library has sent anything (the program may have, in streaming mode); or a Hello was declined, and may
+ * still be withdrawn.
  */
 static inline bool conn_undecided(const struct conn *c)
 {
@@ -248,7 +256,7 @@ static inline bool conn_undecided(const struct conn *c)
            (c->neg.state == NEGOTIATE_PEEK || (c->neg.state == NEGOTIATE_NAKED && c->neg.out_off == c->neg.out_len));
 }
 
-/* Neither end's library has said anything, and no time is counted. */
+/* Neither end's library has sent anything, and no time limit runs. */
 static inline bool conn_unheard(const struct conn *c)
 {
     return conn_undecided(c) && c->neg.deadline_ns == 0;
@@ -278,7 +286,7 @@ static inline int conn_usable(const struct conn *c, int fd)
     const struct conn_ops *ops = conn_ops(c);
     return SW_LIKELY(ops->usable == NULL) ? 0 : ops->usable(c, fd);
 }
-/* Does something beside the socket show that something has arrived? And its descriptor, or -1. Any thread. */
+/* Does a descriptor beside the socket show that something has arrived? And that descriptor, or -1. Any thread. */
 static inline bool conn_has_chan(const struct conn *c)
 {
     return SW_UNLIKELY(conn_ops(c)->chan != NULL);
@@ -289,18 +297,21 @@ static inline int conn_chan(const struct conn *c)
 }
 
 /*
- * The program does what only a plain connection can go with: an undecided one is declined. False: it is none, or is
- * being used.
+ * The program makes a call that only a plain connection can serve: declines c if it is undecided. False: it is not, or
+ * a thread is using it.
  */
 bool conn_decline(struct conn *c, unsigned reason);
 
-/* An initiator whose peer has not accepted yet: it goes on in streaming mode, and switches when the answer comes. */
+/*
+ * An initiator whose peer has not accepted yet: the program goes on in streaming mode, and c switches when the answer
+ * comes.
+ */
 static inline bool conn_is_late(const struct conn *c)
 {
     return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_LATE;
 }
 
-/* What the program sends now goes out as it is, though not everything that comes in is the program's. */
+/* The program's bytes now go out as they are, though what comes in may be a startup's. */
 static inline bool conn_speaks_plain(const struct conn *c)
 {
     return conn_undecided(c) || (conn_state(c) == CONN_NEGOTIATING &&
@@ -308,7 +319,7 @@ static inline bool conn_speaks_plain(const struct conn *c)
                                  c->neg.out_off == c->neg.out_len);
 }
 
-/* Its startup goes on with what comes in, which it looks at and leaves in the kernel, and with nothing else. */
+/* Its startup waits only for input, which it looks at and leaves in the kernel. */
 static inline bool conn_waits_for_input(const struct conn *c)
 {
     return (conn_is_late(c) ? c->neg.out_off == c->neg.out_len : conn_unheard(c)) && c->neg.deadline_ns == 0 &&
@@ -316,8 +327,8 @@ static inline bool conn_waits_for_input(const struct conn *c)
 }
 
 /*
- * A tail waits for room in the kernel, and nothing but the library's calls will send it (its sender's thread may have
- * ended): the next call that waits does. Any thread.
+ * A tail waits for room in the kernel, and only the library's calls will send it (its sender's thread may have ended):
+ * the next call that waits does. Any thread.
  */
 static inline bool conn_tail_is_ours(const struct conn *c)
 {
@@ -334,9 +345,9 @@ static inline bool conn_may_be_staged(const struct conn *c)
 }
 
 /*
- * The program makes a call on c (startup_go_on says so, too): a device that its Hello asks for is this process' to
- * offer. Else that is held: the endpoint would be this process', and accept() may have been for a child. Without the
- * turns a hint.
+ * The program makes a call on c (startup_go_on calls this, too): from now on this process may offer the device that c's
+ * Hello asks for. Until then the Hello is held (conn_is_held): the endpoint would be this process's, and accept() may
+ * have been for a child. Without the turns a hint.
  */
 void conn_use(struct conn *c);
 bool conn_is_held(const struct conn *c);

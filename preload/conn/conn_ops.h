@@ -1,11 +1,9 @@
 /*
- * What carries an upgraded connection's stream: its own TCP connection, in software (conn_soft.c), or something beside
- * it. The rest of the library asks this table, and never which one it is. A table of a room above this one is declared
- * here.
- *
- * An operation that may be NULL is said to be; conn.h has a function for each of these, which does what NULL stands
- * for. Unless it says otherwise the connection is upgraded, fd is its descriptor, no turn is held, errors are -errno,
- * and nothing waits.
+ * What carries an upgraded connection's stream: its own TCP connection, in software (conn_soft.c), or a device's
+ * endpoint or another connection beside it. The rest of the library calls this table and never tests which carrier it
+ * is. The table of a room above this one is declared here. Operations that may be NULL say so, and conn.h has a
+ * function for each of them that does what NULL stands for. Unless an operation says otherwise, the connection is
+ * upgraded, fd is its descriptor, no turn is held, errors are -errno, and the call does not wait.
  */
 #ifndef SW_PRELOAD_CONN_OPS_H
 #define SW_PRELOAD_CONN_OPS_H
@@ -36,7 +34,7 @@ struct conn_ops {
 
     /* The transport in statistics: a literal. */
     const char *(*name)(const struct conn *c);
-    /* What it counted, added to r. */
+    /* Adds its counts to r. */
     void (*record)(const struct conn *c, struct stats_record *r);
     /* Bytes it has mapped for c beside the connection's own. NULL: 0. */
     size_t (*memory)(const struct conn *c);
@@ -50,7 +48,7 @@ struct conn_ops {
 
     /* ---- receiving; rx held ---- */
 
-    /* Decodes what has arrived; the stream has it then. */
+    /* Decodes what has arrived, for the stream. */
     void (*decode)(struct conn *c, int fd);
     /*
      * One receive of at most `most` bytes, in which it may sleep if flags are 0, and not with MSG_DONTWAIT. > 0:
@@ -74,8 +72,8 @@ struct conn_ops {
      */
     ssize_t (*wait_more)(struct sock *s, struct conn *c, int fd, size_t most, bool *waits);
     /*
-     * The thread that slept with the turn is gone: what the kernel delivered to it is booked. False: that cannot be
-     * done. NULL: there is nothing to book.
+     * The thread that slept with the turn is gone: counts the bytes that the kernel delivered to it. False: that cannot
+     * be done. NULL: there is nothing to count.
      */
     bool (*rx_mend)(struct conn *c, int fd);
     /* A recv of the program's is over. NULL: nothing. */
@@ -83,11 +81,11 @@ struct conn_ops {
 
     /* ---- sending; tx held ---- */
 
-    /* As send(2), without the signal; wait: it may. */
+    /* As send(2), without the signal. wait: the call may wait. */
     ssize_t (*send)(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait);
     /* As conn_tx_flush. */
     int (*flush)(struct conn *c, int fd);
-    /* TCP's FIN alone is the whole of what an end of the program's has to say. NULL: it never is. */
+    /* Does TCP's FIN alone tell the peer of an end of the program's? NULL: never. */
     bool (*ends_by_fin)(const struct conn *c, int fd);
     /* As rx_mend. other_process: the former holder was another process's. */
     bool (*tx_mend)(struct conn *c, int fd, bool other_process);
@@ -101,14 +99,17 @@ struct conn_ops {
     bool (*can_send)(const struct conn *c);
     /* Waits for something to arrive, until then (0: for ever). 0: look again. */
     int (*await)(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns);
-    /* Takes in what a tail waits for before the tail is sent. NULL: nothing. */
+    /* Before a tail is sent: takes in what the tail waits for. NULL: nothing. */
     void (*before_tail)(struct sock *s, int fd);
-    /* Takes in what an end that is owed waits for. True: it is owed still. NULL: as it was. */
+    /* Takes in what an end that is still to be sent waits for. True: it is still to be sent. NULL: unchanged. */
     bool (*end_owed)(struct sock *s, int fd);
-    /* Both ends have ended, though the kernel may not say so: shutdown(2) says ENOTCONN. NULL: the kernel says it. */
+    /*
+     * Have both directions ended, though the kernel may not know? Then shutdown(2) gives ENOTCONN. NULL: the kernel
+     * knows.
+     */
     bool (*over)(struct conn *c, int fd);
     /*
-     * The program closes its last descriptor, or exits: what it has sent gets to the peer. It may wait for
+     * The program closes its last descriptor, or exits: delivers what the program has sent. It may wait for
      * SOCKWARP_LINGER_MS.
      */
     void (*close)(struct sock *s, struct conn *c, int fd, bool exits);
@@ -116,13 +117,16 @@ struct conn_ops {
     /* ---- readiness ---- */
 
     /*
-     * What shows that something has arrived, beside the socket: a hidden descriptor, -1: none. NULL: the socket does,
-     * alone.
+     * A hidden descriptor that shows, beside the socket, that something has arrived; -1: none. NULL: only the socket
+     * does.
      */
     int (*chan)(const struct conn *c);
     /* As ready_now. Takes turns briefly. */
     short (*ready)(struct sock *s, int fd, short want, short kernel, short *ask);
-    /* What a set asks of the kernel about the socket for a registration with these events (EPOLL*). Any thread. */
+    /*
+     * The events (EPOLL*) of the socket that a set asks the kernel for, for a registration with these events. Any
+     * thread.
+     */
     uint32_t (*kernel_events)(const struct conn *c, uint32_t events);
 };
 

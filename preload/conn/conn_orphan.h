@@ -14,8 +14,9 @@ void conn_rx_orphaned(struct conn *c, int fd);
 void conn_tx_orphaned(struct conn *c, int fd);
 
 /*
- * The thread is cancelled in a call on arg, a sock, to which the call has a reference: gives it back, with the turns,
- * and what was begun goes on. (While the program's memory, from which a frame may be half sent, is still there.)
+ * The thread is cancelled in a call on arg, a sock, to which the call has a reference: gives back the reference and the
+ * turns, and completes what the call had begun. (The program's memory, from which a frame may be half sent, is still
+ * there.)
  */
 void conn_left(void *arg);
 
@@ -32,7 +33,7 @@ static inline void conn_tx_whole(struct conn *c, int fd)
 }
 
 /*
- * Whole frames are staged and wait until something before them has been read: there are no slices left. rx held, and
+ * Do whole frames wait in staging until bytes before them have been read? There are no slices left then. rx held, and
  * decoded.
  */
 static inline bool conn_rx_held(const struct conn *c)

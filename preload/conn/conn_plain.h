@@ -1,6 +1,4 @@
-/*
- * The program's bytes on a connection in streaming mode: as the kernel's calls.
- */
+/* The program's bytes on a connection in streaming mode, as the kernel's calls would move them. */
 #ifndef SW_PRELOAD_CONN_PLAIN_H
 #define SW_PRELOAD_CONN_PLAIN_H
 
@@ -12,7 +10,7 @@
  * call (conn.so_error).
  */
 size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, size_t need, size_t most, int flags);
-/* Up to most of the next bytes to the kernel as they are. Bytes sent, -errno. */
+/* Gives at most `most` of the next bytes to the kernel as they are. Returns the number sent, or -errno. */
 ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags);
 /* As conn_send on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
 ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);

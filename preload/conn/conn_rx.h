@@ -22,11 +22,11 @@ int conn_rx_progress(struct conn *c, int fd, bool fill);
 /* The same, until the kernel has nothing or staging is full. rx held. */
 void conn_rx_all(struct conn *c, int fd);
 /*
- * After either, without a turn: has the RTR come in it? Those who wait to send (a set in which only writability is
- * asked for, another thread's poll) wait for input until they are told.
+ * After either, without a turn: if the RTR has come, tells the waiters. A set in which only writability is asked for,
+ * and another thread's poll for output, wait for input until they are told.
  */
 void conn_rtr_told(struct sock *s);
-/* What FIONREAD tells: bytes a read would give, those in the kernel included. Takes rx. */
+/* FIONREAD's value: the bytes that a read would give, those in the kernel included. Takes rx. */
 int conn_rx_waiting(struct sock *s, int fd);
 /* Bytes that are there, an urgent one among them; rx held. */
 size_t conn_rx_avail(const struct conn *c);

@@ -10,22 +10,22 @@
 
 struct conn;
 
-/* The responder has answered; what was collected behind the HWDR is the beginning. Both turns held. */
+/* The responder has answered: begins, with the bytes that were collected behind the HWDR. Both turns held. */
 void conn_switch_begin(struct conn *c);
-/* Where received bytes go, and how many have room. */
+/* Where received bytes go, and the room there. */
 size_t conn_switch_space(struct conn *c, uint8_t **p);
 /* n bytes were put there. Some may be held back (rx.held_len), or it was the last of the streaming mode (rx.mode). */
 void conn_switch_took(struct conn *c, size_t n);
-/* Nothing comes behind what is held back. */
+/* Nothing comes behind the held bytes: they are the program's. */
 void conn_switch_give_held(struct conn *c);
 /*
- * The kernel tells of a reset. True: it may have nothing to do with the programs, of which ours sees an ordinary end:
- * the initiator was killed before its library had read our answer. Any thread.
+ * The kernel reports a reset. True: only our answer may have caused it, because the initiator was killed before its
+ * library had read it. The program is shown an ordinary end then. Any thread.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd);
 /*
- * The program's send met a reset. True, once: such a one, and to a peer that has closed TCP takes a first send, for
- * which the next call answers. tx held.
+ * The program's send met a reset. True, once: it is such a reset. TCP takes a first send to a peer that has closed, and
+ * the next call gets the error. tx held.
  */
 bool conn_switch_takes_first(struct conn *c, int fd);
 

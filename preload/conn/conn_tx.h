@@ -13,11 +13,11 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
  * error.
  */
 int conn_tx_flush(struct conn *c, int fd);
-/* The same for a tail that no call waits for: what became of it is kept for the program's next call. tx held. */
+/* The same for a tail that no call waits for: an error is kept for the program's next call. tx held. */
 int conn_tx_rest(struct conn *c, int fd);
-/* Flushes without waiting; what does not go is handed to the transport. As conn_tx_flush. tx held. */
+/* Flushes without waiting, and gives the rest to the transport. As conn_tx_flush. tx held. */
 int conn_tx_push(struct conn *c, int fd);
-/* fd goes, not as the last one: what the transport still sends by this number goes on by another. tx held. */
+/* fd is closed, and is not the last one: a send of the transport's by this number goes on by another. tx held. */
 void conn_tx_moved(struct sock *s, int fd);
 
 #endif

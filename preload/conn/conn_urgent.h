@@ -16,9 +16,9 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
 bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, int flags);
 /* Is the next byte the urgent one, read out of band or not? rx held. */
 bool conn_rx_at_mark(const struct conn *c);
-/* What FIONREAD tells: up to the mark. rx held. */
+/* FIONREAD's value: the bytes up to the mark. rx held. */
 size_t conn_rx_count(const struct conn *c);
-/* How many bytes have to be there for it to be readable. rx held. */
+/* The number of bytes from which it is readable. rx held. */
 size_t conn_rx_target(const struct conn *c);
 /* Does the kernel have an urgent byte of fd's that is not read yet? */
 bool conn_kernel_urgent(int fd);

@@ -10,7 +10,7 @@
 int conn_zerocopy_first(struct conn *c, int fd, uint8_t octet, int flags) SW_MUST;
 /* Has the program set SO_ZEROCOPY? */
 bool conn_zerocopy_on(int fd);
-/* It has taken this off the error queue. */
+/* The program has taken this off the error queue. */
 void conn_zerocopy_told(int fd, struct msghdr *msg);
 
 #endif

@@ -1,12 +1,11 @@
 /*
- * The thread that sends what is gathered when its time is over and the program makes no call, and what is left of
- * connections that the program has closed, where no ring does: the only thread of ours, and it does nothing else.
- *
- * It is none of libc's: the process stays single-threaded to libc (a program that ends its last thread ends, malloc
- * takes no locks), and so no function that needs libc's idea of a thread may be called in it, nor anything with errno.
- * It has no signals, is started when something is first gathered, parked by futex when nothing is, and ends when that
- * lasts. It leaves the process by the kernel's hand at exit and exec; a child of fork makes its own. It allows itself
- * nothing but what it does (seccomp), for it would keep the rights of a program that later drops them.
+ * The flusher: a thread that sends gathered bytes when their deadline is over and the program makes no call, and, where
+ * no ring can, the rest of connections that the program has closed. It does nothing else. It is not libc's thread. So
+ * the process stays single-threaded to libc: a program that ends its last thread ends, and malloc takes no locks. In
+ * the flusher no function may be called that needs libc's idea of a thread, or sets errno. It blocks all signals, is
+ * started when bytes are first gathered, sleeps on a futex while there are none, and ends when that lasts. At exit and
+ * exec the kernel ends it; a forked child makes its own. A seccomp filter allows it only the calls that it makes,
+ * because it would keep the rights of a program that later drops them.
  */
 #ifndef SW_PRELOAD_FLUSHER_H
 #define SW_PRELOAD_FLUSHER_H
@@ -18,13 +17,13 @@
 
 struct conn;
 
-/* There is one; false: there cannot be. Async-signal-safe. */
+/* Makes it, unless it is there. False: it cannot be made. Async-signal-safe. */
 bool flusher_ready(void);
-/* Something is gathered that has to go out at due_ns at the latest. */
+/* Gathered bytes have to go out at due_ns at the latest. */
 void flusher_note(uint64_t due_ns);
 /*
- * A connection that the program has closed: what is queued is sent by fd, which is closed behind it. The owner keeps
- * both. shared: other processes have it still, and may send, too.
+ * A connection that the program has closed: its queue is sent by fd, which is closed afterwards. The owner keeps both.
+ * shared: other processes still have the connection, and may send, too.
  */
 struct flusher_job {
     struct conn *conn;
@@ -32,7 +31,7 @@ struct flusher_job {
     _Atomic int fd; /* -1: it is over */
     struct flusher_job *next;
 };
-/* The thread does it, as soon as it gets the connection's tx. False: there cannot be one. */
+/* The flusher does it as soon as it gets the connection's tx. False: there cannot be a flusher. */
 bool flusher_close(struct flusher_job *job) SW_MUST;
 /* Has it any of these? */
 bool flusher_has_jobs(void);
