@@ -68,8 +68,8 @@ pid_t __fork(void)
 }
 
 /*
- * The sanitizer's runtime wants to be the first library, so that its functions are found before libc's; it is content
- * to be behind us, for we call the next ones. It asks while it starts, before anything of ours.
+ * The sanitizer's runtime demands to be the first library, so that its functions are found before libc's. Behind us it
+ * works as well, because we call the next definition. It asks while it starts, before any code of ours runs.
  */
 const char *__asan_default_options(void)
 {

@@ -1,6 +1,6 @@
 /*
- * Bridges between upgraded connections and the program's rings: how one is built, and what becomes of it.
- * bridge_carry.c carries.
+ * Bridges between upgraded connections and the program's rings: how one is built and how it ends. bridge_carry.c
+ * carries the bytes.
  */
 #include "preload/calls/bridge.h"
 
@@ -36,8 +36,8 @@
 #define PAIR_LEN (1 << 20) /* buffers of the pair: as much as the kernel allows */
 
 /*
- * Protects: the list, and what a program's end stands for. Outermost; recursive, for handlers. A bridge itself is the
- * thread's own, and that of the process' exit when the thread has stopped.
+ * Protects the list, and the link from a program's end to its bridge. Outermost; recursive, for handlers. Only the
+ * thread uses a bridge itself, and, when the thread has stopped, the process's exit.
  */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct bridge *bridges;
@@ -48,14 +48,14 @@ static _Atomic bool stop;
 
 /* ---- the thread ---- */
 
-/* The program has no descriptor of its end any more. (Or it has closed it behind our back.) */
+/* The program has no descriptor of its end any more. (Or it has closed it by a call that we did not see.) */
 static bool is_left(const struct bridge *b)
 {
     return atomic_load(&b->near->bridge_fd) != b->tcp || atomic_load(&b->near->names) == 0 ||
            sock_ino(atomic_load(&b->near->fd)) != b->near_ino;
 }
 
-/* No look-up finds it any more. What it has of the two sides (-1: nothing) is closed. */
+/* Takes it off the list and closes its descriptors of the two sides (-1: none). */
 static void dispose(struct bridge *b)
 {
     if (b->tcp >= 0) {
@@ -67,7 +67,7 @@ static void dispose(struct bridge *b)
     bridge_free(b);
 }
 
-/* It was over, and the program has closed its end: the connection is closed. */
+/* It was over, and now the program has closed its end: closes the connection. */
 static void tear_down(struct bridge *b)
 {
     pthread_mutex_lock(&lock);
@@ -81,7 +81,7 @@ static void tear_down(struct bridge *b)
     dispose(b);
 }
 
-/* Carries what can be carried, for those that the kernel has told of; returns how many there are. */
+/* Carries what can be carried on bridges for which the kernel has reported events. Returns the number of bridges. */
 static unsigned carry_all(const struct pollfd *fds, bool *again)
 {
     unsigned n = 0;
@@ -127,7 +127,7 @@ static struct pollfd *ask(struct pollfd *fds, unsigned n, unsigned *n_fds)
     return p;
 }
 
-/* Nothing is left to carry: the thread may go. */
+/* No bridge is left: the thread may end. */
 static bool goes(unsigned n)
 {
     pthread_mutex_lock(&lock);
@@ -167,7 +167,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* lock is held. All signals are the program's threads' to take. */
+/* lock is held. The thread blocks all signals: the program's threads take them. */
 static int start(void)
 {
     pthread_attr_t attr;
@@ -200,7 +200,9 @@ static int start(void)
 
 /* ---- a bridge is built; lock is held ---- */
 
-/* The program's settings that are the pair's from now on. (The relay waits for nothing, and for every byte.) */
+/*
+ * Copies the program's settings to the pair. (The thread's own end is non-blocking, and readable from the first byte.)
+ */
 static void take_settings(int fd, int near)
 {
     static const int times[] = { SO_RCVTIMEO, SO_SNDTIMEO };
@@ -268,11 +270,11 @@ static void enter(struct bridge *b, struct sock *s, int near_fd)
     atomic_store(&b->near->bridge_fd, b->tcp);
     sock_each(replace, &p);
     close(near_fd);
-    b->again = true; /* until it was looked at it is not known what to wait for */
+    b->again = true; /* until the first look it is not known what to wait for */
     b->next = bridges;
     bridges = b;
     poller_kick(bell);
-    ready_told(s); /* threads that wait for it look up what it is now */
+    ready_told(s); /* threads that wait for it look the number up again */
 }
 
 static int build(struct sock *s, int fd)
@@ -344,7 +346,7 @@ int bridge_hold(int fd)
         if (tcp >= 0)
             return tcp;
     } else if (s != NULL && s->kind == SOCK_BRIDGED) {
-        sock_drop(fd); /* it was closed behind our back */
+        sock_drop(fd); /* it was closed by a call that we did not see */
     }
     pthread_mutex_unlock(&lock);
     return -1;

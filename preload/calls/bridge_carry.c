@@ -1,6 +1,6 @@
 /*
- * What is carried over a bridge. The connection's side is used by the calls that programs make (recv, send, shutdown,
- * poll): there this is a program like any other.
+ * Carries bytes over a bridge. It uses the connection by the calls that programs make (recv, send, shutdown, poll), as
+ * any program would.
  */
 #include "preload/calls/bridge_carry.h"
 
@@ -21,7 +21,7 @@
 #include "preload/sock/sock.h"
 
 #define BUF_LEN (128u * 1024u)
-#define TURNS 16u /* how many buffers in one go: others want theirs carried, too */
+#define TURNS 16u /* buffers in one go, so that other bridges get their turn */
 
 struct bridge *bridge_new(void)
 {
@@ -105,7 +105,7 @@ static bool take_out(struct bridge *b)
         b->far_wants |= POLLIN;
     } else {
         b->out.over = true;
-        b->unread = b->unread || n < 0; /* the program has closed, and did not read all */
+        b->unread = b->unread || n < 0; /* the program has closed without reading all */
         if (!b->cut && !b->unread)
             shutdown(b->tcp, SHUT_WR);
     }
@@ -150,8 +150,8 @@ void bridge_carry(struct bridge *b)
     carry_in(b);
     carry_out(b);
     /*
-     * (With the program's end at its end, its hang-up says that it is closed; before, it would be told again and
-     * again.)
+     * (Once the program has ended its side, the hang-up says that it has closed. Before that poll would report it again
+     * and again.)
      */
     b->asks_far = b->far_wants != 0 || (b->out.over && b->out.n == 0);
 }
@@ -166,8 +166,8 @@ bool bridge_is_over(const struct bridge *b)
 }
 
 /*
- * The program is to see a reset: a local socket tells that when its peer is closed with something unread. The number
- * that the program has may be another file's by now.
+ * The program is to see a reset: a local socket reports one when its peer is closed with bytes unread. The program's
+ * number may be another file's by now.
  */
 static void tell_reset(const struct bridge *b)
 {
@@ -179,7 +179,7 @@ static void tell_reset(const struct bridge *b)
     rawsys_close(fd);
 }
 
-/* The program's time to wait in close() was its own; what it has thrown away by 0 it still does. */
+/* The program's SO_LINGER time was spent in its own close(); SO_LINGER 0 still means a reset. */
 static void never_linger(int fd)
 {
     struct linger lin = { 0 };
@@ -204,7 +204,7 @@ void bridge_part(struct bridge *b)
         reset_at_close(b);
     else
         never_linger(b->tcp);
-    if (!b->in.over) /* what comes now is never read */
+    if (!b->in.over) /* bytes that come now are never read */
         shutdown(b->tcp, SHUT_RD);
     hidden_close(b->far);
     b->far = -1;

@@ -27,9 +27,7 @@
 
 /* ---- libc's record of the thread ---- */
 
-/*
- * Where glibc has a thread's number, which the words of mutexes are made of: it tells debuggers. NULL: not to be found.
- */
+/* Where glibc keeps a thread's number, from which mutexes' words are made: glibc tells debuggers. NULL: not found. */
 static pid_t *libc_tid(void)
 {
     const uint32_t *desc = dlvsym(RTLD_DEFAULT, "_thread_db_pthread_tid", "GLIBC_PRIVATE"); /* bits, elements, offset */
@@ -86,8 +84,8 @@ static void in_parent(const struct making *m, long r)
 #define LIBCS_OWN ((uint64_t)(CLONE_THREAD | CLONE_SETTLS))
 
 /*
- * The child returns from here on a copy of the stack: what would run on the parent's memory has a copy as well. Nor
- * does the parent wait for its exec, as of vfork, since it has locks for it that both use.
+ * The child returns from here on a copy of the stack, so a child that would share the parent's memory gets a copy, too.
+ * Nor does the parent wait for the child's exec, as vfork does, because it holds locks that both need.
  */
 static uint64_t as_fork(uint64_t flags)
 {

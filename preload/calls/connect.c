@@ -36,12 +36,13 @@
 #include "preload/startup/startup.h"
 
 /*
- * A listener on this host that runs sockwarp answers when its program accepts. To a blocking connect() that has waited
- * this long, that is as good as TCP's backlog: it returns, and the startup goes on with the program's next calls.
+ * A listener on this host that runs sockwarp answers when its program accepts. A blocking connect() that has waited
+ * this long returns, as it would with the connection in TCP's backlog, and the startup goes on with the program's next
+ * calls.
  */
 #define BACKLOG_NS 40000000u
 
-/* A connection that is left alone: remembered only where statistics are wanted. */
+/* A connection that stays plain from its beginning: remembered only if statistics are wanted. */
 static void note_plain(struct sock *s, const struct sockaddr *peer, socklen_t len, const struct policy_rule *rule,
                        unsigned reason)
 {
@@ -98,19 +99,21 @@ static unsigned plain_because(const struct sock *s, int fd, const struct sockadd
     return REASON_NONE;
 }
 
-/* The kernel's connect was up: a peer that reset it since is told by the next call. 0 or -errno. */
+/*
+ * The result of connect(): 0 or -errno. The kernel's connection was up, so a later reset is reported by the next call.
+ */
 static int told_by_connect(struct conn *c)
 {
     return c->startup.peer_closed || atomic_load(&c->so_error) == ECONNRESET ? 0 : -atomic_exchange(&c->so_error, 0);
 }
 
-static struct spin startup_spin; /* do the answers to startups come soon? */
+static struct spin startup_spin; /* are startups answered soon? */
 
 /* Blocking: until it is decided. Both turns held. */
 static int finish_blocking(struct sock *s, struct conn *c, int fd)
 {
     startup_step(s);
-    /* (One that switches late looks for as long as its negotiation does.) */
+    /* (Where it may switch late, the negotiation's own deadline ends the look.) */
     uint64_t patience = c->startup.known_shim && !c->neg.cfg.may_switch ? proc_now_ns() + BACKLOG_NS : 0;
     while ((conn_state(c) == CONN_NEGOTIATING && !c->neg.late && !conn_is_late(c)) ||
            conn_state(c) == CONN_CONNECTING) {
@@ -195,7 +198,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     return r;
 }
 
-/* The socket is used for another connection, or for none: what we knew of the last one ends here. */
+/* The socket is used for another connection, or for none: forgets the former one. */
 static void forget_conn(struct sock *s)
 {
     struct conn *c = s->conn;
@@ -213,7 +216,7 @@ static int disconnect(struct sock *s, int fd, const struct sockaddr *peer, sockl
 {
     struct conn *c = s->conn;
     int r = conn_is_late(c) ? startup_go_on(s, false) : 0;
-    (void)r; /* the answer is not to be lost: the reset is the program's */
+    (void)r; /* the step takes in an answer that has come, before the program's reset */
     conn_lead_out(c, fd);
     r = connect_waiting(fd, peer, len);
     if (r == 0)
@@ -287,7 +290,7 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(connect)(fd, addr, len);
-    /* (What the kernel would not read it refuses itself.) */
+    /* (An address that the kernel cannot read it refuses itself.) */
     bool good = len <= sizeof(struct sockaddr_storage) && usermem_readable(addr, len);
     int err = errno;
     struct cancel hold = cancel_hold(conn_left, s);

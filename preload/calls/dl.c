@@ -79,7 +79,7 @@ ENTRY(dlmopen, MODE("w2", "dl_next_dlmopen"))
 #error "preload/calls/dl.c: only x86-64 and aarch64 are supported"
 #endif
 
-/* (A thread that is just at it has what libc_init has found.) */
+/* (A thread that is just in there uses the values that libc_init has found.) */
 static void know_next(void)
 {
     const struct real_calls *r = real_get();
@@ -137,7 +137,7 @@ static bool is_behind_us(const void *caller)
     return true;
 }
 
-/* Ours, or NULL: whatever the dynamic linker says. */
+/* Our function, or NULL: the dynamic linker's answer stands. */
 void *dl_answer(void *handle, const char *name, const char *version, const void *caller)
 {
     know_next();

@@ -12,7 +12,7 @@
 #include "preload/process/usermem.h"
 #include "preload/ready/epoll_set.h"
 
-/* What may be asked for together with EPOLLEXCLUSIVE. */
+/* Events that are allowed together with EPOLLEXCLUSIVE. */
 #define EXCLUSIVE_OK (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
 
 int epoll_create(int size)
@@ -189,8 +189,8 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
 }
 
 /*
- * (A vforked child is not asked for, which would be a system call each time: what it registers by its parent's
- * descriptors is registered by its parent's memory.)
+ * (There is no check for a vfork child, which would cost a system call each time. A child that registers by its
+ * parent's descriptors does so in its parent's memory.)
  */
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {

@@ -1,6 +1,4 @@
-/*
- * A descriptor's registrations, from what it is to what it becomes.
- */
+/* Moves a descriptor's registrations to the file that it is about to become. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,7 +15,7 @@ struct epoll_moved {
     struct epoll_event ev;
 };
 
-/* The next registration of s by fd: what it says, into m. False: there is none. */
+/* Copies the next registration of s by fd to m. False: there is none. */
 static bool registered(struct sock *s, int fd, struct epoll_moved *m)
 {
     struct epset *set = NULL;

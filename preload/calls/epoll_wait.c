@@ -31,9 +31,9 @@
 
 struct wait {
     struct epset *set;
-    struct epoll_event *evs; /* NULL: no thread waits, the question is only whether there is something to report */
+    struct epoll_event *evs; /* NULL: no thread waits, only whether there is something to report is asked */
     int max, n;
-    bool fault; /* no memory for the next one, which waits on */
+    bool fault; /* no memory for the next event, which stays */
     bool later; /* an event was withheld because the kernel will report it again */
     uint64_t seq;
 };
@@ -44,7 +44,7 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
     if (wt->evs == NULL) {
         wt->n++;
         if (!kernel || (w->events & (EPOLLET | EPOLLONESHOT)))
-            watch_queue(w); /* the kernel tells it once, and has */
+            watch_queue(w); /* the kernel reports it once, and has done so */
         if (kernel && (w->kevents & EPOLLONESHOT)) {
             w->kevents = EPOLLONESHOT;
             share_save(w, false);
@@ -59,7 +59,7 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
         wt->fault = true;
         wt->max = wt->n;
     }
-    if (wt->n == wt->max) { /* (by the list; the kernel is asked for what there is room for) */
+    if (wt->n == wt->max) { /* (from the list; the kernel is asked for no more events than there is room for) */
         watch_queue(w);
         return;
     }
@@ -86,8 +86,8 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
 }
 
 /*
- * Locks set, and returns the registration. If processes share it, and reporting it changes it, no other process reports
- * it meanwhile. One that the program has deleted, while the kernel goes on reporting it, is not reported any more.
+ * Locks set, and returns the registration. If processes share it, and the report changes it, no other process reports
+ * it meanwhile. A registration that the program has deleted is not reported, though the kernel may still report it.
  */
 static struct watch *lock_for(struct epset *set, uint64_t token)
 {
@@ -103,7 +103,7 @@ static struct watch *lock_for(struct epset *set, uint64_t token)
     return watch_find(set, token);
 }
 
-/* Brings the kernel's registration in line, if it is s's still. set->lock is held, s's watch_lock is not. */
+/* Brings the kernel's registration in line if it is still s's. set->lock is held, s's watch_lock is not. */
 static void refresh(struct epset *set, uint64_t token, struct sock *s, bool force)
 {
     if (set->share != NULL)
@@ -118,7 +118,7 @@ static void refresh(struct epset *set, uint64_t token, struct sock *s, bool forc
         pthread_mutex_unlock(&s->watch_lock);
 }
 
-/* What the kernel says now. */
+/* The kernel's events of fd now. */
 static uint32_t ask(int fd, uint32_t want)
 {
     struct pollfd p = { .fd = fd, .events = (short)(uint16_t)want };
@@ -127,7 +127,7 @@ static uint32_t ask(int fd, uint32_t want)
     return (uint16_t)p.revents;
 }
 
-/* What the kernel says of s, and, of a late registration, what it was not asked for. */
+/* The kernel's events of s, and, for a late registration, those that the kernel was not asked for. */
 static uint32_t with_room(struct sock *s, int fd, uint32_t want, uint32_t kernel, bool late)
 {
     struct conn *c = s->conn;
@@ -141,8 +141,9 @@ static uint32_t with_room(struct sock *s, int fd, uint32_t want, uint32_t kernel
 }
 
 /*
- * The kernel has told token's event, and there is no such registration: it was deleted meanwhile, or it was made beside
- * us. Then it is the program's as it is. The set is locked by lock_for, and is unlocked.
+ * The kernel has reported an event with this token, and we have no such registration: it was deleted meanwhile, or made
+ * by a call that we did not see. In the second case the event goes to the program as it is. The set is locked by
+ * lock_for; this unlocks it.
  */
 static void look_unseen(struct wait *wt, uint64_t token, uint32_t kernel)
 {
@@ -168,8 +169,8 @@ static void look_unseen(struct wait *wt, uint64_t token, uint32_t kernel)
 static bool settle(int epfd, bool take, bool *later);
 
 /*
- * Something that is not ours, or not any more. The set is locked by lock_for, and is unlocked. kernel
- * 0: off the ready list.
+ * An event of a file that is not ours, or not any more. The set is locked by lock_for; this unlocks it. kernel 0: from
+ * the ready list.
  */
 static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
 {
@@ -184,7 +185,7 @@ static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
     else if (w->foreign) /* the process that has it may ask the kernel for more */
         kernel &= want | UNASKED;
     if (kernel != 0 && epoll_tracks(fd)) {
-        /* A set: is there anything that its epoll_wait would tell? */
+        /* A set: would its epoll_wait report an event? */
         bool once = w->events & EPOLLET;
         epset_unlock(set);
         bool ready = settle(fd, !once, &wt->later);
@@ -199,10 +200,7 @@ static void look_plain(struct wait *wt, struct watch *w, uint32_t kernel)
     epset_unlock(set);
 }
 
-/*
- * Locks as lock_for. An event of the kernel may be of a registration that has another token by now, which *token is
- * then.
- */
+/* Locks as lock_for. The registration of the kernel's event may have another token by now, which *token becomes. */
 static inline struct watch *lock_told(struct epset *set, uint64_t *token, bool by_kernel)
 {
     struct watch *w = lock_for(set, *token);
@@ -214,7 +212,7 @@ static inline struct watch *lock_told(struct epset *set, uint64_t *token, bool b
     return lock_for(set, *token);
 }
 
-/* Has the kernel it now as the program has registered it? */
+/* Does the kernel now have the program's own registration? */
 static bool refresh_held(struct watch *w)
 {
     pthread_mutex_lock(&w->sock->watch_lock);
@@ -224,7 +222,7 @@ static bool refresh_held(struct watch *w)
     return as_asked;
 }
 
-/* A registration that is told nothing of: one-shot, and told. */
+/* A registration that reports nothing any more: one-shot, and reported. */
 static void quiet(struct watch *w)
 {
     watch_unqueue(w);
@@ -233,8 +231,8 @@ static void quiet(struct watch *w)
 }
 
 /*
- * Is there nothing to be told? By the kernel's event it was looked at as a whole in this call (a device's channel and
- * its socket are two); or the kernel's event is of how it was registered before.
+ * Is there nothing to report? Either this call has looked at the connection for another event of the kernel's (a
+ * device's channel and its socket are two); or the event is of a former registration.
  */
 static inline bool is_told(const struct wait *wt, struct watch *w, uint64_t token, bool by_kernel)
 {
@@ -242,22 +240,22 @@ static inline bool is_told(const struct wait *wt, struct watch *w, uint64_t toke
     if (!by_kernel)
         return w->told_seq == wt->seq && wt->evs != NULL && s != NULL && s->conn != NULL && !conn_has_chan(s->conn);
     if (s != NULL && (w->events & EPOLLET) && !atomic_load(&s->active))
-        refresh_held(w); /* just found to stay plain by another thread, which may not have come to this yet */
+        refresh_held(w); /* another thread has just found it plain, and may not have changed the registration yet */
     return watch_is_stale(w, token);
 }
 
-/* What a look at a connection was for, and what it found. */
+/* The purpose of a look at a connection, and its result. */
 struct glance {
     uint64_t token;
     uint32_t want;
     uint32_t kernel; /* what the kernel says */
-    uint32_t got;    /* what the program is to hear */
+    uint32_t got;    /* the events for the program */
     bool by_kernel;  /* the kernel has told it */
     bool deferred;   /* the kernel was not asked for room */
     bool was_plain;
 };
 
-/* Does the kernel tell it, to this very call? It was found to stay plain, and is registered anew for that. */
+/* Will the kernel report it to this very call? The connection was found plain, and is registered anew for that. */
 static inline bool told_anew(struct watch *w, const struct glance *g)
 {
     const struct conn *c = w->sock->conn;
@@ -265,12 +263,12 @@ static inline bool told_anew(struct watch *w, const struct glance *g)
            !(g->was_plain && g->by_kernel && conn_may_be_staged(c)) && refresh_held(w);
 }
 
-/* Tells what was found, and has the kernel and the list say what comes next. The set is locked by lock_for. */
+/* Reports the result, and makes the kernel and the list ready for what comes next. The set is locked by lock_for. */
 static inline void conclude(struct wait *wt, struct watch *w, const struct glance *g)
 {
     struct sock *s = w->sock;
     uint32_t got = g->got;
-    /* The edge was one of bytes that are not the program's. Writable it was before. */
+    /* The edge was of bytes that are not the program's. (It was writable before.) */
     if ((w->events & EPOLLET) && (g->kernel & g->want & (EPOLLIN | EPOLLRDNORM)) && !(got & (EPOLLIN | EPOLLRDNORM)) &&
         w->out_told)
         got &= ~OUT_BITS;
@@ -281,8 +279,8 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
     if (got != 0)
         tell(wt, w, got, g->by_kernel);
     if (g->deferred && (g->want & OUT_BITS) && !(got & OUT_BITS))
-        refresh(wt->set, g->token, s, false); /* the kernel is to say when there is room */
-    /* (What the kernel does not know of it does not tell again.) */
+        refresh(wt->set, g->token, s, false); /* the kernel will report room */
+    /* (The kernel does not report again what it does not know.) */
     if (!(w->events & (EPOLLET | EPOLLONESHOT)) &&
         ((got & (EPOLLIN | EPOLLRDNORM | EPOLLPRI | (~g->kernel & OUT_BITS))) || (g->deferred && (got & OUT_BITS))))
         watch_queue(w);
@@ -292,7 +290,7 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
     }
 }
 
-/* A connection of ours. The set is locked by lock_for, and is unlocked. kernel 0: off the ready list. */
+/* An event of a connection of ours. The set is locked by lock_for; this unlocks it. kernel 0: from the ready list. */
 static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, uint32_t kernel)
 {
     struct epset *set = wt->set;
@@ -304,10 +302,10 @@ static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, u
         .by_kernel = kernel != 0,
         .deferred = atomic_load(&w->late),
     };
-    /* Is this the only look at it in this call? Then it has to be a whole one. */
+    /* Is this the only look at it in this call? Then it must find everything. */
     bool whole = wt->evs != NULL && ((w->events & (EPOLLET | EPOLLONESHOT)) || wt->n + 1 >= wt->max);
     atomic_fetch_add(&s->refs, 1);
-    /* Off the list before the look: a thread that queues it meanwhile knows something newer. */
+    /* It leaves the list before the look: a thread that queues it meanwhile has newer news. */
     watch_unqueue(w);
     epset_unlock(set);
 
@@ -319,7 +317,7 @@ static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, u
     uint32_t now = with_room(s, fd, g.want, g.kernel, g.deferred);
     g.was_plain = conn_state(s->conn) == CONN_PLAIN;
     g.got = (uint16_t)ready_now(s, fd, (short)(uint16_t)g.want, (short)(uint16_t)now, &asked);
-    /* What came in by this look is told below; the other sets have lost the kernel's event for it. */
+    /* Bytes that this look has taken in are reported below; the other sets have lost the kernel's event for them. */
     if (atomic_exchange(&s->conn->rx.arrived, false)) {
         epoll_left_over_but(s, true, w);
         ready_told(s);
@@ -362,7 +360,7 @@ static void tell_kept(struct wait *wt)
         wt->n++;
 }
 
-/* The ready list: at most as many as stand on it now, so that none is looked at twice. */
+/* The ready list: no more entries than are on it now, so that none is looked at twice. */
 static void look_ready(struct wait *wt)
 {
     uint64_t token;
@@ -410,8 +408,8 @@ static unsigned find_starting(struct epset *set, struct sock *found[STARTING_MAX
 }
 
 /*
- * Takes off the kernel what is the startup's, so that its word about the set is of other things. (To
- * take the set's events would bring others' bytes into staging, and that would be an edge anew.)
+ * Takes the startups' bytes from the kernel, so that its answer about the set is about the program's. (Taking the set's
+ * events instead would bring other connections' bytes into staging, and that would be a new edge.)
  */
 static void settle_starting(struct epset *set)
 {
@@ -427,8 +425,8 @@ static void settle_starting(struct epset *set)
 }
 
 /*
- * As epoll_settle. *later: what came behind a startup's bytes was taken in with them; the kernel
- * tells of the ready list they went to, so that it is told once.
+ * As epoll_settle. *later: bytes behind a startup's were taken in with it; the ready list that they are on makes the
+ * kernel report the set, so it is reported once.
  */
 static bool settle(int epfd, bool take, bool *later)
 {
@@ -469,11 +467,11 @@ static struct timespec to_timespec(uint64_t ns)
     return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
 }
 
-static __thread struct spin spin; /* whether this thread looks before it sleeps */
+static __thread struct spin spin; /* does this thread look before it sleeps? */
 
 /*
- * The kernel's part, while something else is waited for as well. poll(2) restarts when a finished io_uring request, and
- * not a signal handler, interrupted it; epoll_wait would return EINTR.
+ * The kernel's part, while something else is waited for as well. poll(2) is restarted if a finished io_uring request,
+ * and no signal handler, interrupted it; epoll_wait would return EINTR.
  */
 static int poll_wait(int epfd, struct epoll_event *kev, int max, const struct timespec *ts, const sigset_t *mask)
 {
@@ -528,7 +526,7 @@ static int kernel_wait(struct epset *set, struct epoll_event *kev, int max, uint
     return r;
 }
 
-/* Looks at what the kernel gave. */
+/* Looks at the kernel's events. */
 static void look_at(struct wait *wt, const struct epoll_event *kev, int n)
 {
     struct epset *set = wt->set;
@@ -578,7 +576,7 @@ static int round_of(struct wait *wt, uint64_t until_ns, bool sleep, const sigset
         if (r == BATCH && wt->n < wt->max)
             r = take_all(wt, kev);
     } else {
-        /* The kernel's events come first, but not for ever. */
+        /* The kernel's events come first, but not each time. */
         list_first = atomic_exchange(&set->list_owed, false);
         if (list_first)
             look_ready(wt);
@@ -628,7 +626,7 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
     }
     pending_watched();
     if (poller_threads()) {
-        poller_kick_fd(); /* its end takes `me` back, if this call is cancelled */
+        poller_kick_fd(); /* if this call is cancelled, the thread's end takes `me` back */
         epset_kick_make(set);
     }
     int r = rounds(set, evs, max, timeout_ns, mask);
@@ -661,7 +659,7 @@ static int waited(struct epset *set, struct epoll_event *evs, int max, int64_t t
     return r < 0 ? -1 : r;
 }
 
-/* At the beginning of a wait. With a reference, or NULL: the kernel's business. */
+/* At the beginning of a wait: the set with a reference, or NULL: the kernel does the call. */
 static struct epset *set_to_wait(int epfd, const struct epoll_event *evs, int max)
 {
     coalesce_before_poll();

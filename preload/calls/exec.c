@@ -1,6 +1,4 @@
-/*
- * Exec. What the next program is told is in its environment; see inherit.c.
- */
+/* Exec. The next program learns from its environment which connections it inherits; see inherit.c. */
 #include "preload/calls/exec.h"
 
 #include <alloca.h>
@@ -89,9 +87,9 @@ void exec_save_env(void)
 }
 
 /*
- * Supervisors clean the environment of the servers they start: inetd's kind, which gives an accepted connection as
- * standard input, and socket activation, which gives listeners. Without us such a program would find a Hello, or
- * frames, where its client's bytes should be.
+ * Supervisors clean the environment of the servers that they start: inetd's kind, which gives an accepted connection as
+ * standard input, and socket activation, which gives listeners. Without the library such a program would read a Hello,
+ * or frames, in place of its client's bytes.
  */
 static bool needs_ours(char *const envp[])
 {
@@ -116,8 +114,8 @@ struct leaving {
 };
 
 /*
- * A vfork child's memory is its parent's: what it takes is still there when it has become another program, and given
- * back by the parent's thread when it does this again.
+ * A vfork child's memory is its parent's: memory that the child takes is still there after its exec. The parent's
+ * thread gives it back at its own next exec or spawn.
  */
 static __thread struct leaving borrowed;
 
@@ -130,8 +128,8 @@ static void give_back(struct leaving *l)
 }
 
 /*
- * The environment for the next program: envp with SOCKWARP_INHERIT put in or taken out; and one whose C library is musl
- * could not even start with this library, so it is not told of it.
+ * The environment for the next program: envp with SOCKWARP_INHERIT put in or taken out. A program whose C library is
+ * musl could not even start with this library, so for it LD_PRELOAD loses our entry.
  */
 static char *const *next_env(struct leaving *l, char *const envp[], const char *preload, enum loads loads, bool give)
 {
@@ -172,7 +170,7 @@ static bool has_rules(char *const envp[])
     return false;
 }
 
-/* The program will load us, and know what to do: without rules it would leave all alone. */
+/* Will the program load us, and have rules? Without rules it would leave all connections alone. */
 static bool will_load(char *const envp[], const char *preload, bool give)
 {
     for (size_t i = 0; give && i < ours.n; i++)

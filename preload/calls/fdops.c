@@ -67,14 +67,14 @@ int close(int fd)
     if (!proc_on())
         return REAL(close)(fd);
     if (SW_UNLIKELY(hidden_is(fd)))
-        return 0; /* it was found in /proc/self/fd, by a program that closes all it has */
+        return 0; /* found in /proc/self/fd by a program that closes all descriptors */
     if (sock_is_closing(fd))
         return -1;
     cancel_enter();
     struct sock *s = fdops_close_begin(fd, false);
     if (s == NULL)
         return REAL(close)(fd);
-    /* What was begun comes to its end: a thread that is cancelled now goes at its next call. */
+    /* The close is completed: a thread that is cancelled now ends at its next call. */
     struct cancel hold = cancel_never();
     int r = REAL(close)(fd);
     cancel_restore(hold);
@@ -136,7 +136,7 @@ static bool names(int fd, const struct sock *s)
     return s->conn == NULL || s->conn->record.ino == 0 || sock_ino(fd) == s->conn->record.ino;
 }
 
-/* fd2 is a new name for what fd, s before the call, named. False: another thread has closed that meanwhile. */
+/* fd2 is a new descriptor of s, which fd named before the call. False: another thread has closed s meanwhile. */
 static bool follow(int fd, struct sock *s, int fd2)
 {
     bool set = epoll_tracks(fd) || epoll_tracks(fd2), done = true;
@@ -149,7 +149,7 @@ static bool follow(int fd, struct sock *s, int fd2)
     return done;
 }
 
-/* The end of a call that makes fd2 a new name for what fd, s before the call, names. Takes the reference. */
+/* The end of a call that makes fd2 a new descriptor of s, which fd named before the call. Takes the reference. */
 static int duped(int fd, struct sock *s, int fd2)
 {
     if (fd2 >= 0 && proc_on()) {
@@ -168,7 +168,7 @@ static int duped(int fd, struct sock *s, int fd2)
     return fd2;
 }
 
-/* What fd names, before the call. False: another thread is closing it. */
+/* The sock of fd before the call. False: another thread is closing it. */
 static bool to_dup(int fd, struct sock **s)
 {
     *s = proc_on() ? sock_get(fd) : NULL;
@@ -187,7 +187,10 @@ static struct sock *replaced(int fd, int fd2)
     return proc_on() && fd != fd2 && REAL(fcntl)(fd, F_GETFD) >= 0 ? fdops_close_begin(fd2, true) : NULL;
 }
 
-/* fd2 is about to be another name of fd: what is ours under that number makes way. False: it cannot. */
+/*
+ * fd2 is about to become another descriptor of fd's file: a hidden descriptor with that number moves away. False: it
+ * cannot.
+ */
 static bool makes_way(int fd, int fd2)
 {
     if (!proc_on() || SW_LIKELY(!hidden_is(fd2)) || fd == fd2 || proc_is_borrowed() || REAL(fcntl)(fd, F_GETFD) < 0 ||

@@ -1,8 +1,6 @@
 /*
- * Bytes between an active connection and files and pipes: sendfile, splice.
- *
- * What has nothing to do with the connection the kernel decides: which files can be sent from, what a pipe takes, and
- * all that it refuses.
+ * Bytes between an active connection and files and pipes: sendfile, splice. The kernel decides all that does not
+ * concern the connection: which files can be sent from, how much a pipe takes, and which calls are refused.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +30,7 @@
 #include "preload/sock/wait.h"
 #include "preload/startup/dispatch.h"
 
-/* How much is taken at a time, into memory of the call's own: a thread's stack may be smaller. */
+/* Bytes taken at a time into the call's own memory; a thread's stack may be small. */
 #define PIECE_LEN 65536u
 #define SEND_MAX_LEN 0x7ffff000u /* the kernel's limit for one call */
 #define SPLICE_FLAGS (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
@@ -63,14 +61,14 @@ struct source {
     bool own;        /* it is read at its own position, not at an offset of the program's */
     bool big;        /* has the room for large pieces, */
     uint8_t *mem;    /* or this; the call's */
-    bool guessed;    /* the number was a file's that reads as it is sent; it may be another's now */
+    bool guessed;    /* the number was that of a file which pread reads as sendfile sends it; it may be another's now */
     off64_t at, end; /* end: as far as is known */
     size_t len;      /* asked for in all */
 };
 
 /*
- * A file with blocks is one that can be sent from. Devices, files that are made up as they are read, and all the rest
- * only the kernel knows, and so it does where the offsets end.
+ * A file with blocks can be sent from. Of devices, of files that are made up as they are read, and of where offsets
+ * end, only the kernel knows.
  */
 static bool reads_as_sent(struct source *src)
 {
@@ -156,8 +154,8 @@ static int source_choose(struct source *src, struct sock *s)
 }
 
 /*
- * Is the end, or the error of what was taken for a file, all there is to say? True: it is copied from now on, and read
- * again.
+ * pread gave an end or an error. Is that the answer, or was src no such file? True: it was not: from now on its bytes
+ * are copied, and this read is repeated.
  */
 static bool source_again(struct source *src, ssize_t n)
 {
@@ -278,8 +276,8 @@ static int await_pipe(struct sock *s, int fd, bool wait)
 }
 
 /*
- * As much as there is room for, without waiting, whatever the pipe's flags say: another pipe's bytes can be moved that
- * way.
+ * Moves as much as there is room for, without waiting, whatever the pipe's flags are: splice between two pipes can do
+ * that.
  */
 static ssize_t put(int fd, const uint8_t *buf, size_t len)
 {
@@ -430,7 +428,7 @@ static ssize_t in_pieces(const struct plain *p, size_t len)
     uint64_t deadline = wait_call_deadline(p->out, SO_SNDTIMEO);
     size_t done = 0;
     while (done < len) {
-        struct cancel hold = cancel_hold(NULL, NULL); /* it has others' descriptors in its hands meanwhile */
+        struct cancel hold = cancel_hold(NULL, NULL); /* the wait has pending entries' descriptors meanwhile */
         int ready = wait_for(p->out, POLLOUT, deadline, NULL);
         cancel_restore(hold);
         if (ready <= 0)
@@ -483,7 +481,7 @@ ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
     struct cancel hold = cancel_hold(NULL, NULL);
     if (s == NULL && (sock_is_closing(out) || (from == NULL && sock_is_closing(in))))
         r = -EBADF;
-    else if (len > 0 && len <= SSIZE_MAX) { /* (else it refuses, or sends nothing) */
+    else if (len > 0 && len <= SSIZE_MAX) { /* (else the kernel refuses the call, or sends nothing) */
         if (s != NULL)
             r = file_to_conn(s, out, in, off, len);
         else if (from != NULL && off == NULL && is_pipe(out, O_WRONLY, &wait))
@@ -503,7 +501,7 @@ ssize_t sendfile(int out, int in, off_t *off, size_t len)
     return sendfile64(out, in, off, len);
 }
 
-/* (What is neither from a pipe to a connection nor the other way the kernel refuses.) */
+/* (The kernel refuses calls that are neither from a pipe to a connection nor the other way.) */
 ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
 {
     coalesce_before_wait();

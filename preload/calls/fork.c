@@ -38,8 +38,8 @@ static bool has_begun(const struct conn *c)
 }
 
 /*
- * Whichever process goes on with a startup, its bytes have to be where the other has them, too: what one of them maps
- * afterwards, the other has not.
+ * Either process may go on with a startup, and its memory must be in both: memory that one of them maps afterwards is
+ * not in the other.
  */
 static void prepare(int fd, struct sock *s, void *arg)
 {
@@ -90,8 +90,8 @@ static void made(int fd, struct sock *s, void *arg)
 }
 
 /*
- * A connection that another thread of the parent was just making, or taking apart, is not counted as ours: this process
- * knows nothing of it.
+ * A connection that another thread of the parent was just making, or releasing, is not counted here: this process does
+ * not know it.
  */
 static void am_child(int fd, struct sock *s, void *arg)
 {
@@ -114,7 +114,7 @@ void fork_done(pid_t child)
     sock_each(child < 0 ? failed : made, &child);
 }
 
-/* What was stopped goes on with whatever the program does next. */
+/* The program's next call continues the sends that were stopped. */
 pid_t fork(void)
 {
     if (!proc_on() || proc_is_borrowed())
