@@ -201,7 +201,8 @@ static int start(void)
 /* ---- a bridge is built; lock is held ---- */
 
 /*
- * Copies the program's settings to the pair. (The thread's own end is non-blocking, and readable from the first byte.)
+ * Moves the program's settings to the pair. (The thread that carries reads the connection from the first byte, and
+ * without waiting.)
  */
 static void take_settings(int fd, int near)
 {

@@ -41,7 +41,7 @@ struct handing {
     size_t len, cap;
 };
 
-/* State that the next program has to know: the kernel's is not all. */
+/* Has the connection state that the next program must know, beside the kernel's? */
 static bool has_state(const struct conn *c)
 {
     enum conn_state st = conn_state(c);
@@ -49,9 +49,9 @@ static bool has_state(const struct conn *c)
 }
 
 /*
- * One that accept() has left to the process that uses it. As a standard stream the next program would decline it, so it
- * gets it in software. One that does not load us would find the Hello, also one that has come since accept(), so it is
- * declined.
+ * A connection that accept() has left to the process that uses it. As a standard stream the next program would decline
+ * it, so it gets it upgraded in software. A program that does not load us would read the Hello, even one that has come
+ * since accept(), so the Hello is declined.
  */
 static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
 {
@@ -62,7 +62,7 @@ static void decide_held(struct sock *s, struct conn *c, int fd, bool can)
     if (!can)
         (void)conn_decline(c, REASON_EXEC);
     int r = startup_go_on(s, false);
-    (void)r; /* how far it came is looked at next */
+    (void)r; /* the loop looks at its state next */
 }
 
 /* A startup that has begun comes to its end here: the answer to a Hello is a matter of one round trip. */
@@ -82,8 +82,8 @@ void inherit_decide(struct sock *s, struct conn *c, int fd)
 #define STD_HELLO_NS 20000000u
 
 /*
- * One that accept() has returned before its Hello was there, and that is a standard stream: the next program would
- * decline what it finds there undecided. A client of this host that runs sockwarp is microseconds away from its Hello.
+ * accept() has returned it before its Hello was there, and it is a standard stream: the next program would decline it
+ * undecided. A client of this host that runs sockwarp will send its Hello within microseconds.
  */
 static void decide_std(struct sock *s, struct conn *c, int fd)
 {
@@ -96,7 +96,7 @@ static void decide_std(struct sock *s, struct conn *c, int fd)
     }
 }
 
-/* The arena's descriptor as the next program has it: one that stays open. */
+/* The arena's descriptor for the next program: one that stays open across exec. */
 static int shmem_for_next(struct inherit *in, int arena, int seen[8])
 {
     for (unsigned i = 0; i < in->fd_n; i++)
@@ -166,14 +166,14 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
     h->len += (size_t)snprintf(in->text + h->len, ENTRY_LEN, "%s%ju:%d:%" PRIxPTR ":%u:%u:%d", between, (uintmax_t)ino,
                                fd, at.block, at.slot, shared, (int)in->maker);
     note_handed(in, c);
-    if (!proc_is_borrowed()) /* (else its thread is in the parent, which goes on) */
+    if (!proc_is_borrowed()) /* (else its thread is in the parent, and goes on) */
         fork_stop_job(c);
     return true;
 }
 
 /*
- * The next program looks at an undecided one afresh, and answers its Hello: a close here is then not the last one, and
- * does not end it.
+ * The next program looks at an undecided connection afresh, and answers its Hello. So a close here is not the last one,
+ * and must not end it.
  */
 static void share(struct handing *h, struct conn *c)
 {
@@ -193,7 +193,7 @@ static int dead_end(void)
 }
 
 /*
- * What the kernel has received already would be read even after shutdown(): the next program finds a closed socket in
+ * Bytes that the kernel has received could be read even after shutdown(), so the next program gets a closed socket in
  * its place.
  */
 static void bury(struct inherit *in, int fd)
@@ -210,8 +210,8 @@ static void bury(struct inherit *in, int fd)
 }
 
 /*
- * It would stay open in the next program, which would read frames instead of its bytes. posix_spawn's child is spared
- * it as far as its file actions do not give it away.
+ * It would stay open in the next program, which would read frames instead of its bytes. A child of posix_spawn gets it
+ * only if its file actions name it.
  */
 static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)
 {
@@ -276,7 +276,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
         end_unread(in, s, c, fd);
 }
 
-/* A vfork child has moved descriptors about already: the standard ones are what it does that for. */
+/* A vfork child has moved its descriptors already, mostly to the standard ones. */
 static void find_std(int fd, struct sock *s, void *arg)
 {
     struct walk *w = arg;
@@ -292,7 +292,7 @@ struct finish {
     uint64_t end; /* of what is waited for, with all of them */
 };
 
-/* The peer is not to take what came for all, should it never take the rest. */
+/* If the peer never takes the rest, it must not believe that it has got everything. */
 static void send_tail(struct conn *c, int fd, uint64_t end, bool alone)
 {
     uint64_t now = proc_now_ns();
@@ -313,7 +313,7 @@ static void finish_one(int fd, struct sock *s, void *arg)
         holders_exec(&c->holders);
         return;
     }
-    /* Closed by the exec. (If it fails after all, the slot has to be ours still.) */
+    /* The exec will close it. (If the exec fails after all, the slot must still be ours.) */
     bool alone = holders_alone(&c->holders);
     fork_stop_job(c);
     if (conn_state(c) == CONN_UPGRADED && (alone || conn_tail_is_mine(c)) && turn_take_brief(&c->tx.turn) == 0) {
@@ -336,7 +336,7 @@ void inherit_begin(struct inherit *in, bool can)
     in->handed = NULL;
     in->n = in->fd_n = in->kept_n = 0;
     in->maker = in->spawn ? HOLDERS_FORK + (int32_t)rawsys_gettid() : 0;
-    struct cancel hold = cancel_never(); /* exec is no point of cancellation, what is waited for here would be */
+    struct cancel hold = cancel_never(); /* exec is no point of cancellation, but the waits here would be */
     if (proc_is_borrowed())
         sock_each(find_std, &w);
     sock_each(leave_one, &w);

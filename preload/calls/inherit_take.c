@@ -119,9 +119,7 @@ static void take_up_new(int fd, int domain)
     sock_put(s);
 }
 
-/*
- * Nothing was read from it: all that was received is still there. (The former program may have said something already.)
- */
+/* Nothing was read from it: all that was received is still there. (The former program may have sent something.) */
 static bool untouched(int fd, uint64_t *said)
 {
     uint64_t rx;
@@ -129,7 +127,10 @@ static bool untouched(int fd, uint64_t *said)
     return tcpinfo_totals(fd, &rx, said) && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && rx == (uint64_t)queued;
 }
 
-/* Not added to the connections that every wait drives: the parent may use it as well, we only if the program does. */
+/*
+ * It is not added to the pending connections: the parent may use it as well, and this process must touch it only if its
+ * program does.
+ */
 static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_t len,
                           const struct sockaddr_storage *peer)
 {
@@ -187,7 +188,7 @@ static bool is_tcp(int fd, int *domain, int *listens)
            REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, listens, &len) == 0;
 }
 
-/* One of which nothing is known but what the kernel says. */
+/* A descriptor of which we know only what the kernel says. */
 static void take_up_unknown(int fd, int domain, bool listens)
 {
     struct sockaddr_storage local, peer;
@@ -280,7 +281,7 @@ static void take_up(struct taking *t, int fd)
     }
 }
 
-/* Those of posix_spawn that this child did not get: the parent has counted it in. */
+/* Connections that posix_spawn's parent has counted this child for, and that it did not get. */
 static void not_given(struct given *g, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {

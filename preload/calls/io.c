@@ -58,7 +58,7 @@ bool io_refused(int fd, size_t len)
     return true;
 }
 
-/* What the kernel knows; it refuses others. */
+/* Flags that the kernel knows; it refuses others. */
 #define RWF_NOWAIT_BIT 0x8
 #define RWF_KNOWN 0x1f
 
@@ -92,8 +92,8 @@ bool io_is_active(int fd)
 }
 
 /*
- * The program has closed fd where we cannot see it, by a system call of its own, and the number is something else by
- * now, or nothing: what we know of it ends here.
+ * The program has closed fd by a call that we did not see, and the number is another file by now, or none: forgets the
+ * connection.
  */
 static bool reused(struct sock *s, int fd)
 {
@@ -172,7 +172,7 @@ enum io_who io_out_other(struct io *io)
     return sock_is_closing(io->fd) ? io_done(io, -1) : IO_KERNEL;
 }
 
-/* It is the kernel's. The reference is kept only for a descriptor that no other thread knows of. */
+/* The kernel does the call. The reference is kept only if no other thread knows the descriptor. */
 static void leave_to_kernel(struct io *io)
 {
     int now = sock_fd_now(io->s, io->fd);

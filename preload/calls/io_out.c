@@ -75,10 +75,7 @@ ssize_t send(int fd, const void *buf, size_t len, int flags)
     return io_end(&io);
 }
 
-/*
- * Control messages, addresses of a Fast Open: the kernel looks at them when it is given no bytes as well. 0: it has
- * nothing against them.
- */
+/* Control messages, addresses of a Fast Open: the kernel checks them even without bytes. 0: it accepts them. */
 static int kernel_objects(int fd, const struct msghdr *msg, int flags)
 {
     struct msghdr empty = *msg;
@@ -87,7 +84,7 @@ static int kernel_objects(int fd, const struct msghdr *msg, int flags)
     return REAL(sendmsg)(fd, &empty, flags | MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* A Fast Open is the kernel's. */
+/* The kernel does a Fast Open. */
 static void opens_fast(int fd)
 {
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
@@ -100,7 +97,7 @@ static void opens_fast(int fd)
     sock_put(s);
 }
 
-/* The address that sendto(2) on an active connection gives is looked at, though it goes nowhere. 0; -errno. */
+/* sendto(2)'s address on an active connection is checked, though it is not used. 0; -errno. */
 static int address_check(int fd, const struct sockaddr *to, socklen_t to_len, int flags)
 {
     struct msghdr m = { .msg_name = (void *)(uintptr_t)to, .msg_namelen = to != NULL ? to_len : 0 };
@@ -131,9 +128,9 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 }
 
 /*
- * One that is passed leaves our sight. What is undecided goes as it is: a Hello that is there is declined, one that may
- * still come is the receiver's. Of one that is upgraded, or will be, or has bytes in our memory, a bridge's end goes:
- * the receiver may be any program.
+ * A connection is passed, and the receiver may be any program. An undecided one goes as it is: a Hello that is there is
+ * declined, and one that may still come is for the receiver to look for. For one that is upgraded, or will be, or has
+ * bytes in our memory, the receiver gets a bridge's end.
  */
 static bool pass(struct sock *s, int fd)
 {
@@ -143,7 +140,7 @@ static bool pass(struct sock *s, int fd)
     startup_hand_on_unsaid(s);
     if (conn_state(c) == CONN_CONNECTING)
         startup_decline(s);
-    if (!conn_is_late(c)) /* (The server may accept only when it hears from the process that gets this.) */
+    if (!conn_is_late(c)) /* (The server may accept only when the receiving process has written to it.) */
         inherit_decide(s, c, fd);
     enum conn_state st = conn_state(c);
     if (st == CONN_UPGRADED || conn_is_late(c) || conn_rx_avail(c) > 0)
@@ -181,7 +178,10 @@ static bool passes_any(const struct msghdr *msg)
            usermem_readable(msg->msg_control, msg->msg_controllen);
 }
 
-/* Does this message of an upgraded connection ask for its time? It has none: as a kernel that does not know it. */
+/*
+ * Does this message on an upgraded connection ask for a time stamp? It is refused as by a kernel that does not know the
+ * option.
+ */
 static bool stamps(const struct sock *s, const struct msghdr *msg)
 {
     if (conn_state(s->conn) != CONN_UPGRADED || !passes_any(msg))
@@ -232,7 +232,7 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     return io_end(&io);
 }
 
-/* Of this message a part only: what is behind it may not come before its rest. */
+/* Only a part of this message went: the messages behind it must not overtake its rest. */
 static bool is_part(const struct msghdr *msg, ssize_t sent)
 {
     struct iov_iter whole = iov_iter_init(msg->msg_iov, msg->msg_iovlen);

@@ -48,7 +48,7 @@ int socket(int domain, int type, int protocol)
             stdio_changed(fd);
         }
     } else {
-        sock_drop(fd); /* the number may have been one of ours, closed behind our back */
+        sock_drop(fd); /* the number may have been a socket of ours that was closed by a call that we did not see */
     }
     return fd;
 }
@@ -110,7 +110,7 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
     return REAL(getpeername)(fd, addr, len);
 }
 
-/* (A program that has a ring may accept by it: then it must not be asked.) */
+/* (A program that has a ring may accept by it: clients must not ask it then.) */
 static void listen_names(struct sock *s, int fd, const struct sockaddr_storage *ss, socklen_t len)
 {
     if (s->stay_plain || !names_may_be() ||
@@ -163,7 +163,7 @@ int listen(int fd, int backlog)
     return r;
 }
 
-/* Is a Hello all that ever came, with no program's word, not even that it goes on? */
+/* Is a Hello all that ever came: no byte of the program's, and no HWDR? */
 static bool has_hello_only(const struct conn *c)
 {
     bool hello = conn_state(c) == CONN_UPGRADED
@@ -178,10 +178,10 @@ static bool has_none_queued(int fd)
     return REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
 }
 
-/* A Hello whose sender has given up already: the program need not see it. */
+/* A Hello whose sender has given up: the program need not see the connection. */
 static bool abandoned(struct conn *c, int fd)
 {
-    /* (One that is accelerated already may have been closed again, with its bytes waiting to be read.) */
+    /* (An upgraded one may have been closed again, with its bytes waiting to be read.) */
     unsigned reason = atomic_load(&c->record.reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
@@ -191,13 +191,13 @@ static bool abandoned(struct conn *c, int fd)
     int state = tcpinfo_state(fd);
     if (starting)
         return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
-    /* (An initiator that gives up resets. Once answered, an end is its program's, which had nothing to say.) */
+    /* (An initiator that gives up resets. After the answer, an end is its program's, which had nothing to send.) */
     return state == TCP_CLOSE && has_none_queued(fd);
 }
 
 /*
- * May accept() on this listener go on with the next one? A program that saw the listener readable, and lets accept()
- * wait, is not to be kept waiting: the kernel shows it a connection that is gone, too.
+ * May accept() on this listener go on with the next connection? A program that saw the listener readable, and uses a
+ * blocking accept(), must not wait: the kernel would return a connection that is gone, too.
  */
 static bool another_waits(struct sock *listener, int listener_fd)
 {
@@ -206,7 +206,7 @@ static bool another_waits(struct sock *listener, int listener_fd)
 }
 
 /*
- * What is known of it as soon as it is accepted; peer: its address. NULL: it is nothing of ours, and not in the table.
+ * Makes the sock of a connection that was just accepted; peer: its address. NULL: it is not ours, and not in the table.
  */
 static struct sock *make_accepted(struct sock *listener, int fd, const struct sockaddr_storage *peer, bool nonblock)
 {
@@ -241,7 +241,7 @@ static struct sock *make_accepted(struct sock *listener, int fd, const struct so
     return s;
 }
 
-/* Its startup goes on as far as it can now; that of a client which has asked, to its end. */
+/* Carries its startup on as far as it can now; if its client has asked, to its end. */
 static void start_accepted(struct sock *listener, int listener_fd, struct sock *s, int fd)
 {
     struct conn *c = s->conn;

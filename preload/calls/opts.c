@@ -30,8 +30,8 @@
 #include "preload/startup/startup.h"
 
 /*
- * Options that stamp bytes with times. The kernel stamps frames: when a byte of the program's arrived it does not
- * tell, and it numbers what was sent (SOF_TIMESTAMPING_OPT_ID) with the frames' bytes counted.
+ * Options that stamp bytes with times. The kernel stamps frames: it does not know when a byte of the program's arrived,
+ * and its numbers of sent bytes (SOF_TIMESTAMPING_OPT_ID) count the frames' bytes.
  */
 static bool is_stamps(int level, int name)
 {
@@ -40,7 +40,7 @@ static bool is_stamps(int level, int name)
             name == SO_TIMESTAMPNS_NEW || name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW);
 }
 
-/* Those that the kernel keeps by itself: when what was sent before this went out. */
+/* Those that the kernel keeps by itself: the time when bytes sent before now went out. */
 static bool is_stamps_of_sends(int name, const void *val)
 {
     int flags;
@@ -49,7 +49,7 @@ static bool is_stamps_of_sends(int name, const void *val)
            !(flags & (SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE));
 }
 
-/* Options that hand the bytes to code which knows nothing of us: REASON_NONE if this is none of them. */
+/* Options that give the bytes to code which knows nothing of us. REASON_NONE: it is no such option. */
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 {
     int on = 1;
@@ -81,7 +81,7 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
     atomic_store(&c->rx.user_lowat, (uint32_t)v);
     if (conn_state(c) != CONN_UPGRADED)
         return 0;
-    /* (The holder of the turn waits with 1, or sets its own next.) */
+    /* (The holder of the turn waits with 1, or will set its own.) */
     int mine = 1;
     bool held = turn_try(&c->rx.turn) == 0;
     if (held)
@@ -130,7 +130,7 @@ static void note_use(int level, int name)
         atomic_store(&proc.peek_off_used, true);
 }
 
-/* An option of SOL_SOCKET on a connection of ours. As set_option; 1, too: it is none that we see to. */
+/* An option of SOL_SOCKET on a connection of ours. As set_option; 1 also if we do not handle it. */
 static int set_of_socket(struct sock *s, int fd, int name, const void *val, socklen_t len)
 {
     struct conn *c = s->conn;
@@ -166,7 +166,7 @@ static int set_of_tcp(struct sock *s, int fd, int name, const void *val, socklen
 }
 
 /*
- * An option that an upgraded connection cannot have (refused: what it says): what is undecided stays plain. As
+ * An option that an upgraded connection cannot have (refused: its error); an undecided connection stays plain. As
  * set_option.
  */
 static int rule_out(struct conn *c, unsigned reason, int refused)
@@ -222,7 +222,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
     int r = 1, err = errno;
     if (!is_nagle(level, name)) /* (which see to it themselves) */
-        coalesce_send_fd(fd);   /* what it says is for later bytes */
+        coalesce_send_fd(fd);   /* its new value is for later bytes */
     if (s != NULL) {
         if (len < sizeof(int) || usermem_readable(val, sizeof(int))) /* (else the kernel says so) */
             r = set_option(s, fd, level, name, val, len);
@@ -245,7 +245,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     return r < 0 ? -1 : 0;
 }
 
-/* The error the program has not been told yet; 0: ask the kernel. */
+/* The pending error; 0: ask the kernel. */
 static int pending_error(struct sock *s)
 {
     struct conn *c = s->conn;
@@ -308,7 +308,7 @@ static bool is_own_reset(const struct conn *c, int fd)
     return conn_state(c) == CONN_UPGRADED && conn_switch_reset_is_ours(c, fd);
 }
 
-/* What the program has set, or is to see, where the kernel says v. */
+/* The value that the program has set, or is to see, if the kernel's is v. */
 static int shown_value(struct sock *s, int fd, int level, int name, int v)
 {
     struct conn *c = s->conn;

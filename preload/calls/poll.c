@@ -55,7 +55,7 @@ static short look_plain(struct pollfd *fd, struct pollfd *k, short kernel)
     k->events = fd->events;
     kernel &= (short)(fd->events | POLLERR | POLLHUP | POLLNVAL);
     if ((kernel & (POLLIN | POLLRDNORM)) && epoll_tracks(fd->fd) && !epoll_settle(fd->fd, true))
-        kernel &= (short)~(POLLIN | POLLRDNORM); /* its epoll_wait would tell nothing */
+        kernel &= (short)~(POLLIN | POLLRDNORM); /* its epoll_wait would report nothing */
     return kernel;
 }
 
@@ -119,7 +119,7 @@ static struct timespec left_until(uint64_t until)
     return (struct timespec){ .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
 }
 
-static __thread struct spin spin; /* whether this thread looks before it sleeps */
+static __thread struct spin spin; /* does this thread look before it sleeps? */
 
 /* ppoll that may sleep: looks before it. */
 static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *ts,
@@ -145,8 +145,8 @@ static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, u
 }
 
 /*
- * Asks the kernel for all of them, and sees to what is pending meanwhile. now: without waiting; until: 0, for ever. 0
- * or -errno.
+ * Asks the kernel for all entries, and drives what is pending meanwhile. now: without waiting; until 0: for ever. 0 or
+ * -errno.
  */
 static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_t *mask)
 {
@@ -188,7 +188,7 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
     }
 }
 
-/* Does anything in the set, or any negotiation, concern us? */
+/* Is an active connection in the set, or a negotiation under way? */
 static bool concerns(struct pollfd *fds, nfds_t n)
 {
     if (!proc_on() || (sock_fd_limit() == 0 && epoll_fd_limit() == 0))
@@ -210,8 +210,8 @@ static bool concerns(struct pollfd *fds, nfds_t n)
 }
 
 /*
- * The kernel bounds the entries by the descriptors a process may have. Without those that name none
- * it may not see it.
+ * The kernel bounds the number of entries by RLIMIT_NOFILE. It would not notice if we left out those without a
+ * descriptor.
  */
 static bool too_many(nfds_t n)
 {
@@ -362,7 +362,7 @@ static bool sets_concern(const struct sets *sets)
     return false;
 }
 
-/* What poll said, in the program's sets: all words are written that hold one of the n bits. */
+/* Writes poll's result to the program's sets: all words that hold one of the n bits. */
 static int sets_fill(const struct sets *sets, const struct pollfd *fds, nfds_t cnt)
 {
     int bits = 0;
@@ -438,7 +438,7 @@ int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
         return REAL(select)(n, r, w, e, timeout);
     uint64_t begin = proc_now_ns();
     int got = select_ns(&sets, ns, NULL);
-    /* Linux tells what was left, where it can be written. */
+    /* Linux writes the time that was left, if the memory can be written. */
     if (timeout != NULL && ns >= 0 && usermem_writable(timeout, sizeof(*timeout))) {
         uint64_t took = proc_now_ns() - begin, left = (uint64_t)ns > took ? (uint64_t)ns - took : 0;
         timeout->tv_sec = (time_t)(left / 1000000000u);

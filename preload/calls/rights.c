@@ -20,10 +20,10 @@
 #include "preload/process/sandbox.h"
 #include "preload/ready/epoll.h"
 
-/* A parent that has just forked is about to close what its child goes on with. */
+/* A parent that has just forked is about to close the connections that its child goes on with. */
 #define AWAIT_NS 20000000u
 
-static pid_t awaited; /* in this process it was of no use */
+static pid_t awaited; /* this process had no use for it */
 
 /* The kernel tells by the number of links. */
 static bool has_threads(void)

@@ -1,6 +1,4 @@
-/*
- * io_urings of the program's own: which there are, and the calls by which it makes and enters them.
- */
+/* io_urings of the program's own: the known ones, and the calls by which the program makes and enters them. */
 #include "preload/calls/ring.h"
 
 #include <errno.h>
@@ -35,8 +33,8 @@
      SETUP_NO_SQARRAY | SETUP_HYBRID_IOPOLL | SETUP_CQE_MIXED)
 
 /*
- * One that was made by syscall() has our mapping of what the program submits; in one of liburing's it stands where that
- * is.
+ * A ring that was made by syscall() has our mapping of its submission queue; for one of liburing's, the library's place
+ * is used.
  */
 struct ring {
     pthread_mutex_t lock;                /* an entry is looked at by one thread; recursive, for handlers */
@@ -45,7 +43,7 @@ struct ring {
     size_t stride, sqes_len, sq_len;
     void *sq;
     unsigned mask;
-    _Atomic unsigned users; /* calls at work, and one while it stands in the table; 0: goes away */
+    _Atomic unsigned users; /* calls that use it, and one while it is in the table; 0: it is freed */
     _Atomic int fd;         /* -1: not in the table */
     _Atomic bool taken;     /* changed under table_lock, but for the last reference's end */
 };
@@ -55,7 +53,7 @@ struct ring {
         .fd = -1, .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP \
     }
 static struct ring rings[RINGS] = { [0 ... RINGS - 1] = NO_RING };
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* what stands in the table; innermost */
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* the table; innermost */
 static _Atomic int top;                                        /* one above the last entry of rings ever in use */
 static _Atomic int fd_limit;                                   /* one above the highest fd */
 
@@ -171,7 +169,7 @@ static void *map(int fd, size_t len, uint64_t what)
     return p;
 }
 
-/* A mapping of our own: the program does not say where its own is. */
+/* Makes a mapping of our own, because we do not know the program's. */
 static bool map_ring(struct ring *r, int fd, const struct io_uring_params *p)
 {
     size_t head_end = p->sq_off.head + sizeof(unsigned), tail_end = p->sq_off.tail + sizeof(unsigned);

@@ -1,6 +1,6 @@
 /*
- * What the program submits to its rings, entry by entry. An entry is memory that the program may change meanwhile: it
- * is read once.
+ * Looks at the program's submissions, entry by entry. The program may change an entry's memory meanwhile, so it is read
+ * once.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -41,7 +41,7 @@ static void spoil(struct io_uring_sqe *sqe)
     sqe->fd = -1;
 }
 
-/* It was made by ours, without an error. (One the kernel finds again by itself.) */
+/* Our function has made the call without an error. (The kernel will find an error by itself.) */
 static void make_nop(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
 {
     struct io_uring_sqe nop = { .opcode = IORING_OP_NOP, .flags = q->flags, .fd = -1, .user_data = q->user_data };
@@ -49,7 +49,7 @@ static void make_nop(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
     *sqe = nop;
 }
 
-/* s was or may become ours: is it the kernel's by now? */
+/* s was upgraded or may be: does the kernel alone have it by now? */
 static bool left_plain(struct sock *s)
 {
     struct conn *c = s->conn;
@@ -57,7 +57,7 @@ static bool left_plain(struct sock *s)
     return !atomic_load(&s->active) || (conn_state(c) == CONN_PLAIN && !conn_may_be_staged(c));
 }
 
-/* Is fd for the kernel, plain or by a bridge, once it is left to it? */
+/* Can the kernel serve fd from now on, because it is plain or by a bridge? */
 static bool leave_to_kernel(int fd)
 {
     struct sock *s = sock_get_active(fd);
@@ -114,7 +114,7 @@ static void look_bridged(struct io_uring_sqe *sqe, const struct io_uring_sqe *q,
     bridge_release();
 }
 
-/* A request on a file, which tells what the program has its rings for. */
+/* A request on a file: it shows what the program uses its rings for. */
 static void look_file(int fd)
 {
     struct stat st;
@@ -154,7 +154,7 @@ static void look_two(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
         look_fd(sqe, q, q->fd, true);
 }
 
-/* Made here, also where it stands behind others: a registration that we do not see would miss what lies in staging. */
+/* Done here, even behind linked entries: a registration that we do not see would miss bytes in staging. */
 static void look_epoll_ctl(struct io_uring_sqe *sqe, const struct io_uring_sqe *q)
 {
     atomic_store(&ring_files, true);
@@ -164,8 +164,8 @@ static void look_epoll_ctl(struct io_uring_sqe *sqe, const struct io_uring_sqe *
 }
 
 /*
- * Closing is for us to know. One that waits for something else is found out later, as one by a system call of the
- * program's own.
+ * We must know of a close. One that is linked behind another request is found out later, like a close by a system call
+ * of the program's own.
  */
 static void look_close(struct io_uring_sqe *sqe, const struct io_uring_sqe *q, bool chained)
 {

@@ -1,7 +1,4 @@
-/*
- * The program puts itself under a seccomp filter: what is under way is brought to where it goes on with read and write
- * alone.
- */
+/* The program enters a seccomp filter: connections are brought to a state in which read and write are enough. */
 #include "preload/calls/seccomp.h"
 
 #include <errno.h>
@@ -32,7 +29,7 @@ static void decide(struct sock *s, struct conn *c, int fd)
     if (conn_undecided(c)) { /* its Hello may be there, and be held: conn_is_held */
         c->startup.no_device = true;
         int r = startup_go_on(s, false);
-        (void)r; /* how far it came is looked at next */
+        (void)r; /* the loop looks at its state next */
     }
     uint64_t end = conn_is_late(c) ? proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u : 0;
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))

@@ -57,7 +57,7 @@ struct stdio_stream {
 static FILE claimed; /* a stream's file while it is being made */
 static _Atomic(struct stdio_stream *) streams;
 static bool in_child;         /* of a fork */
-static _Atomic bool finished; /* the program's exit came as far as our destructor */
+static _Atomic bool finished; /* the program's exit has reached our destructor */
 
 static FILE **const std_var[] = { &stdin, &stdout, &stderr };
 
@@ -239,7 +239,7 @@ static FILE *reopened(const char *path, const char *mode, FILE *file, bool large
 {
     struct stdio_stream *st = stdio_of(file);
     int fd = file->_fileno;
-    /* It expects the wide half that every file stream has; that of a stream which is of no use otherwise. */
+    /* libc expects the wide half that every file stream has: it gets that of a stream which has no other use. */
     FILE *wide = st != NULL ? REAL(fdopen)(fd, "r+") : NULL;
     if (st != NULL && wide != NULL) {
         wide->_fileno = -1;
@@ -494,7 +494,7 @@ void stdio_finish(void)
 {
     for (struct stdio_stream *st = atomic_load(&streams); st != NULL; st = st->next) {
         FILE *file = atomic_load(&st->file);
-        /* (Without its lock, as libc at exit: a thread may sleep in a read.) */
+        /* (Without its lock, as libc does at exit: a thread may sleep in a read.) */
         if (file != NULL && file != &claimed && __fwriting(file) && __fpending(file) > 0 && active(st->fd))
             fflush_unlocked(file);
     }

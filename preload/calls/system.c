@@ -101,7 +101,7 @@ static void give_up(void *arg)
     ignore_end(r);
 }
 
-/* What became of the shell, as wait(2) says it; -1, errno. */
+/* The shell's status as from wait(2); -1 with errno. */
 static int shell_status(struct running *r)
 {
     int status = -1;
