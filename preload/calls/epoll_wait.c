@@ -253,6 +253,7 @@ struct glance {
     bool by_kernel;  /* the kernel has told it */
     bool deferred;   /* the kernel was not asked for room */
     bool was_plain;
+    bool took; /* bytes have arrived that no thread was told of before */
 };
 
 /* Will the kernel report it to this very call? The connection was found plain, and is registered anew for that. */
@@ -261,6 +262,16 @@ static inline bool told_anew(struct watch *w, const struct glance *g)
     const struct conn *c = w->sock->conn;
     return (w->events & EPOLLET) && conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 &&
            !(g->was_plain && g->by_kernel && conn_may_be_staged(c)) && refresh_held(w);
+}
+
+/*
+ * The kernel's event is from before the upgrade. The kernel reports the fresh registration, and the thread that has
+ * taken bytes in reports those: so each edge is reported once.
+ */
+static inline bool told_elsewhere(const struct watch *w, const struct glance *g)
+{
+    return g->by_kernel && !g->took && (w->events & EPOLLET) && conn_state(w->sock->conn) == CONN_UPGRADED &&
+           watch_is_stale(w, g->token);
 }
 
 /* Reports the result, and makes the kernel and the list ready for what comes next. The set is locked by lock_for. */
@@ -272,7 +283,7 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
     if ((w->events & EPOLLET) && (g->kernel & g->want & (EPOLLIN | EPOLLRDNORM)) && !(got & (EPOLLIN | EPOLLRDNORM)) &&
         w->out_told)
         got &= ~OUT_BITS;
-    if (told_anew(w, g)) {
+    if (told_anew(w, g) || told_elsewhere(w, g)) {
         wt->later = wt->later || got != 0;
         got = 0;
     }
@@ -318,7 +329,8 @@ static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, u
     g.was_plain = conn_state(s->conn) == CONN_PLAIN;
     g.got = (uint16_t)ready_now(s, fd, (short)(uint16_t)g.want, (short)(uint16_t)now, &asked);
     /* Bytes that this look has taken in are reported below; the other sets have lost the kernel's event for them. */
-    if (atomic_exchange(&s->conn->rx.arrived, false)) {
+    g.took = atomic_exchange(&s->conn->rx.arrived, false);
+    if (g.took) {
         epoll_left_over_but(s, true, w);
         ready_told(s);
     }

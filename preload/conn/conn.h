@@ -63,6 +63,7 @@ struct conn_startup {
     bool known_shim;       /* initiator: the listener on this host was seen to run sockwarp */
     bool marked;  /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
     bool hurried; /* initiator: connect() does not look whether the server's program is accepting just now */
+    bool looks;   /* the step is part of a look (startup_glance) */
     bool rev_1;   /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
     /* responder: a client of this host has asked for the listener's name, and may be this one; any */
     bool client_asked;

@@ -34,10 +34,11 @@ static short negotiating(struct sock *s, struct conn *c, int fd, short want, sho
      * A new waiter looks once for itself: what it would wait for may have been taken before it came. (Not where all
      * that comes is only looked at, and stays in the kernel: its input, which is asked for below, tells.)
      */
-    int r = kernel == 0 && conn_waits_for_input(c) ? 0 : (want & OUT_BITS) ? startup_hurry(s) : startup_go_on(s, true);
+    int r = kernel == 0 && conn_waits_for_input(c) ? 0 : startup_glance(s, (want & OUT_BITS) != 0, true);
+    /* The kernel's report may be of what another thread is just doing: it has to be seen as a whole. */
     if (r < 0 && kernel != 0)
-        r = startup_go_on(s, false); /* what was reported may be the other's doing: it has to be seen as a whole */
-    (void)r;                         /* another thread holds the turns and will be done soon, or is in its connect() */
+        r = startup_glance(s, false, false);
+    (void)r; /* another thread holds the turns and will be done soon, or is in its connect() */
     enum conn_state st = conn_state(c);
     if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
         return -1;

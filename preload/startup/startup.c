@@ -474,7 +474,8 @@ static void settle(struct sock *s, struct conn *c, int fd)
      */
     if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
         atomic_store(&c->rx.arrived, true);
-        notify_readable(s);
+        if (!c->startup.looks)
+            notify_readable(s);
     }
 }
 

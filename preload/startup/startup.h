@@ -46,6 +46,12 @@ void startup_step_hurried(struct sock *s);
  */
 int startup_hurry(struct sock *s);
 
+/*
+ * As startup_hurry (hurry) or startup_go_on, as part of a look at whether s is ready. Bytes that the step takes in only
+ * set rx.arrived: the caller tells the waiters of them (ready_arrived, epoll_left_over_but).
+ */
+int startup_glance(struct sock *s, bool hurry, bool brief);
+
 /* step, with both turns held. brief, result: as startup_go_on. */
 int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s)) SW_MUST;
 

@@ -49,6 +49,30 @@ int startup_hurry(struct sock *s)
     return r == 0 && is_withdrawn_at_once(c) ? startup_in_turns(s, true, withdraw) : r;
 }
 
+static void look(struct sock *s, void (*step)(struct sock *s))
+{
+    s->conn->startup.looks = true;
+    step(s);
+    s->conn->startup.looks = false;
+}
+
+static void step_looking(struct sock *s)
+{
+    look(s, startup_step_called);
+}
+
+static void withdraw_looking(struct sock *s)
+{
+    look(s, withdraw);
+}
+
+int startup_glance(struct sock *s, bool hurry, bool brief)
+{
+    conn_use(s->conn);
+    int r = startup_in_turns(s, hurry || brief, step_looking);
+    return r == 0 && hurry && is_withdrawn_at_once(s->conn) ? startup_in_turns(s, true, withdraw_looking) : r;
+}
+
 int startup_hand_on(struct sock *s)
 {
     return conn_undecided(s->conn) ? startup_in_turns(s, false, startup_step_last) : 0;
