@@ -3,6 +3,8 @@
  * there are octets unread at either. After it: what every call says, and what poll does.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -104,6 +106,20 @@ static void say_error(int s)
         say(" error=%s", error_name(err));
 }
 
+/*
+ * Both ends are out: until the peer's kernel has acknowledged ours. From then on shutdown() says ENOTCONN, and a peer
+ * whose process is just in a call on its socket acknowledges after that call.
+ */
+static void await_both_over(int s)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    for (int ms = 0; ms < LATE_MS && getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+                     (info.tcpi_state == TCP_LAST_ACK || info.tcpi_state == TCP_CLOSING);
+         ms++)
+        sleep_ms(1);
+}
+
 /* What every call says now. */
 static void look_at(int s)
 {
@@ -116,6 +132,7 @@ static void look_at(int s)
     say(" poll=%s", poll_names(poll_one(s, ALL, 0)));
     say_result("recv", recv(s, &octet, 1, MSG_DONTWAIT));
     say_result("wr", shutdown(s, SHUT_WR));
+    await_both_over(s);
     say_result("rdwr", shutdown(s, SHUT_RDWR));
     say(" poll=%s", poll_names(poll_one(s, ALL, 0)));
 }
