@@ -1,6 +1,4 @@
-/*
- * What a registration asks of the kernel: its events and its token, as the connection's state has it now.
- */
+/* What a registration asks of the kernel, by the connection's present state: its events and its token. */
 #include "preload/conn/conn.h"
 #include "preload/process/real.h"
 #include "preload/ready/epoll.h"
@@ -62,8 +60,8 @@ bool watch_number_is_its(const struct watch *w)
 }
 
 /*
- * The channel of a connection on a device stands in the kernel's set beside its socket, with the same token. A level of
- * the channel is an event not taken yet, whatever the program's mode is.
+ * The channel of a connection on a device is in the kernel's set beside its socket, with the same token. It is
+ * registered by level, whatever the program's mode is: as long as it is readable, an event was not taken yet.
  */
 static void chan_refresh(struct watch *w)
 {
@@ -83,7 +81,7 @@ static void chan_refresh(struct watch *w)
     w->chan_token = token;
     if (!fresh)
         return;
-    watch_queue(w); /* what has come before it, the kernel does not know */
+    watch_queue(w); /* of what came before, the kernel knows nothing */
     if (atomic_load(&w->set->waiters) > 0)
         epset_kick(w->set);
 }

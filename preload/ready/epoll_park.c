@@ -42,7 +42,7 @@ bool watch_may_differ(const struct watch *w)
            atomic_load(&s->active) && conn_state(s->conn) == CONN_UPGRADED && conn_on_socket(s->conn);
 }
 
-/* May the kernel's registration stay as it is, with k asked for? */
+/* May the kernel's registration stay as it is, if k is needed? */
 static bool may_be_late(const struct watch *w, uint32_t k)
 {
     uint32_t lacks = k & ~w->kevents, has = w->kevents & ~k;
@@ -84,7 +84,7 @@ bool watch_unpark(struct watch *w, const struct epoll_event *ev)
 {
     struct sock *s = w->sock;
     if (ev->events & EPOLL_MODE_BITS)
-        return false; /* a fresh one: what there is has to be told */
+        return false; /* a fresh registration: present events have to be reported */
     pthread_mutex_lock(&s->watch_lock);
     w->events = ev->events;
     w->parked = false;

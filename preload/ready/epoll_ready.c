@@ -1,6 +1,6 @@
 /*
- * The ready lists of epoll sets: connections of which the program is to be told what the kernel does not know, or not
- * any more.
+ * The ready lists of epoll sets: connections with events for the program that the kernel does not know, or has reported
+ * already.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -19,7 +19,7 @@ void epset_kick(struct epset *set)
 {
     int fd = atomic_load(&set->kick_fd);
     if (set->share != NULL && fd >= 0 && !hidden_is(fd))
-        return; /* a child has closed all it found open */
+        return; /* a child has closed all descriptors that it found open */
     poller_kick(fd);
 }
 
@@ -74,7 +74,7 @@ void watch_queue(struct watch *w)
 {
     struct epset *set = w->set;
     if (!epset_is_tokened(set))
-        return; /* epset_take_over looks what there is */
+        return; /* epset_take_over looks for present events */
     pthread_mutex_lock(&set->ready_lock);
     if (!w->queued) {
         w->queued = true;
@@ -94,7 +94,7 @@ void watch_unqueue(struct watch *w)
     pthread_mutex_unlock(&set->ready_lock);
 }
 
-/* Is there nothing of it but what the kernel tells, too? */
+/* Does the kernel report all of its events, too? */
 static bool is_read(const struct watch *w)
 {
     const struct sock *s = w->sock;

@@ -18,8 +18,7 @@
 #include "preload/ready/ready.h"
 
 /*
- * Registrations of other things than sockets that stand at one number before it is asked which of
- * them are left.
+ * Registrations of other files than sockets that one number may have before the kernel is asked which of them are left.
  */
 #define STALE_MAX 8
 /* The first gen. Pointers, descriptors and small numbers, which programs register, do not look like this. */
@@ -144,7 +143,7 @@ void epset_put(struct epset *set)
 {
     if (atomic_fetch_sub(&set->refs, 1) != 1)
         return;
-    /* (The registrations of a set that other processes have go on.) */
+    /* (If other processes have the set, its registrations go on.) */
     pthread_mutex_lock(&set->lock);
     struct share *share = share_leave(set);
     pthread_mutex_unlock(&set->lock);
@@ -183,11 +182,11 @@ void epoll_closed(int epfd)
     struct epset *set = slot ? atomic_exchange(slot, NULL) : NULL;
     if (set != NULL) {
         atomic_fetch_sub(&sets_n, 1);
-        /* It may have another name. */
+        /* It may have another descriptor. */
         for (int fd = 0; atomic_load(&set->epfd) == epfd && fd < atomic_load(&fd_limit); fd++)
             if (epset_get(fd) == set)
                 atomic_store(&set->epfd, fd);
-        /* Or none: a thread that waits in it waits on. */
+        /* Or none: a thread that waits in the set goes on waiting. */
         int gone = epfd;
         atomic_compare_exchange_strong(&set->epfd, &gone, -1);
     }
@@ -224,7 +223,7 @@ void epset_lock_whole(struct epset *set)
         share_lock(set);
 }
 
-/* The references of registrations that others have deleted. */
+/* Drops the references of registrations that other processes have deleted. */
 static void drop_gone(struct epset *set)
 {
     struct watch *gone = set->gone, *w;
@@ -308,7 +307,7 @@ struct watch *watch_current(struct epset *set, int fd, const struct sock *s)
     struct watch *w = slot ? *slot : NULL, *foreign = NULL;
     for (; w != NULL && (w->sock != s || w->foreign); w = w->older)
         if (w->sock == s && foreign == NULL)
-            foreign = w; /* it may be what we have by the number, or not */
+            foreign = w; /* it may be the file that we have by the number, or another */
     return w != NULL ? w : foreign;
 }
 
@@ -383,8 +382,8 @@ static bool still_there(const char *list, const struct watch *w)
 }
 
 /*
- * Numbers that were closed and used again without EPOLL_CTL_DEL leave registrations behind; of
- * things that are not ours it is not known whether they are open elsewhere. The kernel knows.
+ * Numbers that were closed and used again without EPOLL_CTL_DEL leave registrations behind. We do not know whether a
+ * file that is not ours is still open elsewhere. The kernel knows.
  */
 static void forget_stale(struct epset *set, int fd)
 {
@@ -393,7 +392,7 @@ static void forget_stale(struct epset *set, int fd)
     for (older = w; older != NULL; older = older->older)
         n += older->sock == NULL;
     char *list = n < STALE_MAX ? NULL : watch_kernel_list(set);
-    /* (What the kernel has with the program's data is told as it is, known or not.) */
+    /* (Events of registrations with the program's data are reported as they are, known or not.) */
     for (; w != NULL; w = older) {
         older = w->older;
         if (w->sock == NULL && (!w->tokened || (list != NULL && !still_there(list, w))))
@@ -445,7 +444,7 @@ struct sock *watch_detach(struct watch *w)
 {
     struct sock *s = watch_leave_sock(w);
     struct watch **p = slot_of(w->set, w->fd, false);
-    if (SW_UNLIKELY(w->parked)) /* (its number is no more, or the whole set) */
+    if (SW_UNLIKELY(w->parked)) /* (its number was closed, or the whole set) */
         w->set->parked_n--;
     while (*p != w)
         p = &(*p)->older;
@@ -475,7 +474,7 @@ static void take_over(struct watch *w)
         if (s != NULL && !w->tokened)
             atomic_store(&w->set->strays, true);
     }
-    if (s != NULL && atomic_load(&s->active)) /* what the kernel does not know of was not noted so far */
+    if (s != NULL && atomic_load(&s->active)) /* events that the kernel does not know were not noted so far */
         watch_queue(w);
 }
 
@@ -510,7 +509,7 @@ void epset_take_over(struct epset *set)
                 take_over(w);
     atomic_store(&set->taken, true);
     epset_unlock(set);
-    /* Sets in it are as if they were registered now. */
+    /* Sets in it are treated as if they were registered now. */
     for (int fd = 0; fd < epoll_fd_limit(); fd++)
         if (epoll_tracks(fd) && has_set(set, fd))
             epoll_nest(fd);
@@ -530,7 +529,7 @@ bool epoll_waits_unseen(struct sock *s)
 
 /* ---- fork ---- */
 
-#define FORK_WAIT_NS 1000000000 /* the lock's holder may be what a signal handler has interrupted, which now forks */
+#define FORK_WAIT_NS 1000000000 /* the code that the forking signal handler interrupts may hold the lock */
 
 bool epoll_lock_for_fork(pthread_mutex_t *m)
 {
@@ -605,7 +604,7 @@ void epoll_after_fork(bool child)
     epoll_park_go_on();
 }
 
-/* The registrations are whole, all that leads to them is made anew. */
+/* The registrations are whole; all links to them are made anew. */
 static void count_watches(struct epset *set)
 {
     set->ready_first = NULL;

@@ -15,7 +15,7 @@
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
 
-#define SHARE_MAX 65536u   /* registrations of a set; those above are known to their process alone */
+#define SHARE_MAX 65536u   /* registrations of a set; only their own process knows more than these */
 #define SHARE_LOG 1024u    /* changes that are looked at one by one */
 #define UNKNOWN UINT32_MAX /* the kernel's events, after a process died while it changed them */
 
@@ -31,8 +31,8 @@ struct record {
 };
 
 struct share {
-    pthread_mutex_t lock;     /* robust; protects the rest but what is atomic */
-    _Atomic bool tokened;     /* epset_take_over, by any process */
+    pthread_mutex_t lock;     /* robust; protects all other members that are not atomic */
+    _Atomic bool tokened;     /* a process has called epset_take_over */
     _Atomic uint64_t version; /* changes, those under way among them */
     _Atomic uint32_t waiters; /* threads of all processes; those that were killed are counted for ever */
     uint32_t gen;
@@ -51,7 +51,7 @@ static struct record *record_of(const struct watch *w)
     return &w->set->share->record[w->record - 1];
 }
 
-/* The record is about to change: callers that ask from now on wait for the lock. */
+/* The record is about to change: threads that ask from now on wait for the lock. */
 static void touch(struct share *sh, uint32_t i)
 {
     uint64_t v = atomic_load(&sh->version);
@@ -60,9 +60,9 @@ static void touch(struct share *sh, uint32_t i)
     atomic_store(&sh->version, v + 1);
 }
 
-/* ---- what this process knows ---- */
+/* ---- this process's registrations ---- */
 
-/* A reference that is dropped when set is unlocked. */
+/* Notes a reference that is dropped when set is unlocked. */
 static void drop_later(struct epset *set, struct watch *w, struct sock *s)
 {
     w->sock = s;
@@ -88,7 +88,7 @@ static struct sock *sock_of(const struct record *r)
     return r->ino != 0 && !sandbox_on() && sock_ino(r->fd) == r->ino ? sock_get(r->fd) : NULL;
 }
 
-/* Another process has made it. */
+/* Enters a registration that another process has made. */
 static void learn(struct epset *set, uint32_t i)
 {
     const struct record *r = &set->share->record[i];
@@ -162,8 +162,8 @@ static void catch_up(struct epset *set)
 /* ---- the lock ---- */
 
 /*
- * Its holder was killed. The records are whole, but what it was doing may or may not have been done in the kernel's
- * set, which says what is there.
+ * The lock's holder was killed. The records are whole, but its change may or may not have reached the kernel's set. The
+ * kernel's list tells.
  */
 static void recover(struct epset *set)
 {
@@ -212,7 +212,7 @@ void share_unlock(struct epset *set)
 {
     struct share *sh = set->share;
     sh->at = 0;
-    set->share_seen = atomic_load(&sh->version); /* what came since are our own */
+    set->share_seen = atomic_load(&sh->version); /* later ones are our own */
     set->share_held = false;
     pthread_mutex_unlock(&sh->lock);
 }
@@ -245,7 +245,7 @@ bool share_is_tokened(const struct epset *set)
     return sh != NULL && atomic_load(&sh->tokened);
 }
 
-/* No record is free: are there some of files that were closed without a word? The kernel knows. */
+/* No record is free. Are some of files that were closed without EPOLL_CTL_DEL? The kernel knows. */
 static void sweep(struct epset *set)
 {
     struct share *sh = set->share;
@@ -253,7 +253,7 @@ static void sweep(struct epset *set)
     uint64_t token;
     if (list == NULL)
         return;
-    uint64_t seq = ++set->seq; /* none that a call under way has */
+    uint64_t seq = ++set->seq; /* none that a call under way uses */
     for (const char *at = list; watch_kernel_next(&at, &token);) {
         struct watch *w = watch_find(set, token);
         if (w != NULL)
@@ -347,7 +347,7 @@ static struct share *share_new(void)
     return sh;
 }
 
-/* False: a thread that does not go on just now (a signal handler forks) is changing it. */
+/* False: a thread is changing it that cannot go on now, because its signal handler forks. */
 static bool enter_known(struct watch *w)
 {
     struct sock *s = w->sock;
@@ -443,10 +443,7 @@ bool share_awaited_elsewhere(const struct epset *set)
     return sh != NULL && atomic_load(&sh->waiters) > atomic_load(&set->waiters);
 }
 
-/*
- * Counts, in all processes that were forked since, how often something was left behind in a shared
- * connection.
- */
+/* Counts, for all processes that were forked since, the times that bytes were left in a shared connection. */
 static _Atomic uint64_t *left;
 static pthread_once_t left_once = PTHREAD_ONCE_INIT;
 

@@ -1,6 +1,4 @@
-/*
- * What happens to a sock, in the epoll sets it is registered in.
- */
+/* Events in a sock's life, in the epoll sets that it is registered in. */
 #include "preload/ready/epoll.h"
 
 #include <pthread.h>
@@ -26,7 +24,7 @@ static struct epset *nth_shared(struct sock *s, unsigned n, uint64_t *token)
     return set;
 }
 
-/* Those in shared sets need the set's lock, which comes first. */
+/* Registrations in shared sets need the set's lock, which comes first. */
 static void refresh_shared(struct sock *s)
 {
     uint64_t token;
@@ -73,7 +71,7 @@ void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
             (w->events & (EPOLLIN | EPOLLRDNORM | EPOLLPRI))) {
             watch_queue(w);
             if (share_awaited_elsewhere(w->set))
-                epoll_shared_left(); /* before they are woken for it */
+                epoll_shared_left(); /* before its threads are woken */
             if (share_awaited(w->set))
                 epset_kick(w->set);
         }
@@ -103,8 +101,8 @@ void epoll_out_blocked(struct sock *s)
 }
 
 /*
- * Another process has the connection: the kernel goes on reporting what this one registered, as
- * epoll(7) says. What it reports is the program's from now on.
+ * Another process has the connection: the kernel goes on reporting this one's registration, as epoll(7) says. Its
+ * events are the program's from now on.
  */
 static struct sock *left_to_kernel(struct watch *w)
 {
@@ -116,8 +114,8 @@ static struct sock *left_to_kernel(struct watch *w)
 
 void epoll_forget_fd(struct sock *s, int fd, bool last)
 {
-    (void)fd; /* with other names left the registration lives on */
-    /* (Of what is no connection of ours it is not known whether another process closed it before.) */
+    (void)fd; /* while other descriptors are open the registration lives on */
+    /* (Of a file that is no connection of ours we do not know whether another process has closed it.) */
     bool forked = atomic_load(&s->forked);
     bool shared = s->conn != NULL ? !holders_alone(&s->conn->holders) : forked;
     while (last && s->watches != NULL) {

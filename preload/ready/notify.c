@@ -1,6 +1,4 @@
-/*
- * The waiters of a connection hear that it has changed.
- */
+/* Tells the waiters of a connection that it has changed. */
 #include "preload/sock/notify.h"
 #include "preload/conn/conn_rx.h"
 

@@ -18,7 +18,7 @@
 
 #define IN_BITS (POLLIN | POLLRDNORM)
 #define OUT_BITS (POLLOUT | POLLWRNORM)
-/* What the kernel knows best and reports unasked. */
+/* Events that the kernel reports without being asked. */
 #define ALWAYS (POLLERR | POLLHUP | POLLNVAL)
 
 /* To be asked once the state is known: a hang-up may be from before the connect(), which another thread makes. */
@@ -31,11 +31,11 @@ static short kernel_now(int fd, short want)
 static short negotiating(struct sock *s, struct conn *c, int fd, short want, short kernel, short *ask)
 {
     /*
-     * A new waiter looks once for itself: what it would wait for may have been taken before it came. (Not where all
-     * that comes is only looked at, and stays in the kernel: its input, which is asked for below, tells.)
+     * A new waiter looks once for itself: its bytes may have been taken from the kernel before it came. (It need not if
+     * input is only looked at, and stays in the kernel: then the kernel reports it.)
      */
     int r = kernel == 0 && conn_waits_for_input(c) ? 0 : startup_glance(s, (want & OUT_BITS) != 0, true);
-    /* The kernel's report may be of what another thread is just doing: it has to be seen as a whole. */
+    /* The kernel's report may be of another thread's step under way: its result is waited for. */
     if (r < 0 && kernel != 0)
         r = startup_glance(s, false, false);
     (void)r; /* another thread holds the turns and will be done soon, or is in its connect() */
@@ -65,7 +65,7 @@ static short negotiating(struct sock *s, struct conn *c, int fd, short want, sho
     return st == CONN_CONNECTING ? (short)(kernel & (POLLERR | POLLNVAL)) : 0;
 }
 
-/* A connection that stays plain: the kernel's answer, and what was read of it already. */
+/* A connection that stays plain: the kernel's answer, and bytes that were read already. */
 static short ready_plain(const struct conn *c, short want, short kernel)
 {
     short got = kernel & (short)(want | ALWAYS);
@@ -102,7 +102,7 @@ short ready_now(struct sock *s, int fd, short want, short kernel, short *ask)
         short r = negotiating(s, c, fd, want, kernel, ask);
         if (r >= 0)
             return r;
-        /* What the kernel said was of the time before. */
+        /* The kernel's answer was from before. */
         kernel = kernel_now(fd, want);
         st = conn_state(c);
     } else if (SW_UNLIKELY(kernel & POLLHUP)) {

@@ -12,23 +12,22 @@
 
 /*
  * Protects: the lists below and every sock's pending_next, pending_pprev, pending_silent, pending_over, pending_off_ns.
- * Innermost but for wait.c's, and watch_lock in what the hooks do.
- *
- * A connection that was accepted, and on which nothing has come, has no deadline and may stay so for ever. It stands on
- * a list of its own while it is young, unless an epoll set of the program's watches it: its wait sees what comes. So no
- * wait walks past silent ones.
+ * Innermost, except for wait.c's lock, and watch_lock in the hooks. A connection that was accepted, and on which
+ * nothing has come, has no deadline and may stay so for ever. It is on a list of its own while it is young, unless an
+ * epoll set of the program's watches it: then the set's wait reports its bytes. So no wait walks past silent
+ * connections.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sock *list, *silent;       /* the newest first */
 static _Atomic unsigned count, silent_n; /* of both; of those */
-static _Atomic uint64_t looked;          /* how many entries waits have looked at */
+static _Atomic uint64_t looked;          /* entries that waits have looked at */
 
 /* Longer than a step takes. */
 #define PUT_OFF_NS 1000000u
-/* The latest; set before the sock's own, so that a wait that leaves one out finds it. */
+/* The latest end of a moment; set before the sock's own, so that a wait which leaves one out finds it. */
 static _Atomic uint64_t put_off_until;
 
-/* Through both lists, the silent ones behind the others. The lock is held. */
+/* Goes through both lists, the silent ones last. The lock is held. */
 static struct sock *first_listed(void)
 {
     return list != NULL ? list : silent;
@@ -181,7 +180,7 @@ uint64_t pending_put_off_until(void)
     if (SW_LIKELY(until == 0) || proc_now_ns() < until)
         return until;
     atomic_compare_exchange_strong(&put_off_until, &until, 0);
-    return until; /* it may have been the clock's last step since the wait was filled */
+    return until; /* its deadline may have passed since the wait was filled */
 }
 
 void pending_step_due(void)

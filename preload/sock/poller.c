@@ -171,7 +171,10 @@ void poller_end(struct poller *p)
         sock_put(s);
 }
 
-/* A call under way in this thread is further up the stack than a signal handler's; one that is not is no more. */
+/*
+ * A call that is still under way in this thread is further up the stack than a signal handler's; a call that is not
+ * there was left.
+ */
 void poller_call_begin(void)
 {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);

@@ -29,13 +29,14 @@
 typedef _Atomic(struct sock *) fd_slot; /* an atomic pointer type needs a name to make arrays of */
 
 /*
- * Beside the pointer, between sock_close_begin and sock_close_end. The slot has no reference then, the thread has one.
+ * A mark beside the pointer, between sock_close_begin and sock_close_end. The closing thread has the reference then,
+ * and not the slot.
  */
 #define LEAVING ((uintptr_t)1)
 #define REPLACED ((uintptr_t)2)
 #define MARKS (LEAVING | REPLACED)
 
-#define KEPT_UNDECIDED (-2) /* sock.kept: a close is about to look whether there are calls that go on */
+#define KEPT_UNDECIDED (-2) /* sock.kept: a close is about to look whether calls go on */
 
 _Atomic unsigned sock_closing_n;
 static __thread int my_leaving = -1; /* the number that this thread is about to replace */
@@ -120,7 +121,7 @@ uint64_t sock_ino(int fd)
     return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
-/* Is it still the one that may not be used any more, and not the next that has the number? */
+/* Is it still the sock that is being closed, and not the number's next one? */
 static bool is_still(int fd, const struct sock *s)
 {
     return (s->kind == SOCK_LISTENER || (s->conn != NULL && atomic_load(&s->active))) && s->closing_ino != 0 &&
@@ -140,7 +141,7 @@ bool sock_look_closing(int fd)
         sock_put(s);
         if (still)
             return true;
-        /* A handler that interrupts the very call finds the new one, or nothing. */
+        /* A signal handler that interrupts this call finds the new sock, or none. */
         if (!((uintptr_t)m & REPLACED) || my_leaving == fd)
             return false;
         static const struct timespec moment = { .tv_nsec = 20000 };
@@ -282,7 +283,7 @@ struct sock *sock_new(int fd, int domain)
         s->pending_over = false;
         for (int i = 0; i < SOCK_NAMES; i++)
             s->name_fd[i] = -1;
-        /* Late readers may have counted themselves in: add, and take the mark away. */
+        /* Late readers may have counted themselves in, so this adds, and removes the mark. */
         atomic_fetch_add(&s->refs, 2u - FREE_BIT);
         atomic_store(slot, s);
         note_limit(fd);
@@ -354,14 +355,14 @@ int sock_fd_now(struct sock *s, int fd)
     fd_slot *slot = slot_of(fd);
     if ((slot != NULL && atomic_load(slot) == s) || atomic_load(&s->closed_unseen))
         return fd;
-    /* (A close that has seen no sleeper keeps nothing: a thread that is about to sleep sees that the close came.) */
+    /* (A close that has seen no sleeper keeps no descriptor: a thread that is about to sleep notices the close.) */
     int kept;
     while ((kept = atomic_load(&s->inflight_fd)) == KEPT_UNDECIDED)
         sched_yield();
     return kept >= 0 ? kept : atomic_load(&s->names) > 0 ? atomic_load(&s->fd) : -1;
 }
 
-/* The last descriptor goes while calls wait: one that only they know. */
+/* The last descriptor is closed while calls wait: makes a descriptor that only they know. */
 static bool keep(struct sock *s, int fd)
 {
     int own = others_sleep(s) ? hidden_dup(fd) : -1;
@@ -371,7 +372,7 @@ static bool keep(struct sock *s, int fd)
     return own >= 0;
 }
 
-/* Takes fd out of the table; mark: it stands there with that from now on, 0: nothing does. NULL: it was not in it. */
+/* Takes fd out of the table and leaves mark there (0: none). NULL: it was not in the table. */
 static struct sock *take_out(int fd, uintptr_t mark, bool *last)
 {
     fd_slot *slot = slot_of(fd);
@@ -381,7 +382,7 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
     pthread_mutex_lock(&lock);
     s = atomic_load(slot);
     if (s != NULL && is_marked(s)) {
-        /* Another thread's close frees the number, and this is the next that has it. (It keeps the reference.) */
+        /* Another thread's close has freed the number, and this is its next sock. (It keeps the reference.) */
         if (mark == 0)
             atomic_store(slot, NULL);
         s = NULL;
@@ -402,7 +403,7 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
     return s;
 }
 
-/* The kernel's name of fd's file, while fd is open. */
+/* The inode of fd's file, while fd is open. */
 static void note_ino(int fd)
 {
     struct sock *s = sock_get(fd);
@@ -414,7 +415,10 @@ static void note_ino(int fd)
     sock_put(s);
 }
 
-/* The last descriptor of s in this process goes; fd: it is still open, -1: no more. kept: by calls that wait. */
+/*
+ * The last descriptor of s in this process is closed; fd: it is still open, -1: not any more. kept: calls that wait
+ * keep s.
+ */
 static void last_leaves(struct sock *s, int fd, bool kept)
 {
     pending_leave(s);
@@ -471,7 +475,7 @@ void sock_close_end(int fd, struct sock *s)
 {
     fd_slot *slot = slot_of(fd);
     struct sock *there = atomic_load(slot);
-    /* (If it does not stand there, the number has been given out again.) */
+    /* (If the mark is gone, the number has been given out again.) */
     if (is_marked(there) && unmarked(there) == s)
         atomic_compare_exchange_strong(slot, &there, NULL);
     my_leaving = -1;
@@ -534,7 +538,7 @@ void sock_after_fork(bool child)
         if (slot == NULL)
             fd |= CHUNK - 1;
         else if (s != NULL && is_marked(s))
-            atomic_store(slot, NULL); /* the thread that closes it is not here */
+            atomic_store(slot, NULL); /* the thread that closes it is not in this process */
         else if (s != NULL)
             pthread_mutex_init(&s->watch_lock, NULL); /* nor is one that may have held it */
     }
@@ -574,8 +578,8 @@ bool sock_counted(struct sock *s)
 }
 
 /*
- * What another thread was closing, or giving back, is not open here. (Nor was its connection counted as held by the
- * child.)
+ * A sock that another thread was closing, or releasing, is not open here. (Nor did the fork count the child as a holder
+ * of its connection.)
  */
 void sock_count_end(void)
 {

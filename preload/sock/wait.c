@@ -1,6 +1,4 @@
-/*
- * Waiting inside the program's calls: for what the call wants, and for what is pending beside it.
- */
+/* Waiting inside the program's calls: for the call's own events, and for what is pending beside it. */
 #include "preload/sock/wait.h"
 
 #include <errno.h>
@@ -28,10 +26,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects waiting_lis
  */
 struct waiting {
     int kick_fd;
-    _Atomic(const struct conn *) conn; /* it wants to know of changes of this one */
-    _Atomic bool holds;                /* it waits with other threads' descriptors in its hand */
+    _Atomic(const struct conn *) conn; /* changes of this connection end its wait */
+    _Atomic bool holds;                /* its wait has pending entries' descriptors */
     bool kicked;
-    bool extra;                    /* what is beside the sockets was seen to go on, or not */
+    bool extra;                    /* a pending entry without a socket was seen to go on, or not */
     struct waiting *next, **pprev; /* the list; its lock */
 };
 
@@ -60,7 +58,7 @@ void wait_thread_end(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* In a child: those of its parent's threads, which may sleep for what it takes. */
+/* In a child: the wake-up descriptors of its parent's threads, which may sleep for bytes that this process takes. */
 #define PARENTS_MAX 64u
 static int parents_kick[PARENTS_MAX];
 static unsigned parents_n;
@@ -76,7 +74,7 @@ const struct conn *wait_watch(const struct conn *c)
 void wait_unwatch(const struct conn *before)
 {
     atomic_store(&me.conn, before);
-    if (before != NULL) /* the call that a signal handler has interrupted; what was for it may have been taken */
+    if (before != NULL) /* the call that a signal handler has interrupted; its events may have been taken */
         poller_kick(me.kick_fd);
 }
 
@@ -123,7 +121,7 @@ unsigned wait_fill(struct pollfd *fds, struct sock **socks, unsigned max, const 
     return pending_any() ? n + pending_hold(fds + n, socks + n, max - n, self) : n;
 }
 
-/* What is no socket's stands before those. */
+/* Descriptors that are no socket's come first. */
 static void let_go(struct sock **socks, unsigned n)
 {
     for (; n > 0 && *socks == NULL; n--)
@@ -154,7 +152,7 @@ static int ppoll_cancellable(struct pollfd *fds, nfds_t all, const struct timesp
     return r;
 }
 
-/* The timeout, or less where a connection was left out that is to be looked at again. */
+/* The timeout, or less if a connection was left out that has to be looked at again. */
 static const struct timespec *sooner(const struct timespec *timeout, struct timespec *own)
 {
     uint64_t until = pending_put_off_until();
@@ -214,8 +212,8 @@ uint64_t wait_call_deadline(int fd, int which)
 }
 
 /*
- * Which signal it was is not known; if all handlers agree the answer is exact, if they do not, EINTR is the one that
- * every program has to expect.
+ * We do not know which signal it was. If all handlers agree the answer is exact. If not, EINTR is the answer that every
+ * program has to expect.
  */
 bool wait_restarts(void)
 {
@@ -247,7 +245,7 @@ int wait_pause(int fd, short revents)
     return REAL(ppoll)(NULL, 0, &ts, NULL) < 0 ? -errno : 0;
 }
 
-/* When a wait is to end though nothing comes; 0: not at all. pending: it sees to what is pending, too. */
+/* The time at which a wait ends without an event; 0: never. pending: it drives pending entries, too. */
 static uint64_t wait_until(const struct sock *self, bool pending, uint64_t deadline_ns)
 {
     uint64_t until = pending ? pending_deadline() : 0, own = own_deadline(self);
@@ -256,7 +254,7 @@ static uint64_t wait_until(const struct sock *self, bool pending, uint64_t deadl
     return deadline_ns != 0 && (until == 0 || deadline_ns < until) ? deadline_ns : until;
 }
 
-/* Its time has come, or another thread has changed it meanwhile. */
+/* Its deadline has passed, or another thread has changed it meanwhile. */
 static bool may_have_changed(const struct sock *self)
 {
     if (self == NULL || self->conn == NULL)
