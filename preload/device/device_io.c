@@ -26,7 +26,7 @@
 #include "preload/sock/notify.h"
 #include "preload/sock/wait.h"
 
-/* The peer's TCP end has come, or its device's: the other one is waited for this long. */
+/* The peer's TCP end has come, or its device's: how long the other one is waited for. */
 #define OTHER_END_NS 200000000u
 
 bool device_is_ours(const struct conn *c)
@@ -66,7 +66,7 @@ static void tell_sender(struct conn *c)
     atomic_store(&c->rx.arrived, true); /* a waiter in epoll or poll looks at it as a whole */
 }
 
-/* What was posted goes to the device. */
+/* Gives posted messages to the device. */
 static int put_out(struct conn *c)
 {
     int r = rnic_flush(c);
@@ -74,7 +74,7 @@ static int put_out(struct conn *c)
     return r < 0 ? r : rnic_flush(c);
 }
 
-/* What the peer is to hear beside the program's bytes. tx held. */
+/* Sends credits and other control messages. tx held. */
 static void answer(struct conn *c, int fd)
 {
     bool credit = stream_wants_credit(&c->st);
@@ -98,8 +98,8 @@ static void after_read(struct conn *c, int fd)
         return;
     }
     /*
-     * A sender at work tells it by what it sends, or before it waits; one that waits may be waiting for the peer, which
-     * waits for us.
+     * A sender at work sends the credits with its messages, or before it waits. One that waits may be waiting for the
+     * peer, which waits for our credits.
      */
     if (turn_try(&c->tx.turn) < 0) {
         turn_event_signal(&c->rx.left);
@@ -157,7 +157,7 @@ void device_after_recv(struct sock *s, struct conn *c, int fd)
     }
 }
 
-/* What the TCP connection says. 0: nothing; 1: its end; or -errno. */
+/* The TCP connection's state. 0: nothing; 1: its end; or -errno. */
 static int tcp_end(struct conn *c, int fd)
 {
     uint8_t octet;
@@ -212,7 +212,7 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
         return -EAGAIN;
     if (take_in(c, fd, tx) > 0)
         return 1; /* the peer's bytes came before the end */
-    /* Software sees the end of its own connection behind all that came there, however long that takes. */
+    /* Software sees the end of its own connection only behind all bytes that came there. */
     if (c->dev.mixed != NULL && r == 1 && !rnic_ended(c))
         return -EAGAIN;
     if (r >= 0 && !(r == 1 && rnic_ended(c))) {
@@ -391,7 +391,7 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
     return c->tx.shut ? -EPIPE : r;
 }
 
-/* Waits until there may be room. 0: try again; -errno. tx held. */
+/* Waits until there may be room. 0: the caller tries again; -errno. tx held. */
 static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 {
     uint32_t seen = turn_event_seen(&c->rx.left);
@@ -405,8 +405,8 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 #define COPY_LEN 32768u          /* as conn_soft_tx.c */
 
 /*
- * What is sent to a peer that has closed is lost, which TCP learns from the answer: the next call fails. The device
- * knows it before. True: this is the call that is lost.
+ * Bytes sent to a peer that has closed are lost. TCP learns that from the answer, and the next call fails. The device
+ * knows it at once. True: this call's bytes are those that TCP would have lost.
  */
 static bool lost(struct sock *s, struct conn *c, int fd)
 {
@@ -458,7 +458,9 @@ static int wait_for_room(struct sock *s, struct conn *c, int *fd, uint64_t *dead
     return r;
 }
 
-/* A program that waits may do something else for long: the kernel is to have it all. 0 or -errno. */
+/*
+ * In a blocking send: the program may do something else for long afterwards, so the kernel must get all. 0 or -errno.
+ */
 static int send_out(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
 {
     int r = 0;

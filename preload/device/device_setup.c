@@ -1,6 +1,4 @@
-/*
- * From the Hello to a stream on a device: what the negotiation asks of its owner (core/negotiate/negotiate.h).
- */
+/* From the Hello to a stream on a device: the owner's part of the negotiation (core/negotiate/negotiate.h). */
 #include "preload/conn/conn_zerocopy.h"
 #include "preload/device/device.h"
 
@@ -87,7 +85,7 @@ static bool plays_device(void)
     return strcmp(proc.set.device, ":software") == 0;
 }
 
-/* What this process can do for c; the reason so far why not by a device. */
+/* Which transports this process has for c; notes the reason if a device is not among them. */
 static uint8_t transport_now(struct conn *c)
 {
     if (sandbox_on()) {
@@ -145,7 +143,7 @@ static void not_by_device(struct conn *c, unsigned reason)
     device_drop(c);
 }
 
-/* The initiator is to come to our device. Why not, or REASON_NONE with *at and *kind. */
+/* Where the initiator reaches our device: REASON_NONE with *at and *kind, or why it cannot. */
 static unsigned expect_by_device(struct sock *s, struct conn *c, const struct sockaddr *local,
                                  struct negotiate_offer *o, struct sockaddr_storage *at)
 {
@@ -210,7 +208,7 @@ bool device_offer(struct sock *s, struct conn *c)
     return true;
 }
 
-/* Where the HelloAck says. Returns the address' length. */
+/* The address in the HelloAck. Returns its length. */
 static socklen_t offered(const struct conn *c, struct sockaddr_storage *peer)
 {
     const struct negotiate_offer *o = &c->neg.offer;
@@ -352,7 +350,7 @@ int device_setup_fd(void)
     return atomic_load_explicit(&setups_n, memory_order_relaxed) > 0 ? mixed_setup_fd() : -1;
 }
 
-/* Steps all: which of them an event was for only their endpoints know. */
+/* Steps all connections: only their endpoints know which of them an event was for. */
 void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
 {
     struct sock *now[SETUPS_MAX];

@@ -60,7 +60,7 @@ struct mixed {
     struct soft_ep ep;
 };
 
-/* The process': protects the list, the set, and what is said above. Innermost. */
+/* The process's lock: protects the list, the set, and the members named above. Innermost. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mixed *all;
 static int setup_fd = -1;
@@ -218,7 +218,7 @@ static int begin_fpdus(struct mixed *m)
     if (REAL(epoll_ctl)(m->chan, EPOLL_CTL_ADD, m->fd, &ev) < 0)
         return -errno;
     REAL(epoll_ctl)(setup_fd, EPOLL_CTL_DEL, m->fd, NULL);
-    REAL(setsockopt)(m->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* what is sent is gathered here */
+    REAL(setsockopt)(m->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* sent frames are gathered here */
     close_fd(&m->listen_fd);
     r = mixed_flush(m); /* the RTR: a device tells its program that it is up only then */
     if (r == 0)

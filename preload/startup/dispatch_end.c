@@ -27,8 +27,8 @@
 #define ANSWER_NS 20000000u
 
 /*
- * Before a shutdown: a startup under way comes to its end; one that waits for a listener's program is given up. 0;
- * -EINPROGRESS: it waits for a call of the other program's, or of that which a handler has interrupted.
+ * Before a shutdown: completes a startup under way, or gives it up if it waits for a listener's program. 0;
+ * -EINPROGRESS: it waits for a call of the other program's, or for the call that a signal handler has interrupted.
  */
 static int decide(struct sock *s, struct conn *c, int fd)
 {
@@ -49,7 +49,7 @@ static int decide(struct sock *s, struct conn *c, int fd)
     }
 }
 
-/* To the program nothing more comes in. */
+/* Tells the program's waiters that nothing more comes in. */
 static void tell_end(struct sock *s)
 {
     atomic_store(&s->conn->rx.arrived, true);
@@ -58,9 +58,9 @@ static void tell_end(struct sock *s)
 }
 
 /*
- * The FIN would come before the startup's bytes that are still to be sent, or the end of what is received before those
- * that are to come: so it is remembered, and to the program it is done. True: the startup is over meanwhile, and no
- * other thread has seen that.
+ * A FIN now would go before the startup's own bytes, and an end of reading would come before those of the peer. So the
+ * shutdown is remembered, and the program's call succeeds. True: the startup is over meanwhile, and no other thread has
+ * noticed the request.
  */
 static bool shut_later(struct sock *s, struct conn *c, int how)
 {
@@ -80,8 +80,8 @@ static bool shut_later(struct sock *s, struct conn *c, int how)
 }
 
 /*
- * A program that has shut down both ways gets no answer: where that comes with bytes of the other program's, those
- * meet what they would meet with TCP, a reset.
+ * A program that has shut down both ways gets no answer: if it came with bytes of the other program's, those would meet
+ * a reset, as with TCP.
  */
 static bool ends_both(const struct conn *c, int how)
 {
@@ -168,9 +168,9 @@ int dispatch_shutdown(struct sock *s, int fd, int how)
 #define LATE_HELLO_LOOK_MS 5
 
 /*
- * The program spoke first and closes, and nothing has come yet. A Hello that is unread at the close, or comes after it,
- * would make the kernel reset the connection and drop what it still has to send, where the program's client says
- * nothing. So it is looked for as long as there is something to lose. (No event tells that all was sent.)
+ * The program has sent first and closes, and nothing has come yet. A Hello that is unread at the close, or comes after
+ * it, would make the kernel reset the connection and drop its unsent bytes, though the client's program has sent
+ * nothing. So the close looks for a Hello as long as there are unsent bytes. (No event tells that all was sent.)
  */
 static void last_words(struct sock *s, struct conn *c, int fd)
 {
@@ -187,8 +187,8 @@ static void last_words(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * The other program has accepted just now, and may have been about to be answered for when it was last looked whether
- * we have closed; and some of what we have sent is not there yet. Then a moment is waited for the answer.
+ * Has the server's process just accepted, and may its answer be under way? Its last look may have been before our end,
+ * and some of our bytes are not there yet. Then the close waits a moment for the answer.
  */
 #define ANSWER_MS 20
 static bool answer_may_come(int fd)
@@ -198,14 +198,13 @@ static bool answer_may_come(int fd)
 }
 
 /*
- * The initiator closes before the other program has accepted, as far as is known. An answer that is unread at the close
- * would make the kernel reset the connection, where the other program is to see all that was sent, and the end: so it
- * is taken now, and once it has seen the end the responder sends none. (With SO_LINGER 0 it is a reset that the program
- * wants.)
+ * The initiator closes before it has had an answer. An answer that is unread at the close would make the kernel reset
+ * the connection, though the other program must see all bytes and the end. So an answer that has come is taken now, and
+ * a responder that has seen the end sends none. (With SO_LINGER 0 the program wants a reset.)
  */
 static void leave_late(struct sock *s, struct conn *c, int fd)
 {
-    /* An answer comes with bytes of the server's program's, and that those meet a closed socket is TCP's. */
+    /* An answer comes with bytes of the server's program, and these would meet a closed socket with TCP, too. */
     if (c->startup.marked) {
         pending_remove(s);
         return;
@@ -240,7 +239,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
     c->startup.no_device = true;
     if (conn_undecided(c))
         last_words(s, c, fd);
-    int r = startup_go_on(s, false); /* a Hello that waits; another thread may just be at it */
+    int r = startup_go_on(s, false); /* takes a Hello that waits; another thread may be doing so */
     if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || conn_linger_s(fd) == 0)
         return;
     REAL(shutdown)(fd, SHUT_WR);

@@ -1,6 +1,4 @@
-/*
- * recv(2) on a connection, whatever has become of it.
- */
+/* recv(2) on a connection in any state. */
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -21,8 +19,8 @@
 #include "preload/startup/startup.h"
 
 /*
- * The first byte of a client, or its end, as its program's own recv would wait for it: for this socket, whatever
- * becomes of the descriptor's number. 1, or -errno.
+ * Waits for a client's first byte, or its end, as the program's own recv would: for this socket, even if the number
+ * becomes another file's. 1, or -errno.
  */
 static __attribute__((noinline)) int await_first(int fd)
 {
@@ -33,9 +31,9 @@ static __attribute__((noinline)) int await_first(int fd)
 }
 
 /*
- * Waits for the first byte, with nothing of ours around, where no other connection needs this thread. -EAGAIN: it
- * cannot wait in this way. Other threads' waits leave alone what is counted in; and a step of theirs that is under way,
- * and may take what would wake us, is over when ours is.
+ * Waits for the first byte in the kernel's own call, if no other connection needs this thread. -EAGAIN: it cannot wait
+ * so. Other threads' waits leave out a connection that counts a waiter; and a step of theirs that is under way, and may
+ * take the byte, has ended when ours has.
  */
 static int await_unheard(struct sock *s, struct conn *c, int fd)
 {
@@ -54,8 +52,7 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * While the negotiation runs there is nothing to read: drive it. 0: it is over; -ESHUTDOWN: for the program it is the
- * end.
+ * While the negotiation runs there is nothing to read: drives it. 0: it is over; -ESHUTDOWN: the program sees the end.
  */
 static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, bool *waits)
 {

@@ -1,6 +1,4 @@
-/*
- * send(2) on a connection, whatever has become of it; in streaming mode, before that is decided, too.
- */
+/* send(2) on a connection in any state, also in streaming mode before the decision. */
 #include <errno.h>
 #include <poll.h>
 
@@ -20,10 +18,11 @@
 #include "preload/startup/dispatch.h"
 #include "preload/startup/startup.h"
 
-#define UNDECIDED_LEN 65536u /* sent plain at a time: between two pieces the Hello is looked for */
+#define UNDECIDED_LEN 65536u /* bytes sent plain at a time: between two pieces the call looks for the Hello */
 
 /*
- * One piece of it as it is. Bytes sent, 0: that is not right any more; -EBUSY: the turn is not to be had; or why not.
+ * Sends one piece as it is. Bytes sent; 0: it must not be sent so any more; -EBUSY: another thread has the turn;
+ * -errno.
  */
 static ssize_t send_as_it_is(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
                              bool wait)
@@ -50,13 +49,13 @@ static ssize_t send_as_it_is(struct sock *s, struct conn *c, int fd, struct iov_
     return n;
 }
 
-/* What the call says when no more can be sent now: that some was, or why not. */
+/* The call's result when no more can be sent now: 0 if some bytes were, else the error. */
 static ssize_t said(size_t done, ssize_t err)
 {
     return done > 0 ? 0 : err;
 }
 
-/* There is nothing to be sent as it is any more: *r is what the call says. */
+/* Is there nothing more to send as it is? *r is the call's result then. */
 static bool undecided_is_over(struct conn *c, size_t len, size_t done, int flags, ssize_t *r)
 {
     enum conn_state st = conn_state(c);
@@ -130,7 +129,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
     }
 }
 
-/* It became plain in the middle of a send that had begun: the rest, as long as the program's call would go on. */
+/* It became plain in the middle of a send: sends the rest, as long as the program's call would go on. */
 static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t done, int flags)
 {
     while (done < len) {
@@ -142,7 +141,7 @@ static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t d
     return (ssize_t)done;
 }
 
-/* It is decided, or the program need not know of it; `done` of len bytes went before. */
+/* The send after the decision; `done` of len bytes went before. */
 static ssize_t send_decided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, size_t done,
                             int flags)
 {
@@ -182,7 +181,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         wait_unwatch(before);
         if (r < 0)
             return r;
-        /* Can it be sent to at all? (What else the call sends is not the kernel's.) */
+        /* May it send at all? (The kernel does not get the rest of the call.) */
         if (len == 0 && conn_speaks_plain(c))
             return REAL(send)(sock_fd_now(s, fd), NULL, 0, flags) < 0 ? -errno : 0;
         if (conn_state(c) == CONN_NEGOTIATING || (done > 0 && done == len))

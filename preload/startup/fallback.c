@@ -39,13 +39,13 @@ void fallback_remember(const struct conn *c)
     pthread_mutex_unlock(&verdict_lock);
 }
 
-/* Ends the TCP connection by a reset; the descriptor stays, unconnected. */
+/* Resets the TCP connection; the descriptor stays, unconnected. */
 static int disconnect(int fd)
 {
     struct sockaddr none = { .sa_family = AF_UNSPEC };
     if (REAL(connect)(fd, &none, sizeof(none)) < 0)
         return errno;
-    /* The kernel notes the reset as an error of the socket's, and would tell the program. */
+    /* The kernel notes the reset as the socket's error, which the program must not get. */
     int err;
     socklen_t len = sizeof(err);
     REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &len);
@@ -86,7 +86,7 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
     if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 && errno != EINPROGRESS)
         err = errno;
     if (rev_1 && err == 0) {
-        /* Without a Hello the peer may be of before RFC 6581: its section 10 allows a second attempt. */
+        /* Without a Hello the peer may be older than RFC 6581, whose section 10 allows a second attempt. */
         c->startup.rev_1 = true;
         c->startup.peer_reset = c->startup.peer_closed = false;
         atomic_store(&c->so_error, 0);

@@ -83,8 +83,8 @@ static bool key_same(const struct key *a, const struct key *b)
 }
 
 /*
- * What was found lately, for connections that follow each other closely: the look-up takes as long as a tenth of a
- * plain connection. Within that time a listener may be replaced; then the connection stays plain, or its Hello falls
+ * Results of late look-ups, for connections that follow each other closely: a look-up takes a tenth of the time of a
+ * plain connection. A listener may be replaced within that time; then the connection stays plain, or its Hello falls
  * back as one to another host does.
  */
 #define LATELY_NS 10000000u
@@ -94,7 +94,7 @@ struct lately {
     struct key k;
     uint64_t until_ns;
     enum { LATELY_REMOTE, LATELY_ABSENT, LATELY_HELD } found;
-    struct ucred holder; /* HELD: this one owns the listener */
+    struct ucred holder; /* HELD: the listener's owner */
     bool any;            /* ... by the name of the wildcard address */
 };
 
@@ -312,8 +312,8 @@ static size_t proc_numbers(const char *path, uint64_t *out, size_t max)
 }
 
 /*
- * Does this number tell users apart? The kernel shows all users that this user namespace does not know as one number
- * (65534), which is a user's own only where no user is unknown.
+ * Does this number name one user? The kernel shows all users that this user namespace does not know as one number
+ * (65534). It is a user's own only if no user is unknown.
  */
 static bool is_one_user(uid_t uid)
 {
@@ -381,7 +381,7 @@ static bool whole_group(const struct inet_diag_msg *like)
     return netlink_dump(NETLINK_SOCK_DIAG, &req, sizeof(req), is_named, &g) && g.members > 0;
 }
 
-/* Is the listener that would answer the holder's? */
+/* Does the name's holder own the listener that would answer? */
 static bool owns_listener(const struct key *k, const struct ucred *holder, bool any)
 {
     struct key named = *k;
@@ -414,7 +414,7 @@ enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
     struct ucred holder = { 0 };
     bool any = false;
     if (holder_of(&k, &holder, &any) < 0)
-        return LOCAL_ABSENT; /* a name whose backlog is full cannot be believed either */
+        return LOCAL_ABSENT; /* a name whose backlog is full counts as absent, too */
     if (!known || holder.pid == 0 || holder.pid != l.holder.pid || holder.uid != l.holder.uid || any != l.any) {
         if (!owns_listener(&k, &holder, any))
             return LOCAL_ABSENT;
@@ -512,7 +512,7 @@ void local_names_open(struct sock *s, int fd)
             name_listen(&un[i], len[i], &s->name_fd[i]);
 }
 
-/* What a socket is called; 0: it is no name of ours. */
+/* The length of a socket's name; 0: it is no name of ours. */
 static socklen_t called(int fd, struct sockaddr_un *un)
 {
     static const char head[] = "\0sockwarp/2/";

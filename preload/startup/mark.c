@@ -28,7 +28,7 @@
 #define OCTETS_MAX 32767u /* TCP_MAXSEG takes no more */
 #define HDR_4 40u         /* headers of IPv4 and TCP */
 #define HDR_6 60u
-#define DEFAULT_MAXSEG 536 /* what Linux shows of a socket that is not connected and has no size of its own */
+#define DEFAULT_MAXSEG 536 /* Linux's value of a socket that is not connected and has no size of its own */
 
 static _Atomic unsigned marks_n;
 
@@ -60,7 +60,7 @@ static bool is_same(const struct sockaddr *listens, int family, const uint8_t *h
     return IN6_IS_ADDR_V4MAPPED(l6) && memcmp(l6->s6_addr + 12, has, sizeof(*l4)) == 0;
 }
 
-/* What is called listens, and where clients of other hosts come in: the largest MTU, and whether by IPv6. */
+/* Looks at the links by which clients of other hosts reach the listener: the largest MTU, and whether by IPv6. */
 struct links {
     int fd; /* a socket to ask by */
     bool any, v6only;
@@ -143,7 +143,7 @@ static void open_on(struct sock *s, int fd, const struct sockaddr *listens)
     find_links(&links);
     s->mark_later = links.mtu == 0;
     unsigned hdr = links.ipv6 ? HDR_6 : HDR_4, mark = links.mtu > hdr ? mark_of(links.mtu - hdr) : 0;
-    bool was = mark != 0 && now == (int)mark; /* a former program's, which has left it with the listener */
+    bool was = mark != 0 && now == (int)mark; /* a former program has set it, and left it with the listener */
     if (mark == 0 || (now != DEFAULT_MAXSEG && !was) || (!was && !set_maxseg(fd, (int)mark)))
         return;
     s->mark_mtu = (uint16_t)links.mtu;
@@ -243,7 +243,7 @@ int mark_shown(const struct sock *s, int fd, int v)
         return v;
     if (s->kind != SOCK_CONN)
         return v == s->mark ? DEFAULT_MAXSEG : v;
-    /* (What the client would have taken beyond the mark is not known.) */
+    /* (The size that the client would have taken without the mark is not known.) */
     if (!tcpinfo_segment(fd, &seg) || v + (int)seg.options_len != s->mark)
         return v;
     struct sockaddr_in6 peer;

@@ -1,5 +1,6 @@
 /*
- * One step of a negotiation: what the negotiation (core/negotiate) wants sent, taken in and decided, without waiting.
+ * One step of a negotiation (core/negotiate), without waiting: sends its frames, receives the peer's, carries out the
+ * decision.
  */
 #include "preload/startup/startup.h"
 
@@ -63,8 +64,8 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * Nothing can be sent any more. What was to be sent counts as sent, so that what the peer said last, and its end, is
- * still read. If there is nothing to read, not even an end, the connection is of no use.
+ * Nothing can be sent any more. The frames count as sent, so that the peer's last bytes, and its end, are still read.
+ * If there is nothing to read, not even an end, the negotiation ends.
  */
 static void give_up_out(struct conn *c, int fd, size_t len)
 {
@@ -90,7 +91,7 @@ static bool would_wait(struct conn *c, ssize_t n, uint32_t events)
     return false;
 }
 
-/* Sends what the negotiation wants sent. False: would block. */
+/* Sends the negotiation's frames. False: would block. */
 static bool step_out(struct conn *c, int fd)
 {
     const uint8_t *p;
@@ -133,7 +134,7 @@ static void set_lowat(int fd, int octets)
     REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &octets, sizeof(octets));
 }
 
-/* The kernel's low-water mark is ours no longer. */
+/* The kernel's low-water mark is the program's again. */
 static void lowat_back(struct conn *c, int fd, int octets)
 {
     if (c->rx.kernel_lowat == 1)
@@ -158,9 +159,9 @@ static bool seeks_answer(const struct conn *c)
 }
 
 /*
- * Looks at what the initiator's program has done since its Hello. Where it has closed, its kernel would answer our
- * answer by a reset, which destroys what is still under way (a program that has only shut down its side waits for the
- * answer). Its urgent byte may be told apart in streaming mode alone.
+ * Has the initiator's program closed since its Hello, or sent urgent data? If it has closed, its kernel would meet our
+ * answer with a reset, which destroys bytes under way. (A program that has only shut down its side waits for the
+ * answer.) An urgent byte can be told apart only in streaming mode.
  */
 static void look_at_late(struct conn *c, int fd)
 {
@@ -174,8 +175,8 @@ static void look_at_late(struct conn *c, int fd)
 }
 
 /*
- * Counts what was sent behind the HWDR, by the kernel's own count: a program that shares the descriptor without us may
- * have sent as well.
+ * Counts the bytes sent behind the HWDR, by the kernel's own count: a program that has the descriptor without the
+ * library may have sent as well.
  */
 static void count_streamed(struct conn *c, int fd)
 {
@@ -246,8 +247,8 @@ static uint8_t *collected(const struct conn *c)
 }
 
 /*
- * Shows the negotiation what was collected, or, in buf, what is seen for the first time. True: it took something, has
- * something to say, or is over; what it leaves is collected then.
+ * Shows the negotiation the collected bytes, or those in buf that are seen for the first time. True: it took some, has
+ * a frame to send, or is over. Bytes that it leaves are collected.
  */
 static bool look_at(struct conn *c, const uint8_t *buf)
 {
@@ -258,7 +259,7 @@ static bool look_at(struct conn *c, const uint8_t *buf)
     if (buf != to)
         memcpy(to, buf, keep);
     if (used > 0) {
-        /* What the server said before its answer is for the program; the rest is the startup's. */
+        /* Bytes before the answer are for the program; the rest is the startup's. */
         size_t rest = c->startup.in_len - used;
         if (hello)
             c->rx.pre_len = keep;
@@ -320,8 +321,8 @@ static bool step_in(struct conn *c, int fd)
 }
 
 /*
- * What has to be waited for has changed. A thread in poll may have looked during this step (it found the turns taken,
- * and went to sleep for something that this step has taken since): it is made to look again.
+ * The events to wait for have changed. A thread in poll may have looked during this step, found the turns taken, and
+ * gone to sleep for an event that this step has consumed: makes it look again.
  */
 static void changed(struct sock *s)
 {
@@ -330,7 +331,7 @@ static void changed(struct sock *s)
 }
 
 /*
- * Bytes that came beside the negotiation are the program's: at a responder all those behind a withdrawal, at an
+ * Bytes that came beside the negotiation are the program's: at a responder all bytes behind a withdrawal, at an
  * initiator those that it read into pre.
  */
 _Static_assert(CONN_PRE_LEN >= CONN_IN_LEN, "what was staged has room as octets of before");
@@ -354,8 +355,8 @@ static void stay_plain(struct sock *s, struct conn *c)
 }
 
 /*
- * The peer's program has closed. What it said is the program's, then comes the end: told by us, since a reset that
- * answers a frame of ours may still come, and the kernel would tell of that (recvmmsg, SO_ERROR, POLLERR).
+ * The peer's program has closed. The program gets its bytes, then the end. We report the end, because a reset that
+ * answers a frame of ours may still come, and the kernel would report that (recvmmsg, SO_ERROR, POLLERR).
  */
 static void peer_ended(struct sock *s, struct conn *c)
 {
@@ -364,8 +365,8 @@ static void peer_ended(struct sock *s, struct conn *c)
 }
 
 /*
- * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A socket that was closed would
- * have answered it by a reset.
+ * Has only the peer's direction ended, before it answered the Hello (negotiate_mute)? A closed socket would have
+ * answered the Hello by a reset.
  */
 static bool half_closed(const struct conn *c, int fd)
 {
@@ -375,8 +376,8 @@ static bool half_closed(const struct conn *c, int fd)
 }
 
 /*
- * The same for an initiator that goes on in streaming mode and whose program has said nothing: the end or reset met
- * frames of ours alone. (A peer that has ended only its own direction has acknowledged them.)
+ * The same for an initiator in streaming mode whose program has sent nothing: only frames of ours met the end or reset.
+ * (A peer that has ended only its own direction has acknowledged them.)
  */
 static bool ended_unanswered(const struct conn *c, int fd)
 {
@@ -390,9 +391,9 @@ static bool ended_unanswered(const struct conn *c, int fd)
 }
 
 /*
- * The same, and the other program has said something. Where its listener has no name any more, the connection went to a
- * program without the library (a master starts its workers with a clean environment when a client comes), which has
- * read our Hello. Our program has said nothing to it yet, so the connection is made once more, without a Hello.
+ * The same, and the other program has sent something. If its listener has no name any more, the connection went to a
+ * program without the library, which has read our Hello: a master starts its workers with a clean environment when a
+ * client comes. Our program has sent nothing yet, so the connection is made once more, without a Hello.
  */
 static bool met_plain_worker(const struct conn *c)
 {
@@ -469,7 +470,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
         dispatch_shut_now(s, fd);
     changed(s);
     /*
-     * What the other program said beside the startup was taken off the kernel, perhaps by a thread that waits for
+     * The other program's bytes beside the startup were taken from the kernel, perhaps by a thread that waits for
      * something else.
      */
     if (conn_state(c) != CONN_CONNECTING && conn_may_be_staged(c)) {
@@ -481,7 +482,7 @@ static void settle(struct sock *s, struct conn *c, int fd)
 
 /*
  * The program goes on with a connection that no call of ours has reported: it waits by system calls of its own, which
- * would not tell it what we hold back. Nothing has been said to the peer yet.
+ * would not report bytes that we hold. Nothing has been sent to the peer yet.
  */
 static void leave_unseen(struct sock *s, struct conn *c)
 {
@@ -528,7 +529,7 @@ void startup_step_called(struct sock *s)
         startup_step(s);
 }
 
-/* It may have been dropped, or stands among those that have said nothing. */
+/* It may have been dropped, or is on the list of silent connections. */
 static void list_again(struct sock *s, const struct conn *c)
 {
     if (conn_is_held(c) || !conn_unheard(c))
@@ -563,7 +564,7 @@ static void step(struct sock *s, struct conn *c, int fd)
             list_again(s, c);
         if (!blocked)
             continue;
-        /* The time counts only once what has come was looked at: the program may not have called for long. */
+        /* The deadline counts only after a look at what has come: the program may have made no call for long. */
         uint8_t before = c->neg.state;
         negotiate_tick(&c->neg, proc_now_ns());
         if (c->neg.state == before)

@@ -28,9 +28,8 @@ static bool awaits_hello(const struct conn *c)
 static struct spin startup_spin; /* do the clients' answers come soon? */
 
 /*
- * Any process of this host may ask for a listener's name, connect, and say nothing. So a wait in vain is followed by
- * VAIN_TIMES its length in which accept() does not wait: the startup goes on in the program's next calls, as it does
- * for other hosts.
+ * Any process of this host may ask for a listener's name, connect, and send nothing. So after a wait in vain accept()
+ * does not wait for VAIN_TIMES its length: startups go on in the program's next calls, as they do for other hosts.
  */
 #define VAIN_TIMES 128u
 static _Atomic uint64_t hasty_until_ns;
@@ -89,7 +88,7 @@ void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd
     int r;
     do {
         r = startup_go_on_unused(s);
-        (void)r; /* no other thread knows it yet, or the one that does is done soon */
+        (void)r; /* no other thread knows it yet, or that thread is done soon */
         bool undecided = awaits_hello(c);
         if (was_undecided && !undecided) {
             was_undecided = false;

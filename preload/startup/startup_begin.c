@@ -1,6 +1,4 @@
-/*
- * A startup begins: what this end says of itself.
- */
+/* A startup begins: this end's Hello and parameters. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,20 +15,17 @@
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
-/*
- * A program on this host that has not accepted after this time is not waited for any longer: nothing is lost by going
- * on plain.
- */
+/* The initiator waits no longer for a program on this host that has not accepted: nothing is lost by going on plain. */
 #define ACCEPT_NS 500000000u
 
 /*
- * How long connect() looks whether that program is accepting just now. (One that is answers in a fifth of that.) TCP's
- * connect() is done: after that the program goes on in streaming mode until the answer is there.
+ * How long a blocking connect() looks whether the server's program is accepting just now. (A server in accept() answers
+ * in a fifth of it.) After that the program goes on in streaming mode until the answer is there.
  */
 #define LOOK_NS 300000u
 /*
- * The same for another host, a part of which is the round trip. A server whose program only receives has this time for
- * its answer.
+ * The same for another host, the round trip included. A server whose program only receives has this time for its
+ * answer.
  */
 #define LOOK_FAR_NS 800000u
 
@@ -91,8 +86,8 @@ int startup_begin(struct conn *c)
 }
 
 /*
- * Is there a peer to ask, as far as is known? Nothing was sent yet. A marked listener is one that runs
- * sockwarp, and its program accepts when it likes; connect() looks for an answer only where one can be there in time.
+ * Is the peer to be asked? Nothing was sent yet. A marked listener runs sockwarp, and its program accepts when it
+ * likes; connect() looks for an answer only if one can be there in time.
  */
 static bool asks(const struct sock *s, struct conn *c, int fd)
 {

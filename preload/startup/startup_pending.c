@@ -22,8 +22,8 @@ bool startup_is_silent(const struct sock *s)
 }
 
 /*
- * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for what this
- * process would take. (Here only calls on it drive it.)
+ * It was negotiating when this process was forked, and the parent still has it: a thread there sleeps for bytes that
+ * this process would take. (Here only calls on it drive it.)
  */
 bool startup_is_parents(const struct sock *s)
 {
@@ -31,14 +31,14 @@ bool startup_is_parents(const struct sock *s)
 }
 
 /*
- * How long a connection is held after accept() that no child has. Then this process drives it though the program made
- * no call on it: that call may be long in coming while the client's connect() waits, and a fork would have come sooner.
+ * How long after accept() a connection is held that no child has. Then this process drives it though its program has
+ * made no call on it: the call may come late, while the client's connect() waits, and a fork would have come sooner.
  */
 #define HELD_NS 50000000u
 
 /*
- * Not to be driven here before a call is made on it: what a device's startup needs belongs to another process, or may
- * come to.
+ * Must not be driven here before a call is made on it: the device's endpoint belongs to another process, or may have
+ * to.
  */
 static bool is_anothers(const struct sock *s)
 {
@@ -46,7 +46,7 @@ static bool is_anothers(const struct sock *s)
     return startup_is_parents(s) || ((device_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
 }
 
-/* When it is to be stepped even if nothing comes; 0: no such time. */
+/* The time at which it is stepped even if nothing comes; 0: none. */
 static uint64_t due_at(const struct sock *s)
 {
     return conn_is_held(s->conn) ? s->conn->record.born_ns + HELD_NS : s->conn->neg.deadline_ns;
@@ -73,7 +73,7 @@ enum pending_look startup_look(struct sock *s, uint64_t now, struct pollfd *p)
     if (is_anothers(s) || (!held && (atomic_load(&s->waiters) > 0 || sock_hooks.awaited(s))))
         return PENDING_SKIP;
     p->events = conn_state(c) == CONN_UPGRADED ? POLLOUT : (short)c->startup.kernel_wants;
-    if (held) /* only its time is waited for, not what comes */
+    if (held) /* only its deadline is waited for, not its input */
         p->fd = -1;
     if (conn_has_chan(c)) {
         p->fd = conn_chan(c);
@@ -148,7 +148,7 @@ bool startup_step_pending(struct sock *s)
 void startup_step_due(struct sock *s)
 {
     int r = startup_in_turns(s, true, step_as_other);
-    (void)r; /* another thread is at it, and sees what there is */
+    (void)r; /* another thread works on it, and will see the event */
 }
 
 void startup_released(struct sock *s)

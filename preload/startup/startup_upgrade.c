@@ -147,7 +147,7 @@ static int send_first_by_device(struct conn *c, int fd)
     return r == -EAGAIN ? 0 : r;
 }
 
-/* What this end has to say first in software: the initiator's RTR, if any. */
+/* This end's first frame in software: the initiator's RTR, if any. */
 static void send_first(struct conn *c, int fd)
 {
     const struct mpa_startup_result *res = &c->neg.mpa.res;
@@ -163,8 +163,8 @@ static void send_first(struct conn *c, int fd)
         SW_CHECK(r == 0, "the first message: %d", r);
     }
     /*
-     * The initiator's RTR. A peer that has closed already needs none, and its kernel would answer by a reset: it goes
-     * with the program's first bytes, if any, which are answered so in any case.
+     * The initiator's RTR. A peer that has closed needs none, and its kernel would answer by a reset. So it goes with
+     * the program's first bytes, if any, which are answered so in any case.
      */
     int r = conn_only_leads(c) || (!c->responder && tcpinfo_peer_closed(fd)) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN)
@@ -208,7 +208,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
 
 /* ---- an answer that waits for the program's first bytes ---- */
 
-/* It never will be said: what was staged is the program's, and the kernel has the rest. Both turns held. */
+/* The answer will never be sent: staged bytes are the program's, and the kernel has the rest. Both turns held. */
 static void stay_unsaid(struct sock *s, unsigned reason)
 {
     struct conn *c = s->conn;
@@ -240,7 +240,7 @@ void startup_before_call(struct sock *s, struct conn *c, int fd, bool urgent)
     if (!conn_is_unsaid(c) || (!urgent && !conn_kernel_urgent(fd)))
         return;
     int r = startup_in_turns(s, false, stay_for_urgent);
-    (void)r; /* another thread holds the turns, and will say it */
+    (void)r; /* another thread holds the turns, and will send it */
 }
 
 void startup_hand_on_unsaid(struct sock *s)
