@@ -17,7 +17,7 @@
 #include "core/transport/verbs_private.h"
 
 #define LISTENERS_MAX 16u
-#define PORT_TRIES 8u /* siw's port is one of TCP's, and may be taken there */
+#define PORT_TRIES 16u /* siw's port is one of TCP's, and may be taken there */
 #define BACKLOG 128
 #define CONTEXTS_MAX 16u
 
