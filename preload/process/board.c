@@ -1,6 +1,6 @@
 /*
- * Making the board, and its slots; see board.h. System calls without libc, since the program may have replaced its
- * functions, and errno is the program's.
+ * Making the board, and its slots; see board.h. It uses system calls without libc, because the program may have
+ * replaced libc's functions and because errno is the program's.
  */
 #include "preload/process/board.h"
 
@@ -17,20 +17,20 @@
 #include "preload/process/proc.h"
 #include "preload/process/sandbox.h"
 
-#define BOARDS_MAX 4u /* a process' own, and those of its parents */
+#define BOARDS_MAX 4u /* a process's own, and those of its parents */
 #define FILE_LEN (sizeof(struct board_head) + BOARD_SLOTS_MAX * sizeof(struct board_slot))
 #define NAME_LEN 64u
 #define INDEX_BITS 16u
 
-/* What a process has mapped; the first is its own, if it has one. They are never unmapped. */
+/* The boards that a process has mapped; the first is its own, if it has one. They are never unmapped. */
 static struct board {
     uint64_t id; /* 0: none */
     struct board_head *head;
 } boards[BOARDS_MAX];
 static struct board_head counts; /* where there is no file */
-static _Atomic int making;       /* 0 not tried, 1 a thread is making it, 2 done */
+static _Atomic int making;       /* 0: not tried, 1: a thread is making it, 2: done */
 static _Atomic bool growing;
-static _Atomic uint32_t next; /* where a free slot is looked for */
+static _Atomic uint32_t next; /* where the search for a free slot begins */
 static uint64_t inode;
 
 bool board_wanted(void)
@@ -60,7 +60,7 @@ static void name_file(char name[NAME_LEN])
     snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0), (unsigned)proc.pid);
 }
 
-/* The folder is this user's alone: then so is what is in it. */
+/* The folder belongs to this user alone; so does what is in it. */
 static bool folder_ok(void)
 {
     char name[NAME_LEN];
@@ -76,7 +76,7 @@ static bool folder_ok(void)
     return ok;
 }
 
-/* Memory for that many slots in all. */
+/* Memory for a number of slots in all. */
 static bool reserve(int fd, uint32_t slots)
 {
     return rawsys4(__NR_fallocate, fd, 0, 0, (long)(sizeof(struct board_head) + slots * sizeof(struct board_slot))) ==
@@ -109,12 +109,12 @@ static void make(void)
 {
     char name[NAME_LEN];
     struct rlimit lim = { 0 };
-    /* (A file larger than RLIMIT_FSIZE is answered by SIGXFSZ; a filter of the program's may allow nothing of this.) */
+    /* A file larger than RLIMIT_FSIZE would raise SIGXFSZ; a seccomp filter of the program's may allow none of this. */
     if (sandbox_on() || rawsys4(__NR_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&lim) != 0 ||
         (lim.rlim_cur != RLIM_INFINITY && lim.rlim_cur < FILE_LEN) || !folder_ok())
         return;
     name_file(name);
-    /* (One of a former process of this number, or of a former program of this process.) */
+    /* left by a former process with this number, or by a former program of this process */
     (void)rawsys4(__NR_unlinkat, AT_FDCWD, (long)name, 0, 0);
     int fd = rawsys_open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -134,7 +134,7 @@ static void make(void)
     boards[0].head = h;
 }
 
-/* Another chunk, unless another thread is adding one. */
+/* Adds another chunk, unless another thread is adding one. */
 static bool grow(struct board_head *h, uint32_t slots)
 {
     char name[NAME_LEN];
@@ -155,7 +155,7 @@ static bool grow(struct board_head *h, uint32_t slots)
 
 /* ---- slots ---- */
 
-/* A free one is looked for once around. The index, or -1. */
+/* Looks once around for a free slot. Returns its index, or -1. */
 static int claim(struct board_head *h, uint32_t slots)
 {
     uint32_t from = atomic_load(&next);
@@ -235,7 +235,7 @@ void board_after_fork(void)
 
 /* ---- the end ---- */
 
-/* ", 3 policy-off": what a line still holds. */
+/* ", 3 policy-off": what fits on a line. */
 static size_t add_reasons(const struct board_head *h, char *line, size_t len, size_t cap)
 {
     const char *before = " (";

@@ -1,6 +1,4 @@
-/*
- * What calls under way have to give back if their thread is cancelled.
- */
+/* What a call under way has to give back when its thread is cancelled. */
 #include "preload/process/cancel.h"
 
 #include <stdatomic.h>
@@ -11,12 +9,13 @@
 
 __thread int cancel_program = -1;
 
-/* Calls in signal handlers in calls; what is beyond is not given back. */
+/* Calls in signal handlers that interrupt calls, so deep at most; what is deeper is not given back. */
 #define KEPT_MAX 16u
 
 /*
- * In the thread's own memory and not in the calls': one that is left by siglongjmp cannot take its entry away. Those
- * behind kept_n have no give_back, so that a handler which interrupts cancel_keep finds nothing half made.
+ * The entries lie in the thread's own memory, not in the calls' frames: a call that is left by siglongjmp cannot take
+ * its entry away. Entries behind kept_n have no give_back, so that a handler which interrupts cancel_keep finds nothing
+ * half made.
  */
 static __thread struct {
     void (*give_back)(void *);
@@ -33,7 +32,7 @@ void cancel_also(void (*fn)(void))
         atomic_store_explicit(&at_end, fn, memory_order_relaxed);
 }
 
-/* Entries of calls that were left by siglongjmp: their frames are gone from the stack, we are above them. */
+/* Entries of calls that were left by siglongjmp: their frames are gone from the stack, and this frame is above them. */
 static void drop_dead(uintptr_t frame)
 {
     if (kept_n > KEPT_MAX || kept[kept_n - 1].frame > frame || proc_on_signal_stack())

@@ -15,12 +15,12 @@
 #include "preload/process/real.h"
 
 #define BITS 64u
-#define FDS_MAX 65536u /* those above are not passed over */
+#define FDS_MAX 65536u /* descriptors above this are not passed over */
 
 static _Atomic uint64_t hidden[FDS_MAX / BITS];
-static uint64_t identity[FDS_MAX];            /* of the file, as it was moved; mostly untouched pages */
-static _Atomic(_Atomic int *) owner[FDS_MAX]; /* where its number stands, NULL: in several places; untouched likewise */
-static _Atomic unsigned limit;                /* one above the highest there ever was */
+static uint64_t identity[FDS_MAX];            /* of the file, where it was moved to; mostly untouched pages */
+static _Atomic(_Atomic int *) owner[FDS_MAX]; /* where its number is stored; NULL: in several places */
+static _Atomic unsigned limit;                /* one above the highest that was ever hidden */
 
 static uint64_t identity_of(int fd)
 {
@@ -36,7 +36,7 @@ static void forget(unsigned n)
 
 int hidden_dup(int fd)
 {
-    /* As high as the limit allows, but not so high that the kernel's table of a small program grows by megabytes. */
+    /* As high as the limit allows, but not so high that the kernel's table for a small program grows by megabytes. */
     struct rlimit lim;
     rlim_t top = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < 4096 ? lim.rlim_cur : 4096;
     rlim_t from = top > 256 ? top - 256 : top / 2;

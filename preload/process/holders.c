@@ -54,7 +54,7 @@ bool holders_is_dead(pid_t pid)
     long fd = rawsys4(__NR_pidfd_open, pid, 0, 0, 0);
     if (fd < 0)
         return fd == -ESRCH || (fd != -EMFILE && fd != -ENFILE && kill(pid, 0) < 0 && errno == ESRCH);
-    struct pollfd p = { .fd = (int)fd, .events = POLLIN }; /* readable once it has ended, reaped or not */
+    struct pollfd p = { .fd = (int)fd, .events = POLLIN }; /* readable once the process has ended, reaped or not */
     bool dead = REAL(poll)(&p, 1, 0) > 0;
     rawsys_close((int)fd);
     return dead;
@@ -146,7 +146,7 @@ void holders_expect_child(struct holders *h, int32_t maker)
 
 void holders_no_child(struct holders *h, int32_t maker)
 {
-    if (change(h, -maker, 0)) /* (not one that came after the count) */
+    if (change(h, -maker, 0)) /* (not a process that came after the count) */
         atomic_fetch_sub(&h->n, 1);
 }
 

@@ -1,6 +1,4 @@
-/*
- * See libc.h. Compiled without link-time optimisation, which does not see what is defined by assembly.
- */
+/* See libc.h. Compiled without link-time optimisation, which does not see definitions made by assembly. */
 #include "preload/process/libc.h"
 
 #include <elf.h>
@@ -25,7 +23,7 @@
 #error "preload/process/libc.c: only x86-64 and aarch64 are supported"
 #endif
 
-/* __real_NAME is what the linker makes NAME. Weak: no libc has all of them. */
+/* __real_NAME is the name the linker gives to NAME. Weak: no libc has all of them. */
 #define SW_LIBC(name)                                                                              \
     __asm__(".pushsection .text\n"                                                                 \
             ".globl __wrap_" #name "\n"                                                            \
@@ -66,8 +64,7 @@ static uintptr_t low, high;        /* where it lies */
 /*
  * ---- the loader's list, and a look-up by hand ----
  *
- * Not by dlsym: that is a name that others define, too, it allocates when it fails, and wants a handle that dlopen has
- * made.
+ * dlsym is not used: others define that name too, it allocates when it fails, and it wants a handle made by dlopen.
  */
 
 static uintptr_t dynamic(const struct link_map *m, ElfW(Sxword) tag)
@@ -105,7 +102,7 @@ static uint32_t gnu_hash(const char *name)
 
 static void *look_up(const struct link_map *m, const char *name);
 
-/* What a function is that is chosen by what the processor can do. */
+/* Calls the resolver of a function whose implementation the processor decides. */
 static void *chosen(const struct link_map *m, uintptr_t resolver)
 {
     struct {
@@ -119,10 +116,10 @@ static void *chosen(const struct link_map *m, uintptr_t resolver)
         arg.hwcap2 = aux(AT_HWCAP2);
     }
     *(void **)&choose = (void *)resolver;
-    return choose(arg.hwcap | 1ul << 62, &arg); /* (aarch64's calling convention; x86-64's takes nothing) */
+    return choose(arg.hwcap | 1ul << 62, &arg); /* (as on aarch64; x86-64's resolvers take no arguments) */
 }
 
-/* The default version of a function; NULL: there is none. */
+/* The default version of a function. NULL: there is none. */
 static const ElfW(Sym) * symbol(const struct link_map *m, const char *name)
 {
     const uint32_t *head = (const uint32_t *)dynamic(m, DT_GNU_HASH);
@@ -130,7 +127,7 @@ static const ElfW(Sym) * symbol(const struct link_map *m, const char *name)
     const ElfW(Versym) *versions = (const ElfW(Versym) *)dynamic(m, DT_VERSYM);
     const char *strings = (const char *)dynamic(m, DT_STRTAB);
     if (head == NULL || syms == NULL || strings == NULL ||
-        strings < (const char *)m->l_addr) /* (the vDSO's are not moved) */
+        strings < (const char *)m->l_addr) /* (the addresses of the vDSO are not relocated) */
         return NULL;
     const uint32_t buckets_n = head[0], first = head[1], bloom_n = head[2];
     const uint32_t *buckets = head + 4 + bloom_n * (sizeof(ElfW(Addr)) / sizeof(uint32_t)),

@@ -1,6 +1,4 @@
-/*
- * Questions to the kernel by netlink.
- */
+/* Questions that the kernel answers by netlink. */
 #include "preload/process/netlink.h"
 
 #include <errno.h>
@@ -54,7 +52,7 @@ bool netlink_dump(int protocol, const void *req, size_t len, bool (*each)(const 
     return whole;
 }
 
-/* One end of a socket as inet_diag wants it. False: of another family. */
+/* One end of a socket, in inet_diag's form. False: it is of another family. */
 static bool put_end(const struct sockaddr_storage *ss, __be16 *port, __be32 addr[4])
 {
     if (ss->ss_family == AF_INET) {
@@ -99,7 +97,10 @@ int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_
     return found;
 }
 
-/* What the kernel tells of the other end's socket. False: it is none of this host's, or cannot be asked for. */
+/*
+ * What the kernel knows of the socket at the other end. False: that socket is not on this host, or the kernel cannot be
+ * asked.
+ */
 static bool ask_peer_of(const struct sockaddr_storage *local, const struct sockaddr_storage *peer,
                         struct inet_diag_msg *out)
 {
@@ -121,7 +122,7 @@ bool netlink_peer_is_through(int fd)
 {
     struct inet_diag_msg peer;
     int quick = 1;
-    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick)); /* what is owed goes out at once */
+    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick)); /* what is owed is sent at once */
     return ask_peer(fd, &peer) && peer.idiag_wqueue == 0;
 }
 
@@ -131,10 +132,7 @@ bool netlink_peer_is_held(int fd)
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }
 
-/*
- * The peer has ended its direction. Its FIN may be on its way still: on one host that takes no time but the
- * processor's.
- */
+/* The peer has ended its direction. Its FIN may still be under way: on one host that takes only processor time. */
 static bool end_is_there(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLRDHUP };

@@ -22,7 +22,7 @@
 #define OUR_MACHINE EM_X86_64
 #endif
 
-/* By what an ELF file names as its interpreter. */
+/* Judges by the interpreter that an ELF file names. */
 static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
 {
     enum loads loads = LOADS_NOT;
@@ -41,8 +41,8 @@ static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
 }
 
 /*
- * The kernel tells the dynamic linker to ignore LD_PRELOAD where rights are gained. So it does for a process whose real
- * and effective users differ, whatever it starts.
+ * The kernel tells the dynamic linker to ignore LD_PRELOAD when an exec raises rights. It also does so for every exec
+ * of a process whose real and effective users differ.
  */
 static bool gains_rights(int fd, const struct stat *st)
 {
@@ -73,7 +73,7 @@ static enum loads file_loads(int dirfd, const char *path, unsigned depth)
         name[strcspn(name, " \t\n")] = '\0';
         loads = file_loads(AT_FDCWD, name, depth + 1);
     } else if (n >= 0 && depth == 0) {
-        /* The way of execvp and the shells with a script without #!. */
+        /* execvp and the shells start a script without #! this way. */
         loads = file_loads(AT_FDCWD, "/bin/sh", 1);
     }
     rawsys_close(fd);
@@ -83,7 +83,7 @@ static enum loads file_loads(int dirfd, const char *path, unsigned depth)
 enum loads program_loads(int dirfd, const char *path)
 {
     int err = errno;
-    /* (Where the exec is bound to fail nothing is ended for it: callers try one folder after the other.) */
+    /* Where the exec must fail, nothing is ended for it: callers try one folder after another. */
     struct stat st;
     bool runs = path != NULL && faccessat(dirfd, path, X_OK, AT_EACCESS) == 0 &&
                 !(fstatat(dirfd, path, &st, 0) == 0 && S_ISDIR(st.st_mode));
@@ -110,8 +110,8 @@ static bool same_root(void)
 }
 
 /*
- * A name without a folder, or with $LIB and the like, is looked up by the linker: where the root is the same, as it was
- * for us.
+ * The linker looks up a name that has no folder, or that has $LIB and the like. With the same root it finds what it
+ * found for us.
  */
 bool program_finds(const char *preload)
 {

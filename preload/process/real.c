@@ -1,6 +1,4 @@
-/*
- * Resolving the calls behind us.
- */
+/* Finds the functions that come behind ours. */
 #include "preload/process/real.h"
 
 #include <dlfcn.h>
@@ -10,7 +8,7 @@
 #include "core/base/rawsys.h"
 #include "preload/process/libc.h"
 
-/* What an allocator may need while dlsym is under way. */
+/* What an allocator may need while dlsym runs. */
 static long raw_result(long r)
 {
     if (r >= 0)
@@ -40,15 +38,15 @@ bool real_is_ready;
 static __thread bool resolving;
 
 /*
- * dlsym gives a data pointer; POSIX wants it to be a function's. A name that no object has is not asked for: dlsym
- * would allocate its message, and this may be the allocator's own start, which holds a lock.
+ * dlsym returns a data pointer, which POSIX lets us use as a function's. dlsym is not asked for a name that no object
+ * has: it would allocate its message, and this may run in the allocator's own start, which holds a lock.
  */
 static void *behind_us(const char *name)
 {
     return libc_is_behind_us(name) ? dlsym(RTLD_NEXT, name) : NULL;
 }
 
-/* Two threads may do this at once, before the constructor ran: both store the same values. */
+/* Two threads may do this at once, before the constructor has run: both store the same values. */
 void real_init(void)
 {
     if (resolving)

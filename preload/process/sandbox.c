@@ -1,6 +1,4 @@
-/*
- * What the library may still do under a seccomp filter of the program's.
- */
+/* What the library may still do under a seccomp filter of the program's. */
 #include "preload/process/sandbox.h"
 
 #include <errno.h>
@@ -24,9 +22,10 @@ ssize_t sandbox_recv(int fd, void *buf, size_t len, int flags)
 }
 
 /*
- * Not writev: the filter of a program that only writes need not allow it. A frame of the largest kind is one write, or
- * its end would wait for an acknowledgement by Nagle's rule. (Apart from sandbox_sendmsg: the compiler's look at each
- * page of so large a frame would touch them in every thread that sends, and there may be less stack than that.)
+ * write, not writev: the filter of a program that only writes need not allow writev. The largest frame is one write,
+ * because Nagle's rule would delay its end until an acknowledgement. This is a function of its own, apart from
+ * sandbox_sendmsg: the compiler probes each page of so large a stack frame, and a sending thread may have less stack
+ * than that.
  */
 static __attribute__((noinline)) ssize_t write_all(int fd, const struct msghdr *msg)
 {

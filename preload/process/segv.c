@@ -1,19 +1,19 @@
 /*
- * SIGSEGV and SIGBUS: a fault while we look at the program's memory (preload/process/usermem.c) is ours,
- * every other signal is the program's, as if our handler was not there.
+ * SIGSEGV and SIGBUS: a fault while the library looks at the program's memory (preload/process/usermem.c) is the
+ * library's. Every other signal is the program's, as if our handler were not there.
  *
- * The kernel has our handler with the program's mask and flags; what the program set, and sees, is
- * kept here. A change of it puts the program's own in place, lets libc do what it does, and covers
- * it again: so the many calls that set dispositions need no knowledge here of what each of them
- * means.
+ * The kernel holds our handler with the program's mask and flags; the disposition that the program set, and sees, is
+ * kept here. To change it, this file puts the program's own in place, lets libc do its work, and covers the result
+ * again. So this file need not know what each of the many calls that set dispositions means.
  *
- *   default    our handler makes it the default again and returns: the fault comes again, with the same address, and kills
- *   ignored    so it is in the kernel, too, for exec hands it on; a fault kills then, also one of ours
- *   handler    is called with what the kernel gave us, on the stack and with the mask it asked for
+ *   default    our handler makes it the default again and returns: the fault comes again, with the same address, and
+ *              kills
+ *   ignored    it is ignored in the kernel too, because exec hands that on; then any fault kills, also one of ours
+ *   handler    it is called with what the kernel gave us, on the stack and with the mask that it asked for
  *
- * A handler that was set by a system call behind our back, such as that of Go's runtime, takes
- * faults of ours to the one it has found: ours. A fault in a thread that has the signal blocked
- * kills, as always; here also one that would be an EFAULT.
+ * A handler that was set by a system call which we do not see, such as that of Go's runtime, hands our faults to the
+ * handler it has found: ours. A fault in a thread that has the signal blocked kills, as always; here also one that would
+ * be an EFAULT.
  */
 #include "preload/process/segv.h"
 
@@ -34,13 +34,13 @@
 typedef void handler_fn(int number, siginfo_t *info, void *context);
 
 struct disposition {
-    _Atomic uintptr_t handler; /* the program's, for ours; SIG_DFL, SIG_IGN */
+    _Atomic uintptr_t handler; /* the program's handler, while the kernel holds ours; SIG_DFL, SIG_IGN */
     _Atomic int flags;
     struct sigaction action; /* all of it; the lock's */
 };
 
 static struct disposition program[2]; /* SIGSEGV, SIGBUS */
-static _Atomic int lock;              /* protects the dispositions' changes. Taken with all signals blocked. */
+static _Atomic int lock;              /* Protects changes of the dispositions. Taken with all signals blocked. */
 _Atomic int segv_guarded;
 
 static struct disposition *disposition_of(int number)
@@ -50,7 +50,7 @@ static struct disposition *disposition_of(int number)
 
 static uintptr_t handler_of(const struct sigaction *sa)
 {
-    return (uintptr_t)sa->sa_sigaction; /* one union with sa_handler */
+    return (uintptr_t)sa->sa_sigaction; /* in one union with sa_handler */
 }
 
 #define DEFAULT ((uintptr_t)SIG_DFL)
@@ -70,7 +70,7 @@ static void end_by(int number, const siginfo_t *info)
 {
     struct sigaction sa = { .sa_handler = SIG_DFL };
     REAL(sigaction)(number, &sa, NULL);
-    if (info->si_code <= 0) /* sent, and so it would not come again */
+    if (info->si_code <= 0) /* A signal that was sent would not come again. */
         rawsys4(__NR_tgkill, rawsys4(__NR_getpid, 0, 0, 0, 0), rawsys4(__NR_gettid, 0, 0, 0, 0), number, 0);
 }
 
@@ -96,7 +96,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     }
 }
 
-/* Puts ours over what the kernel has. The lock is held. */
+/* Puts our handler over the one that the kernel has. The caller holds the lock. */
 static void cover(int number)
 {
     struct disposition *d = disposition_of(number);
@@ -121,8 +121,8 @@ static void uncover(int number)
 }
 
 /*
- * A signal's handler may change dispositions, too: none comes in between. `but`: a signal that
- * stays as it is, or 0; *blocked: for lock_give.
+ * A signal's handler may change dispositions too, so signals are blocked. `but`: a signal that stays as it is, or 0.
+ * *blocked: for lock_give.
  */
 static void lock_take(uint64_t *blocked, int but)
 {
@@ -143,13 +143,14 @@ static void lock_give(const uint64_t *blocked)
 
 void segv_after_fork(void)
 {
-    atomic_store(&lock, 0); /* its holder was a thread that is not here; what it changed has an old or a new value */
+    /* The lock's holder was a thread that this process does not have. What it changed has an old or a new value. */
+    atomic_store(&lock, 0);
 }
 
 void segv_guard_begin(void)
 {
     uint64_t blocked;
-    if (sandbox_on() || proc_is_borrowed()) /* the dispositions are the child's, the memory its parent's */
+    if (sandbox_on() || proc_is_borrowed()) /* the dispositions are the child's, the memory is its parent's */
         return;
     int err = errno;
     lock_take(&blocked, 0);
@@ -162,13 +163,13 @@ void segv_guard_begin(void)
     errno = err;
 }
 
-/* Is it one whose disposition is kept here? (A vfork child sets its own, with the kernel alone.) */
+/* Is the disposition of this signal kept here? A vfork child sets its own, with the kernel alone. */
 static bool is_kept(int number)
 {
     return disposition_of(number) != NULL && atomic_load(&segv_guarded) && !proc_is_borrowed();
 }
 
-/* In a vfork child, which starts with ours. */
+/* in a vfork child, which starts with our handler */
 static void show_program(int number, struct sigaction *sa)
 {
     const struct disposition *d = disposition_of(number);
@@ -186,7 +187,7 @@ int sigaction(int number, const struct sigaction *act, struct sigaction *old)
         return r;
     }
     if (act != NULL)
-        now = *act; /* before the lock is taken: both may be pointers to nowhere */
+        now = *act; /* before the lock is taken: both pointers may be invalid */
     uint64_t blocked;
     lock_take(&blocked, 0);
     was = disposition_of(number)->action;
@@ -202,7 +203,7 @@ int sigaction(int number, const struct sigaction *act, struct sigaction *old)
     return r;
 }
 
-/* The real call, and what it did to number's disposition is kept. `but` as for lock_take. */
+/* Makes the real call, and keeps what it did to number's disposition. `but` as for lock_take. */
 #define DISPOSE(number, but, type, call) \
     do {                                 \
         if (!is_kept(number))            \
@@ -218,7 +219,7 @@ int sigaction(int number, const struct sigaction *act, struct sigaction *old)
         return r_;                       \
     } while (0)
 
-/* glibc exports these under several names. */
+/* glibc exports these functions under several names. */
 extern int __sigaction(int number, const struct sigaction *act, struct sigaction *old);
 int __sigaction(int number, const struct sigaction *act, struct sigaction *old)
 {
@@ -252,7 +253,7 @@ sighandler_t __sysv_signal(int number, sighandler_t handler)
     return sysv_signal(number, handler);
 }
 
-/* (It sees, and changes, whether this one is blocked.) */
+/* (This call sees and changes whether this signal is blocked.) */
 sighandler_t sigset(int number, sighandler_t handler)
 {
     DISPOSE(number, number, sighandler_t, REAL(sigset)(number, handler));

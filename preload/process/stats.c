@@ -1,9 +1,9 @@
 /*
- * A connection's line of statistics; see stats.h. No standard but JSON's (RFC 8259) and UTF-8's
- * (RFC 3629). Stands at the end of a connection's life, outside the receive path.
+ * A connection's line of statistics; see stats.h. No standard but JSON's (RFC 8259) and UTF-8's (RFC 3629). It runs at
+ * the end of a connection's life, outside the receive path.
  *
- * Written byte by byte into the caller's buffer: it runs while a program exits, perhaps in a
- * signal handler, where neither malloc nor stdio may be called.
+ * It writes byte by byte into the caller's buffer: it may run while a program exits, perhaps in a signal handler, where
+ * neither malloc nor stdio may be called.
  */
 #include "preload/process/stats.h"
 
@@ -15,12 +15,12 @@
 #include "core/base/reason.h"
 
 /*
- * The most a string takes once escaped. A file name of 255 control characters would take 1530
- * bytes; the rest of a line takes less than 760, so that 1024 hold it all.
+ * The longest an escaped string may be. A file name of 255 control characters would take 1530 bytes; the rest of a line
+ * takes less than 760, so a line fits into 1024 more.
  */
 #define STATS_STRING_MAX 256
 
-/* Where the next byte goes; one is kept for the NUL. What does not fit is dropped. */
+/* Where the next byte goes; one byte is kept for the NUL. What does not fit is dropped. */
 struct out {
     char *p;
     char *end;
@@ -54,8 +54,8 @@ static void put_u64(struct out *o, uint64_t v)
 }
 
 /*
- * The length of the UTF-8 character at s (which ends in NUL), 0 if there is none: RFC 3629 section
- * 4, which leaves out overlong forms, surrogates and what lies above U+10FFFF.
+ * The length of the UTF-8 character at s (which ends in NUL), 0 if there is none. RFC 3629 section 4: no overlong
+ * forms, no surrogates, nothing above U+10FFFF.
  */
 static size_t utf8_len(const unsigned char *s)
 {

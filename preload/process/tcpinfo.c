@@ -1,6 +1,4 @@
-/*
- * What the kernel tells of a TCP socket.
- */
+/* What the kernel knows of a TCP socket. */
 #include "preload/process/tcpinfo.h"
 
 #include <linux/tcp.h>
@@ -11,7 +9,7 @@
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 
-/* <netinet/tcp.h> has these but an old struct tcp_info; the two do not go together. */
+/* <netinet/tcp.h> has these, but an old struct tcp_info; it cannot be included together with <linux/tcp.h>. */
 enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
 
 int tcpinfo_state(int fd)
@@ -26,11 +24,11 @@ bool tcpinfo_peer_closed(int fd)
     return tcpinfo_state(fd) == TCP_CLOSE_WAIT;
 }
 
-/* False: fd is no TCP socket, or the program's filter forbids to ask. */
+/* False: fd is no TCP socket, or the program's seccomp filter forbids the question. */
 static bool ask(int fd, struct tcp_info *info)
 {
     socklen_t len = sizeof(*info);
-    memset(info, 0, sizeof(*info)); /* (older kernels tell less) */
+    memset(info, 0, sizeof(*info)); /* (older kernels return less) */
     return fd >= 0 && sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0;
 }
 
@@ -39,11 +37,11 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
     struct tcp_info info;
     if (!ask(fd, &info))
         return false;
-    /* The FIN of the peer has a sequence number too. (After a reset this is one too few.) */
+    /* The peer's FIN has a sequence number too. After a reset the count is one too small. */
     bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||
                info.tcpi_state == TCP_CLOSING || info.tcpi_state == TCP_TIME_WAIT;
     *rx = info.tcpi_bytes_received - (fin && info.tcpi_bytes_received > 0);
-    /* Retransmissions are in bytes_sent but not in what was written. */
+    /* Retransmissions are counted in bytes_sent but not in what was written. */
     *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
     return true;
 }
@@ -58,7 +56,7 @@ struct tcpinfo_input tcpinfo_input_of(int fd)
 bool tcpinfo_acked_all(int fd)
 {
     struct tcp_info info;
-    /* (Of an initiator the SYN is acknowledged, too; a frame is longer than that.) */
+    /* (An initiator's SYN is acknowledged too; a frame is longer than that one byte.) */
     return ask(fd, &info) &&
            info.tcpi_bytes_acked >= info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
 }
@@ -75,7 +73,7 @@ uint64_t tcpinfo_rate(int fd)
     return ask(fd, &info) && info.tcpi_pacing_rate > 0 ? info.tcpi_pacing_rate : UINT64_MAX;
 }
 
-#define STAMPS_LEN 12u /* RFC 7323: timestamps, padded */
+#define STAMPS_LEN 12u /* RFC 7323: timestamps, with padding */
 
 bool tcpinfo_segment(int fd, struct tcpinfo_segment *out)
 {
@@ -94,6 +92,6 @@ size_t tcpinfo_emss(int fd)
     int mss = 0;
     socklen_t len = sizeof(mss);
     if (sandbox_getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) < 0 || mss <= 0)
-        mss = 536; /* every host takes that much: RFC 9293 section 3.7.1 */
+        mss = 536; /* every host accepts at least this: RFC 9293 section 3.7.1 */
     return (size_t)mss;
 }

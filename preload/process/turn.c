@@ -16,8 +16,8 @@
 #include "preload/process/proc.h"
 
 /*
- * How often, at least, a thread that waits briefly looks whether the holder was killed: the kernel wakes only the
- * others.
+ * A thread that waits briefly looks at least this often whether the holder was killed: the kernel wakes only threads
+ * that wait in the mutex itself.
  */
 #define BRIEF_NS 50000000
 
@@ -27,7 +27,7 @@ static long futex(void *word, int op, uint32_t val, const struct timespec *timeo
     return rawsys4(__NR_futex, (long)word, op, val, (long)timeout);
 }
 
-/* The same as a point of cancellation. */
+/* The same, as a cancellation point. */
 static __attribute__((noinline)) long futex_async(void *word, uint32_t val, const struct timespec *timeout)
 {
     int type;
@@ -45,8 +45,8 @@ static __attribute__((noinline)) long futex_cancellable(void *word, uint32_t val
 }
 
 /*
- * The word of a robust mutex is the kernel's to write when its holder dies, so its form is the kernel's (futex(2)):
- * thread id, FUTEX_WAITERS, FUTEX_OWNER_DIED. Where it is in the mutex is in glibc's public headers.
+ * The kernel writes the word of a robust mutex when its holder dies, so the kernel defines its form (futex(2)): thread
+ * id, FUTEX_WAITERS, FUTEX_OWNER_DIED. Where the word lies in the mutex is in glibc's public headers.
  */
 static _Atomic uint32_t *word_of(struct turn *t)
 {
@@ -75,7 +75,7 @@ void turn_init(struct turn *t)
 
 static void orphaned(struct turn *t)
 {
-    /* (A turn left at work stays so, however it is left afterwards.) */
+    /* (A turn that was left at work stays so, however it is left later.) */
     if (t->orphan != TURN_LEFT_AT_WORK)
         t->orphan = atomic_load(&t->asleep) ? TURN_LEFT_ASLEEP : TURN_LEFT_AT_WORK;
     t->other_process |= t->pid != proc.pid;
@@ -102,14 +102,14 @@ bool turn_is_mine(struct turn *t)
 }
 
 /*
- * This thread has it already. Either a signal handler interrupts the call that does, or that call is no more, because a
- * handler has jumped out of it. Then its frame is gone from the stack: we are above it, or at least there is no signal
- * handler between it and us. In this case the turn is ours as it is.
+ * This thread has the turn already. Either a signal handler has interrupted the call that took it, or that call is gone
+ * because a handler has jumped out of it. In the second case its frame is gone from the stack: this frame is above it,
+ * or at least no signal handler is between the two. Then this call takes over the turn as it is.
  */
 static int mine_already(struct turn *t, uintptr_t frame)
 {
     uintptr_t held = atomic_load_explicit(&t->frame, memory_order_relaxed);
-    if (held == 0) /* just being taken, or given back: any handler is one that interrupts that */
+    if (held == 0) /* it is just being taken or given back: any handler here interrupts that */
         held = UINTPTR_MAX;
     if (proc_on_signal_stack())
         return -EDEADLK;
@@ -126,8 +126,8 @@ static int mine_already(struct turn *t, uintptr_t frame)
 }
 
 /*
- * Where the caller's own frame begins: a signal that interrupts it between taking and giving back, in no call, finds
- * the stack just there.
+ * Where the caller's own frame begins: a signal that comes between taking and giving back, in no call, finds the stack
+ * here.
  */
 #define FRAME ((uintptr_t)__builtin_dwarf_cfa())
 
@@ -139,7 +139,7 @@ int turn_try(struct turn *t)
     return turn_is_mine(t) && mine_already(t, frame) == 0 ? 0 : -EBUSY;
 }
 
-/* Until it is ours or its holder sleeps: -EBUSY. */
+/* Waits until the turn is ours, or until its holder sleeps: -EBUSY. */
 static int await_brief(struct turn *t, uintptr_t frame)
 {
     static const struct timespec look = { .tv_nsec = BRIEF_NS };
@@ -179,12 +179,12 @@ int turn_take(struct turn *t, uint64_t timeout_ns, bool interruptible)
                                : futex(word, FUTEX_WAIT, seen | FUTEX_WAITERS, timeout);
         if (r != -ETIMEDOUT && (r != -EINTR || !interruptible))
             continue;
-        /* A holder at work is the kernel's lock of a socket, for which neither time nor signals count. */
+        /* A holder at work is like the kernel's lock of a socket: neither time-outs nor signals end a wait for it. */
         if (await_brief(t, frame) < 0)
             return (int)r;
         break;
     } while (!taken(t, frame));
-    /* A thread that has waited cannot know whether others still do. */
+    /* A thread that has waited cannot know whether other threads still wait. */
     atomic_fetch_or(word, FUTEX_WAITERS);
     return 0;
 }
@@ -200,7 +200,7 @@ int turn_take_brief(struct turn *t)
 bool turn_left(struct turn *t)
 {
     if (!turn_is_mine(t)) {
-        /* It may have waited for it, and been woken to take it: the next one is. */
+        /* This thread may have been woken to take the turn: it wakes the next one instead. */
         futex(word_of(t), FUTEX_WAKE, 1, NULL);
         return false;
     }
@@ -219,7 +219,7 @@ static void changed(struct turn *t)
 
 void turn_give(struct turn *t)
 {
-    /* The next holder, in a signal handler, is not to take our frame for its own before it has noted that. */
+    /* The next holder, in a signal handler, must not take this frame for its own before it has noted its own. */
     atomic_store_explicit(&t->frame, 0, memory_order_relaxed);
     pthread_mutex_unlock(&t->mutex);
     changed(t);

@@ -10,8 +10,8 @@
 #define PAGE_MIN 4096u /* larger pages are touched more than once */
 
 /*
- * Both return 0, or 1 if the access has faulted. Writing writes what is there: it comes before
- * bytes that are to be written there anyway.
+ * Both return 0, or 1 if the access has faulted. touch_write writes back what is there: it is called before bytes are
+ * written there anyway.
  */
 int usermem_touch_read(const void *p);
 int usermem_touch_write(void *p);
@@ -79,8 +79,8 @@ struct piece {
 };
 
 /*
- * The bytes at `at` that are in one page, and which of them to touch: not the same place in each
- * page, for these places share a few lines of the cache.
+ * The bytes at `at` that are in one page, and which of them to touch. It is a different place in each page, because
+ * equal offsets share few cache lines.
  */
 static inline struct piece piece_of(uintptr_t at, size_t len)
 {
