@@ -1,6 +1,4 @@
-/*
- * Gathering of small writes.
- */
+/* Coalescing of small writes; see coalesce.h. */
 #include "preload/conn/coalesce.h"
 
 #include <errno.h>
@@ -21,17 +19,17 @@
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 
-/* Small writes in a row that go at once, before the next one is gathered: */
+/* The number of small writes in a row that go at once, before the next one is gathered: */
 #define ROW_MIN 4u
-#define ROW_MAX 4096u            /* where gathering has gained nothing several times */
-#define ROW_NS 100000u           /* each so soon after the one before */
-#define WORTH_WRITES 8u          /* a batch of this many writes is worth it */
+#define ROW_MAX 4096u            /* the number where gathering has gained nothing several times */
+#define ROW_NS 100000u           /* a row: each write follows so soon after the one before */
+#define WORTH_WRITES 8u          /* gathering pays with this many writes a batch */
 #define NODELAY_US 20u           /* with TCP_NODELAY nothing waits longer */
-#define CORK_US UINT64_C(200000) /* and with TCP_CORK nothing longer than in the kernel */
+#define CORK_US UINT64_C(200000) /* with TCP_CORK nothing waits longer than in the kernel */
 #define LOOK_EVERY 8u            /* writes between two looks at the clock */
 #define HEAD_LEN \
     ((COALESCE_SLOTS * sizeof(struct coalesce) + 4095) & ~(size_t)4095) /* the slots; behind them the buffers */
-#define ADDING_SPINS 200u /* another thread is adding: that takes some 20 ns, unless it is not running */
+#define ADDING_SPINS 200u /* the thread that is adding takes some 20 ns, unless it does not run */
 
 struct coalesce *coalesce_slots;
 _Atomic unsigned coalesce_slots_n;
@@ -66,7 +64,7 @@ bool coalesce_is_piece(size_t len, int flags)
     return is_at_most(COALESCE_PIECE, len, flags);
 }
 
-/* This process' buffer of c. */
+/* This process's buffer of c. */
 static struct coalesce *coalesce_of(const struct conn *c)
 {
     /* (The child of a fork that we did not see finds the buffers empty.) */
@@ -80,7 +78,7 @@ bool coalesce_holds(const struct conn *c)
     return g != NULL && (uint32_t)atomic_load(&g->word) != 0;
 }
 
-/* Does the flusher look only after SOCKWARP_COALESCE_US, which is the longer time? */
+/* Does the flusher wait for SOCKWARP_COALESCE_US, which is the longer time? */
 static inline bool is_steady(const struct coalesce *g)
 {
     return atomic_load_explicit(&g->by_itself, memory_order_relaxed) >= COALESCE_STEADY &&
@@ -97,7 +95,7 @@ uint64_t coalesce_due(const struct coalesce *g)
     return atomic_load(&g->since_ns) + coalesce_patience(g);
 }
 
-/* A call of the program's comes before the flusher. */
+/* A call of the program's sends before the flusher would. */
 static bool is_late(const struct coalesce *g, uint64_t now)
 {
     uint64_t limit = atomic_load_explicit(&g->deadline_ns, memory_order_relaxed);
@@ -108,7 +106,7 @@ static bool is_late(const struct coalesce *g, uint64_t now)
 
 /* ---- buffers ---- */
 
-/* In memory that the child of any fork, also of those we do not see, finds empty. */
+/* They lie in memory that the child of any fork finds empty, also of a fork that we do not see. */
 static bool slots_make(void)
 {
     static _Atomic bool making;
@@ -116,7 +114,7 @@ static bool slots_make(void)
     if (SW_LIKELY(coalesce_slots != NULL))
         return true;
     if (!atomic_compare_exchange_strong(&making, &no, true))
-        return false; /* another thread is making them, or that failed */
+        return false; /* another thread is making them, or has failed to */
     const size_t len = HEAD_LEN + COALESCE_SLOTS * (size_t)COALESCE_LEN;
     uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
@@ -158,7 +156,8 @@ static struct coalesce *slot_claim(void)
 }
 
 /*
- * Connections whose small writes would become several Sends, or would need more care than they are worth, are left out.
+ * No gathering on connections whose small writes would become several Sends, or would need more care than gathering is
+ * worth.
  */
 bool coalesce_suits(const struct conn *c)
 {
@@ -167,7 +166,7 @@ bool coalesce_suits(const struct conn *c)
            !c->ep.cfg.tx.markers && !c->tx.nodelay_lent && !c->tx.urgent;
 }
 
-/* SOCKWARP_COALESCE_US, or what TCP_NODELAY leaves of it. */
+/* SOCKWARP_COALESCE_US, or the shorter time that TCP_NODELAY allows. */
 static uint64_t deadline_us(bool nodelay)
 {
     return nodelay && proc.set.coalesce_us > NODELAY_US ? NODELAY_US : proc.set.coalesce_us;
@@ -195,7 +194,7 @@ static struct coalesce *attach(struct sock *s, struct conn *c, bool corked)
     return g;
 }
 
-/* Closes the word: no thread adds to it from now on. Returns how many bytes there are. */
+/* Closes the word: no thread adds to the buffer from now on. Returns how many bytes it holds. */
 static uint32_t shut(struct coalesce *g)
 {
     uint64_t w = atomic_load(&g->word);
@@ -239,7 +238,7 @@ void coalesce_leave(struct conn *c)
     shut(g);
     coalesce_leave_busy(g);
     while (atomic_load(&g->busy))
-        sched_yield(); /* (it finds the turn taken, or is done in a moment) */
+        sched_yield(); /* (the flusher finds the turn taken, or is done in a moment) */
     atomic_store(&g->used, false);
 }
 
@@ -252,7 +251,7 @@ static inline uint32_t writes_of(const struct coalesce *g)
     return atomic_load_explicit(&g->writes, memory_order_relaxed);
 }
 
-/* Called by the thread that is adding or has the turn; no other counts. */
+/* Called only by the thread that is adding or has the turn. */
 static inline void set_writes(struct coalesce *g, uint32_t n)
 {
     atomic_store_explicit(&g->writes, n, memory_order_relaxed);
@@ -282,7 +281,7 @@ size_t coalesce_put(int fd, const void *buf, size_t len, int flags)
     set_writes(g, writes_of(g) + 1);
     atomic_store_explicit(&g->tid, me, memory_order_relaxed);
     coalesce_mine = true;
-    /* (The next one of this length would not fit: it is full.) */
+    /* (The buffer is full if another write of this length would not fit.) */
     bool late = at + 2 * len > g->cap || (writes_of(g) % LOOK_EVERY == 0 && is_late(g, proc_now_ns()));
     if (!atomic_compare_exchange_strong(&g->word, &mine, word_of(0, at + (uint32_t)len))) {
         atomic_store(&g->noticed, true);
@@ -314,14 +313,14 @@ bool coalesce_add(struct conn *c, struct iov_iter *it, size_t len, uint64_t now)
     return true;
 }
 
-/* False: there is no buffer, or none where it has room (short frames: a Send carries little). */
+/* False: there is no buffer, or the write does not fit into one (a Send of short frames carries little). */
 static bool begin(struct sock *s, struct conn *c, struct iov_iter *it, size_t len, uint64_t now, bool corked)
 {
     struct coalesce *g = attach(s, c, corked);
     if (g == NULL || len > g->cap)
         return false;
     if (corked)
-        atomic_store(&g->by_itself, 0); /* never steady: its deadline is the cork's, however long the other one is */
+        atomic_store(&g->by_itself, 0); /* never steady: its deadline is the cork's, which may be longer */
     atomic_store(&g->since_ns, now);
     add(g, it, len, 0);
     flusher_note(coalesce_due(g));
@@ -374,8 +373,8 @@ int coalesce_post(struct conn *c)
     if (r == -EAGAIN)
         return r;
     /*
-     * (Any other error: the connection is over, and the next call says so. Nothing is gathered that does not fit a
-     * Send.)
+     * (Any other error: the connection is over, and the next call tells the program. A write that does not fit a Send
+     * is not gathered.)
      */
     SW_CHECK(r != -EMSGSIZE, "%u octets gathered, a Send carries %zu", len, stream_send_max(&c->st));
     if (r == 0)
@@ -403,7 +402,7 @@ void coalesce_posted(struct conn *c, bool all)
     SW_CHECK(kept, "a Send of gathered octets does not fit the tail's memory");
 }
 
-/* Sends what the program's writes have gathered while it goes on writing. tx held. */
+/* Sends what was gathered while the program goes on writing. The caller holds tx. */
 static void send_as_it_writes(struct conn *c, int fd)
 {
     struct coalesce *g = coalesce_of(c);
@@ -416,7 +415,10 @@ static void send_as_it_writes(struct conn *c, int fd)
     c->coalesce.row_ns = proc_now_ns();
 }
 
-/* The row of small writes is over: sends all of it. True: bytes are left, which another thread must send. tx held. */
+/*
+ * The row of small writes is over: sends all of it. True: bytes are left, which another thread must send. The caller
+ * holds tx.
+ */
 static bool send_row_end(struct conn *c, int fd)
 {
     struct coalesce *g = coalesce_of(c);
@@ -429,7 +431,7 @@ static bool send_row_end(struct conn *c, int fd)
     return r == -EAGAIN && conn_tail_is_ours(c);
 }
 
-/* goes_on: the program is just writing, and may have more. nested: no turn is waited for. */
+/* goes_on: the program is writing, and may have more. nested: no turn is waited for. */
 static void send_one(struct sock *s, bool goes_on, bool nested)
 {
     struct conn *c = s->conn;
@@ -454,7 +456,7 @@ static void send_one(struct sock *s, bool goes_on, bool nested)
     cancel_restore(hold);
 }
 
-/* With a reference; NULL: it belongs to no socket any more. */
+/* Returns the socket of g with a reference. NULL: g belongs to no socket any more. */
 static struct sock *hold_sock(struct coalesce *g)
 {
     struct sock *s = atomic_load(&g->sock);
@@ -467,7 +469,7 @@ static struct sock *hold_sock(struct coalesce *g)
     return NULL;
 }
 
-/* s may have left g meanwhile, and be another connection's. */
+/* s may have left g meanwhile, and g may be another connection's. */
 static void send_held(struct sock *s, struct coalesce *g, bool goes_on)
 {
     struct sock *now = hold_sock(g);

@@ -28,7 +28,7 @@ static const struct sm_state states[] = {
     [CONN_NEGOTIATING] = { "negotiating",
                            SM_TO(CONN_CONNECTING) | SM_TO(CONN_UPGRADED) | SM_TO(CONN_PLAIN) | SM_TO(CONN_DEAD) },
     [CONN_UPGRADED] = { "full",
-                        SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) | SM_TO(CONN_PLAIN) }, /* (PLAIN: startup_unanswered) */
+                        SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) | SM_TO(CONN_PLAIN) }, /* (to PLAIN: startup_unanswered) */
     [CONN_PLAIN] = { "plain", SM_TO(CONN_DEAD) | SM_TO(CONN_FREE) },
     [CONN_DEAD] = { "dead", SM_TO(CONN_FREE) },
 };
@@ -120,7 +120,7 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
     explain_decision(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
 }
 
-/* A connection that stayed plain did its reading and writing without us: the kernel counted. */
+/* A connection that stayed plain was read and written without us: the kernel has counted. */
 static void plain_totals(const struct conn *c, int fd, struct stats_record *r)
 {
     uint64_t rx, tx;
@@ -163,7 +163,7 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->memory = conn_memory(c);
     if (c->opts.transports & HELLO_TRANSPORT_VERBS)
         r->device = c->dev.name[0] != '\0' ? c->dev.name : reason_name(c->dev.reason);
-    bool unsaid = conn_is_unsaid(c); /* the program has said nothing, nor have we */
+    bool unsaid = conn_is_unsaid(c); /* neither the program nor the library has sent anything */
     if (unsaid)
         r->reason = REASON_WITHDRAWN;
     if (st != CONN_UPGRADED || unsaid) {
@@ -190,8 +190,8 @@ void conn_record(struct sock *s, struct conn *c)
 }
 
 /*
- * (A thread that sleeps with a turn does so in a call of the program's on this descriptor. A sender may be just about
- * to wait in poll, by number: it is told to look again.)
+ * (A thread that sleeps with a turn sleeps in a call of the program's on this descriptor. A sender may be about to wait
+ * in poll, by number: conn_tell makes it look again.)
  */
 void conn_let_out(struct sock *s, int fd)
 {
@@ -203,7 +203,7 @@ void conn_let_out(struct sock *s, int fd)
     } else {
         conn_tell(s->conn);
     }
-    if (conn_is_late(s->conn)) /* a call that waits for the answer does so in poll, by number */
+    if (conn_is_late(s->conn)) /* a call that waits for the answer does so in poll, by descriptor number */
         conn_tell(s->conn);
 }
 

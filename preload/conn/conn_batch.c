@@ -1,12 +1,12 @@
 /*
  * How much of the program's bytes is framed at a time.
  *
- * What is framed leaves with one sendmsg: several of them each let acknowledgements in and wake the receiver anew,
- * which costs more than bytes that the cache no longer holds. A call that waits sees all it frames sent. A call that
- * does not wait would frame in vain what the socket has no room for: so it begins with less, goes by what the socket
+ * What is framed leaves with one sendmsg. Several calls would each let acknowledgements in and wake the receiver anew,
+ * which costs more than reading bytes that have left the cache. A call that may wait sends all that it frames. A call
+ * that may not wait would frame in vain what the socket has no room for: it begins with less, goes by what the socket
  * took last, and asks the socket before it goes on.
  *
- * A long answer begins with a short piece: waking its receiver takes a while, and goes on while the rest is framed and
+ * A long answer begins with a short piece: its receiver takes a while to wake up, and meanwhile the rest is framed and
  * copied.
  */
 #include <poll.h>
@@ -21,9 +21,9 @@
 #define LEAST_LEN (64u * 1024u)
 #define FIRST_LEN (256u * 1024u)
 #define LEAD_LEN 8192u  /* an answer's first piece, */
-#define LONG_LEN 16384u /* if it is at least this long */
+#define LONG_LEN 16384u /* only of an answer at least this long */
 
-enum { ASKED_NO, ASKED, ASKED_WAITING }; /* the last: a call has read it that would have waited */
+enum { ASKED_NO, ASKED, ASKED_WAITING }; /* ASKED_WAITING: a call that would have waited has read the question */
 
 void conn_batch_init(struct conn *c)
 {
@@ -50,7 +50,7 @@ void conn_batch_went(struct conn *c, size_t len, size_t went)
 bool conn_has_room(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
-    return sandbox_on() || REAL(poll)(&p, 1, 0) != 0; /* (an error is the next call's to tell) */
+    return sandbox_on() || REAL(poll)(&p, 1, 0) != 0; /* (the next call tells the program of an error) */
 }
 
 void conn_batch_asked(struct conn *c, bool wait)
@@ -61,8 +61,9 @@ void conn_batch_asked(struct conn *c, bool wait)
 }
 
 /*
- * By Nagle's rule the rest would wait until the first piece is acknowledged. And a thread that writes to several
- * connections between two waits is busy, and so are its receivers: one more call would cost them time and gain nothing.
+ * No lead where Nagle's rule would keep the rest until the first piece is acknowledged. None either where the thread
+ * writes to several connections between two waits: it is busy, and so are its receivers, so one more call would cost
+ * time and gain nothing.
  */
 size_t conn_batch_lead(struct conn *c, int fd, size_t len, int flags)
 {

@@ -1,9 +1,9 @@
 /*
- * The end of what a connection sends: shutdown(2), and the bytes that were accepted from the program and are not in
- * the kernel's hands yet when it closes or exits.
+ * The end of what a connection sends: shutdown(2), and the bytes that the library has accepted from the program but not
+ * yet given to the kernel when the program closes or exits.
  *
- * Where the transport can, it sends them when the program has gone on: it owns a duplicate of the descriptor then, and
- * closes it. Else the close waits for them as long as it may.
+ * Where it can, the transport sends them after the program has gone on: it owns a duplicate of the descriptor then, and
+ * closes it. Otherwise the close waits for them as long as it may.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -32,17 +32,23 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 
-/* For a connection that other processes still have: they may use its job for theirs before this process has looked. */
+/*
+ * The job for a connection that other processes still have: they may use the connection's own job before this process
+ * has looked at it.
+ */
 struct own_job {
     struct transport_job job;
     struct iovec piece;
 };
 
-/* Closed by the program, their last bytes under way: sock and memory stay until that is over. */
+/*
+ * A connection that the program has closed and whose last bytes are under way: sock and memory stay until those are
+ * sent.
+ */
 struct finishing {
     struct finishing *next;
     struct sock *s;
-    struct own_job *own; /* NULL: the connection's job, */
+    struct own_job *own; /* NULL: the job is the connection's, */
     bool bare;           /* or the flusher's: */
     struct flusher_job job;
 };
@@ -65,7 +71,7 @@ int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
         uint64_t now = proc_now_ns(), left = end - now;
         if (now >= end)
             break;
-        /* (Another process's ring is sending it, and no event tells when that is done.) */
+        /* (Another process's ring is sending it, and no event tells this process when that is done.) */
         bool elsewhere = c->tx.job_runs || c->tx.sender_pid != 0;
         if (elsewhere && left > ELSEWHERE_NS)
             left = ELSEWHERE_NS;
@@ -80,12 +86,12 @@ int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
     return flushed;
 }
 
-/* The transport sends what is left. */
+/* Lets the transport send what is left. */
 static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
 {
     if (!shared)
         return conn_tx_start(c, fd, TRANSPORT_THEN_CLOSE);
-    /* The end that is owed is the program's, and no end of the descriptor, which other processes still have. */
+    /* An end that is owed is the program's shutdown. The descriptor is not closed: other processes still have it. */
     f->own = calloc(1, sizeof(*f->own));
     if (f->own == NULL)
         return false;
@@ -97,7 +103,7 @@ static bool start_ring(struct finishing *f, struct conn *c, int fd, bool shared)
     return false;
 }
 
-/* Where it cannot, the flusher does. */
+/* Lets the flusher send it where the transport cannot. */
 static bool start_bare(struct finishing *f, struct conn *c, int fd, bool shared)
 {
     f->job.conn = c;
@@ -107,7 +113,9 @@ static bool start_bare(struct finishing *f, struct conn *c, int fd, bool shared)
     return f->bare;
 }
 
-/* Hands what is left to the transport or the flusher, which owns the descriptor if this is true. tx is held. */
+/*
+ * Hands what is left to the transport or to the flusher. True: that one owns the descriptor now. The caller holds tx.
+ */
 static bool start(struct sock *s, int fd, bool shared)
 {
     struct finishing *f = calloc(1, sizeof(*f));
@@ -133,15 +141,15 @@ void conn_reset_at_close(int fd)
     sandbox_setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
-/* The transport, or the flusher, sends what is left, with a duplicate of fd. tx is held. */
+/* Lets the transport or the flusher send what is left, with a duplicate of fd. The caller holds tx. */
 static bool start_on_copy(struct sock *s, int fd, bool shared)
 {
     int own = sandbox_on() ? -1 : hidden_dup(fd);
     if (own < 0)
         return false;
     /*
-     * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send:
-     * the program's time-out would end it, and the close would follow.
+     * A request that has found too little room too often is given to a worker, which sleeps in the socket's own send.
+     * The program's time-out would end that send, and the close would follow.
      */
     const struct timeval never = { 0 };
     if (!shared)
@@ -157,7 +165,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     struct conn *c = s->conn;
     bool shared = !holders_alone(&c->holders);
     if (shared && !conn_tail_is_mine(c))
-        return; /* the process whose tail it is still has the connection */
+        return; /* the process that has to send the tail still has the connection */
     if (start_on_copy(s, fd, shared))
         return;
     if (conn_tx_settle(c, fd, linger_ms) == -EAGAIN && !shared)
@@ -174,9 +182,9 @@ static bool is_over(const struct finishing *f)
     return !f->s->conn->tx.job_runs;
 }
 
-#define AWAIT_MS 20 /* no event tells that all is sent */
+#define AWAIT_MS 20 /* no event tells that everything is sent */
 
-/* The descriptor is the sender's, but still open. */
+/* The descriptor: it belongs to the sender, but is still open. */
 static int fd_of(const struct finishing *f)
 {
     return f->bare ? atomic_load(&f->job.fd) : f->own != NULL ? f->own->job.fd : f->s->conn->tx.job.fd;
@@ -194,9 +202,9 @@ static bool await_over(const struct finishing *f, uint64_t end)
     return over;
 }
 
-#define LOOKS 32u /* how many others a close looks at, in turn */
+#define LOOKS 32u /* the number of other connections that a close looks at, in turn */
 
-/* Takes one that is over off the queue, or NULL. It looks at *looks of them at most. */
+/* Takes a connection whose bytes are sent off the queue, or returns NULL. It looks at *looks of them at most. */
 static struct finishing *take_over(unsigned *looks, uint64_t end)
 {
     struct finishing *f;
@@ -256,7 +264,7 @@ void conn_tx_give_up(uint32_t wait_ms)
     pthread_mutex_unlock(&finishing_lock);
 }
 
-#define LEAVES_NS 1000000000u /* a call that was left by siglongjmp does not leave the turn */
+#define LEAVES_NS 1000000000u /* a call that was left by siglongjmp never gives the turn back */
 
 int conn_shut_wr(struct conn *c, int fd)
 {
@@ -280,10 +288,10 @@ void conn_lead_out(struct conn *c, int fd)
 }
 
 /*
- * Another thread waits for room (or a signal handler has interrupted the call that does): it ends its call with EPIPE
- * or a smaller count, the frame it was in goes out, and TCP's FIN follows. In this process it is told and leaves at
- * once; the rest is better looked after by this thread, which did not fail. busy: why the turn could not be had. As
- * turn_take.
+ * Another thread waits for room (or a signal handler has interrupted the call that does). That call ends with EPIPE or
+ * a smaller count, its frame goes out, and TCP's FIN follows. A thread of this process is told and gives the turn back
+ * at once; the rest is better done by this thread, whose call did not fail. busy: why the turn could not be taken.
+ * Returns as turn_take.
  */
 static int end_others_send(struct conn *c, int busy)
 {
@@ -291,11 +299,11 @@ static int end_others_send(struct conn *c, int busy)
     c->tx.fin_owed = true;
     c->tx.shut = true;
     conn_tell(c);
-    turn_event_signal(&c->rx.left); /* (where it waits for a reader) */
+    turn_event_signal(&c->rx.left); /* (where that call waits for a reader) */
     return ours ? turn_take(&c->tx.turn, LEAVES_NS, false) : turn_take_brief(&c->tx.turn);
 }
 
-/* SHUT_WR. ended: the program's end is sent, or on its way. */
+/* SHUT_WR. *ended: the program's end is sent, or under way. */
 static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
 {
     int result = 0;
@@ -310,13 +318,13 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
         result = owed ? 0 : result;
         *ended = result == 0;
     } else if (!first && !c->tx.fin_owed && conn_on_socket(c)) {
-        /* ENOTCONN and the like as the kernel says them */
+        /* the kernel says ENOTCONN and the like */
         result = REAL(shutdown)(fd, SHUT_WR) < 0 ? -errno : 0;
     }
     if (t == 0)
         turn_give(&c->tx.turn);
     if (!conn_on_socket(c))
-        notify_writable(s); /* an edge, as the kernel tells of its own */
+        notify_writable(s); /* an edge, as the kernel reports for its own sockets */
     if (owed && conn_ops(c)->end_owed != NULL)
         owed = conn_ops(c)->end_owed(s, fd);
     if (owed) {
@@ -329,8 +337,9 @@ static int shutdown_tx(struct sock *s, struct conn *c, int fd, bool *ended)
 }
 
 /*
- * SHUT_RD. First the kernel's: it wakes a reader that sleeps with the turn. ended: by this call; behind the peer's end
- * ours was the last of the connection, and the kernel, asked for both at once, says nothing of that.
+ * SHUT_RD. The kernel's comes first: it wakes a reader that sleeps with the turn. ended: this call has ended the other
+ * direction. Where the peer had ended before, that was the last of the connection, and a SHUT_RD behind it finds none;
+ * the kernel, asked for both at once, reports no error.
  */
 static int shutdown_rx(struct conn *c, int fd, bool ended)
 {
@@ -345,7 +354,7 @@ static int shutdown_rx(struct conn *c, int fd, bool ended)
     return result;
 }
 
-/* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind all it has sent. */
+/* RFC 5041 6.2.1/5,6: the program's graceful end is TCP's FIN, behind everything it has sent. */
 int conn_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;

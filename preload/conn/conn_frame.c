@@ -2,10 +2,10 @@
  * How long a frame is.
  *
  * A frame reaches the peer's program as a whole, since its CRC stands at its end: one that takes seconds on a slow link
- * shows nothing for seconds, where TCP shows each segment. And what the kernel has no room for of a frame begun is kept
- * for it, so a program that bounds what is queued (SO_SNDBUF, TCP_NOTSENT_LOWAT) would have up to a frame more. So a
- * frame is as long as what the path carries in a few milliseconds, and a part of what the socket holds; on fast paths
- * that is more than the longest.
+ * shows nothing for seconds, where TCP shows each segment. The library also keeps the part of a begun frame that the
+ * kernel has no room for, so a program that bounds what is queued (SO_SNDBUF, TCP_NOTSENT_LOWAT) would have up to one
+ * frame more. So a frame is as long as what the path carries in a few milliseconds, and at most a part of what the
+ * socket holds. On fast paths that is more than the longest frame.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -26,7 +26,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* An option that is a number of bytes; SIZE_MAX: it sets no bound. */
+/* The value of an option that is a number of bytes. SIZE_MAX: the option sets no bound. */
 static size_t bound(int fd, int level, int name)
 {
     int v = 0;

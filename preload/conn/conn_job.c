@@ -1,6 +1,6 @@
 /*
- * The tail of a stream in software, given to the transport (core/transport/transport.h): it goes while the program does
- * something else.
+ * The tail of a stream in software, given to the transport (core/transport/transport.h): it is sent while the program
+ * does something else.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -23,11 +23,11 @@ void conn_tx_reap(struct conn *c)
         c->tx.kernel_total += (uint64_t)c->tx.job.result;
     }
     if (c->tx.job.result < 0 && c->tx.job.result != -EAGAIN && c->tx.job.result != -EINTR &&
-        c->tx.job.result != -ECANCELED && c->tx.job.result != -EPIPE) /* (that the kernel tells each send) */
+        c->tx.job.result != -ECANCELED && c->tx.job.result != -EPIPE) /* (the kernel reports EPIPE to each send) */
         atomic_store(&c->so_error, (int)-c->tx.job.result);
     /*
-     * It ends in the middle when its thread ends or a process is forked. Or by an error: that went to the ring, and
-     * with it is told but once.
+     * A request ends early when its thread ends or a process is forked; or by an error, which the kernel reported to
+     * the ring, and reports only once.
      */
     if (natural && c->tx.job.result > 0 && (size_t)c->tx.job.result < c->tx.job_len &&
         tcpinfo_state(c->tx.job.fd) == TCP_CLOSE)
@@ -47,7 +47,7 @@ void conn_tx_stop(struct conn *c)
     conn_tx_reap(c);
 }
 
-/* The tail as one piece. 0: there is none, a request has it, or it is not for one. */
+/* The tail as one piece. 0: there is none, a request has it, or it is not for a request. */
 static size_t joined(struct conn *c, const struct iovec **iov, size_t *len)
 {
     bool other =
@@ -101,10 +101,13 @@ bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *
 void conn_tx_later(struct conn *c, int fd)
 {
     c->tx.tail_pid = proc.pid;
-    /* A ring is one process's; with a connection shared by fork the others could not tell when it is done. */
+    /*
+     * A ring belongs to one process: when a forked child shares the connection, the other process cannot tell when the
+     * ring is done.
+     */
     if (atomic_load(&c->holders.n) != 1 || sandbox_on() || c->tx.urgent)
         return; /* (An urgent byte needs a call of its own: the next call that waits makes it.) */
     bool end = c->tx.fin_owed && (c->st.llp || c->st.tx.fin);
     bool sent = conn_tx_start(c, fd, end ? TRANSPORT_THEN_SHUT_WR : TRANSPORT_THEN_NOTHING);
-    (void)sent; /* else the next call that waits does */
+    (void)sent; /* otherwise the next call that waits sends it */
 }

@@ -1,6 +1,6 @@
 /*
- * The memory of connections: slots in blocks, and each one's buffers. All of it in the arena, so that children share it
- * and executed programs can map it again.
+ * The memory of connections: slots in blocks, and the buffers of each. All of it lies in the arena (shmem.h), so that
+ * children share it and executed programs can map it again.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "preload/process/board.h"
 #include "preload/process/proc.h"
 
-/* Untouched pages cost nothing: `pre` is rarely used, `out` seldom. */
+/* Untouched pages cost nothing: most connections never use `pre`, and few use `out`. */
 #define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN)
 
 /* Blocks are never unmapped: a child may hold a slot that the parent gave back. */
@@ -23,18 +23,18 @@
 #define BLOCKS_MAX 4096u
 #define LOOK_BLOCKS 8u
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the rest; outside the arena's */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what follows; taken before the arena's lock */
 static struct {
     struct conn *conns;
-    bool given; /* by another program: nothing new is put there */
+    bool given; /* mapped from another program: no new connection goes there */
 } blocks[BLOCKS_MAX];
 static unsigned blocks_n;
 
 /*
- * Buffers of connections that have ended, for the next ones: mapping them, the first touch of each page and giving them
- * back cost more than the rest of a short connection's memory. Of one that has carried little only a few pages were
- * touched. They are this process' alone: its children forget them (a child that was made past fork() is told by its
- * number).
+ * Buffers of connections that have ended, kept for the next ones: to map them, touch each page for the first time and
+ * unmap them costs more than the rest of a short connection's memory. Only those of connections that carried little are
+ * kept, because few of their pages were touched. They belong to this process alone: its children forget them (a child
+ * of a fork that we did not see is known by its process number).
  */
 #define SPARES 16u
 #define SPARE_OCTETS 16384u
@@ -48,7 +48,7 @@ static uint8_t *buffers_map(void)
     return shmem_map(CONN_MEM_LEN);
 }
 
-/* octets: how many bytes it has carried. */
+/* octets: the number of bytes that the connection has carried. */
 static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
 {
     bool kept = false;
@@ -64,7 +64,7 @@ static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
         shmem_unmap(mem, CONN_MEM_LEN, all);
 }
 
-/* Held by processes that were all killed: their buffers are not mapped here, or not any more. */
+/* Takes back a connection whose holders were all killed: its buffers are not mapped here, or no longer. */
 static bool reclaim(struct conn *c)
 {
     uint8_t *mem = c->mem.base, *big = c->mem.pre_cap == CONN_PRE_BIG_LEN ? c->mem.pre : NULL;
@@ -78,7 +78,8 @@ static bool reclaim(struct conn *c)
 }
 
 /*
- * Looks at `most` blocks at most, from *at on. Leaves *at at the block where it has found a slot, or behind the last.
+ * Looks at `most` blocks at most, beginning with *at. Leaves *at at the block where it has found a slot, or behind the
+ * last one that it looked at.
  */
 static struct conn *claim_in(unsigned *at, unsigned most, bool of_the_dead)
 {
@@ -94,8 +95,8 @@ static struct conn *claim_in(unsigned *at, unsigned most, bool of_the_dead)
 }
 
 /*
- * Where the last one was; else in a few blocks, others each time: with thousands of connections a look at all of them
- * for each new block would cost more than the connections.
+ * Looks in the block of the last slot, then in a few blocks, different ones each time: with thousands of connections a
+ * look at all blocks would cost more than the connections.
  */
 static struct conn *slot_claim(void)
 {
@@ -103,7 +104,7 @@ static struct conn *slot_claim(void)
     struct conn *c = claim_in(&current, 1, false);
     if (c == NULL && (c = claim_in(&next, LOOK_BLOCKS, false)) != NULL)
         current = next;
-    /* A system call for each that is held; but a block is worth it. */
+    /* This costs a system call for each slot that is held; but a block is worth it. */
     if (c == NULL && (c = claim_in(&next_dead, LOOK_BLOCKS, true)) != NULL)
         current = next_dead;
     if (c != NULL)
@@ -176,7 +177,7 @@ bool conn_leave(struct conn *c, struct sock *s)
     if (holders_leave_others(&c->holders))
         return false;
     if (s != NULL)
-        conn_record(s, c); /* of two processes that close it at once neither was alone before */
+        conn_record(s, c); /* of two processes that close it at the same time neither was alone before */
     uint64_t board = c->board;
     if (holders_leave(&c->holders) != 0)
         return false;
@@ -225,7 +226,7 @@ bool conn_place(const struct conn *c, struct conn_place *at)
 
 static struct conn *block_given(const struct conn_place *at)
 {
-    struct conn *block = (struct conn *)at->block; /* NOLINT: the same address in all processes */
+    struct conn *block = (struct conn *)at->block; /* NOLINT: it has the same address in all processes */
     for (unsigned b = 0; b < blocks_n; b++)
         if (blocks[b].conns == block)
             return block;
@@ -288,7 +289,8 @@ static bool piece_stays(void *p, size_t len)
 }
 
 /*
- * Blocks stay where they are, since pointers to former connections may be followed; the slots of others are free there.
+ * Blocks stay where they are, because pointers to former connections may be followed; slots of other processes are free
+ * there.
  */
 static bool block_stays(unsigned b)
 {
@@ -308,7 +310,7 @@ static bool block_stays(unsigned b)
     return true;
 }
 
-/* For the processes that have the old memory the slot is free. */
+/* For the processes that have the old memory, the slot is free. */
 static void slot_leave(struct conn *c)
 {
     if (c->mem.pre_cap == CONN_PRE_BIG_LEN)
@@ -338,7 +340,7 @@ int conn_mem_part(uint64_t until_ns)
             for (unsigned i = 0; i < BLOCK_SLOTS; i++)
                 if (slot_held(b, i) != NULL)
                     slot_leave(&blocks[b].conns[i]);
-        while (spares_n > 0) /* (those are unmapped with all the rest) */
+        while (spares_n > 0) /* (those are unmapped with everything else) */
             shmem_part_drop(spares[--spares_n], CONN_MEM_LEN);
         shmem_part_end();
     }

@@ -1,15 +1,16 @@
 /*
- * TCP_CORK and TCP_NODELAY of an accelerated connection.
+ * TCP_CORK and TCP_NODELAY of an upgraded connection.
  *
- * Web servers cork a connection, write an answer's head and its body, and pull the cork again, with TCP_NODELAY taken
- * back for as long: four calls that change nothing but when the bytes leave. Here the cork is our own: small writes
- * are gathered meanwhile (coalesce.h), so head and body go as one message with one call, and what the kernel gets
- * before says MSG_MORE. The kernel's limit of 200 ms is kept.
+ * Web servers put the cork in, write an answer's head and its body, and pull the cork out, with TCP_NODELAY unset
+ * meanwhile: four calls that change only when the bytes leave. Here the cork is the library's: small writes are
+ * gathered meanwhile (coalesce.h), so head and body go as one message with one call, and what the kernel gets earlier
+ * bears MSG_MORE. The kernel's limit of 200 ms is kept.
  *
  *   KERNELS --found to be out--> OUT <--put in, pulled out--> OURS
  *      ^------(put in where nothing is gathered)----'
  *
- * TCP_NODELAY is taken back with the second send after the program's call: by then it has mostly been set again.
+ * When the program unsets TCP_NODELAY, the kernel is told with the second send after that: by then the program has
+ * mostly set it again.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -75,7 +76,7 @@ int conn_set_nodelay(struct sock *s, int fd, bool on)
     struct conn *c = s->conn;
     int r = 1;
     if (atomic_load(&c->tx.cork) != CORK_OURS)
-        coalesce_send_fd(fd); /* its deadline is another one from now on */
+        coalesce_send_fd(fd); /* its deadline is a different one from now on */
     bool lent = c->tx.nodelay_lent;
     c->tx.nodelay_lent = false; /* now it is the program's */
     if (lent || conn_state(c) != CONN_UPGRADED || !conn_on_socket(c) || turn_take_brief(&c->tx.turn) < 0) {
@@ -107,7 +108,7 @@ int conn_set_cork(struct sock *s, int fd, bool on)
         atomic_store(&c->tx.cork, CORK_OUT);
         coalesce_send_fd(fd);
         coalesce_hasten(c);                           /* (another thread was sending) */
-        return atomic_load(&c->tx.more_told) ? 1 : 0; /* the kernel still waits for more: its call ends that, too */
+        return atomic_load(&c->tx.more_told) ? 1 : 0; /* the kernel still waits for more, and its call ends that too */
     }
     if (on && ours)
         return 0;

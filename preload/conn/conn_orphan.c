@@ -1,13 +1,13 @@
 /*
- * A turn whose holder is gone: a process that shared the connection was killed while it held it, a thread was
+ * A turn whose holder is gone: a process that shared the connection was killed while it held the turn, a thread was
  * cancelled, or a signal handler jumped out of the call.
  *
- * A cancelled thread mends it before it goes; else the next thread that takes the turn does.
+ * A cancelled thread repairs it before it ends; otherwise the next thread that takes the turn does.
  *
- * Left asleep, the state is whole but for what the kernel did last: it may have taken or delivered bytes that are not
- * booked. The kernel's own count says how many. Left in the middle of its work, or with a frame half sent whose bytes
- * were in a process that is no more, the connection cannot go on: it is reset, as TCP resets a connection it cannot
- * continue, and no program reads a byte that was not sent.
+ * If the holder was asleep, the state is whole except for what the kernel did last: it may have taken or delivered
+ * bytes that are not booked. The kernel's own count tells how many. If the holder was at work, or had sent half a frame
+ * whose bytes were in a process that is gone, the connection cannot go on: it is reset, as TCP resets a connection that
+ * it cannot continue, and no program reads a byte that was not sent.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -49,7 +49,7 @@ void conn_tx_orphaned(struct conn *c, int fd)
         broken(c, fd, "sending");
 }
 
-/* The tx turn is ours. True: something waits to be sent. */
+/* The caller has the tx turn. True: something waits to be sent. */
 static bool send_on(struct conn *c, int fd)
 {
     conn_tx_whole(c, fd);
@@ -67,10 +67,10 @@ void conn_left(void *arg)
         sock_put(s);
         return;
     }
-    int fd = atomic_load(&s->fd); /* after a close of the last one this thread has it until sock_wake */
+    int fd = atomic_load(&s->fd); /* after the last close this thread has it until sock_wake */
     bool rx = turn_left(&c->rx.turn), tx = turn_left(&c->tx.turn), owed = false;
     if (tx) {
-        owed = fd >= 0 && send_on(c, fd); /* (else the close sends it) */
+        owed = fd >= 0 && send_on(c, fd); /* (otherwise the close sends it) */
         turn_give(&c->tx.turn);
     }
     if (rx) {
@@ -85,7 +85,7 @@ void conn_left(void *arg)
         pending_add(s);
         notify_changed(s);
     }
-    if (rx) { /* others may have found the turn taken, and gone to sleep */
+    if (rx) { /* other threads may have found the turn taken, and gone to sleep */
         turn_event_signal(&c->rx.left);
         conn_tell(c);
         notify_readable(s);

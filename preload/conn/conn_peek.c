@@ -1,9 +1,9 @@
 /*
  * SO_PEEK_OFF: where the program's next MSG_PEEK begins.
  *
- * The kernel moves the offset with each byte that is looked at or read, by the program or by us. So it is off while a
- * step of the startup looks and reads, and what the program has set stands there again afterwards. Once the connection
- * is upgraded, what is in the kernel are frames: the offset is kept here, and the kernel's stays off.
+ * The kernel moves the offset with each byte that is peeked or read, by the program or by the library. So it is off
+ * while a step of the startup peeks and reads, and is set to the program's value again afterwards. Once the connection
+ * is upgraded, the kernel holds frames: the library keeps the offset, and the kernel's stays off.
  */
 #include <errno.h>
 
@@ -43,8 +43,8 @@ int conn_peek_suspend(int fd)
 }
 
 /*
- * Is the offset kept here? Bytes of a plain server that came with its answer to the Hello are not in the kernel
- * either.
+ * Does the library keep the offset? It also does for a plain connection with bytes that came with the server's answer
+ * to the Hello: the kernel does not have those either.
  */
 static bool is_ours(const struct sock *s)
 {
@@ -72,7 +72,7 @@ void conn_peek_give_back(struct conn *c, int fd)
 int conn_peek_set(struct sock *s, int fd, int at)
 {
     struct conn *c = s->conn;
-    int turn = is_ours(s) ? -EBUSY : turn_take_brief(&c->rx.turn); /* (a step of the startup has it off) */
+    int turn = is_ours(s) ? -EBUSY : turn_take_brief(&c->rx.turn); /* (a step of the startup has the kernel's off) */
     bool ours = is_ours(s);
     int r = REAL(setsockopt)(fd, SOL_SOCKET, SO_PEEK_OFF, ours ? &off : &at, sizeof(at)) < 0 ? -errno : 0;
     if (r == 0 && ours)

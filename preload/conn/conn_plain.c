@@ -1,6 +1,4 @@
-/*
- * Sending to the kernel as it is, and receiving.
- */
+/* Sending to the kernel without frames, and receiving so. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -18,13 +16,13 @@ ssize_t conn_broken_pipe(int flags)
 {
     proc_let_end();
     if (!(flags & MSG_NOSIGNAL))
-        raise(SIGPIPE); /* directed at this thread, as the kernel's */
+        raise(SIGPIPE); /* raised for this thread, as the kernel does */
     return -EPIPE;
 }
 
 #define PIECES 64u
 
-/* Up to most of the next bytes of the program's memory, as the kernel takes it. */
+/* Describes up to `most` of the next bytes of the program's memory, as the kernel takes them. */
 static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iovec iov[PIECES])
 {
     struct iov_iter at = *it;
@@ -35,7 +33,7 @@ static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iove
     return (struct msghdr){ .msg_iov = iov, .msg_iovlen = n };
 }
 
-/* Bytes; 0: the end, or an urgent byte, before which a receive ends; -errno. */
+/* Returns a number of bytes; 0: the end, or an urgent byte, before which a receive ends; -errno. */
 static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int flags)
 {
     struct iovec iov[PIECES];
@@ -50,8 +48,8 @@ static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int fl
 }
 
 /*
- * Waits until the kernel has that many bytes, by its low-water mark (the program's own counts what was given already).
- * As wait_for.
+ * Waits until the kernel has that many bytes, by its low-water mark (the program's own mark includes bytes that were
+ * given already). Returns as wait_for.
  */
 static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns)
 {
@@ -67,10 +65,9 @@ static int await_rest(struct sock *s, int fd, size_t there, uint64_t deadline_ns
     return r;
 }
 
-#define FOREVER_NS \
-    ((uint64_t)INT64_MAX) /* a wait with a deadline ends with any signal, as that of a recv which has bytes */
+#define FOREVER_NS ((uint64_t)INT64_MAX) /* any signal ends a wait with a deadline, as it ends a recv that has bytes */
 
-/* *got bytes were there before; n is the result of a receive. False: there is no use in waiting for more. */
+/* *got bytes were there before; n is the result of a receive. False: it is no use to wait for more. */
 static bool count_rest(struct conn *c, struct iov_iter *at, size_t *got, ssize_t n, int flags)
 {
     if (n < 0 && n != -EAGAIN)

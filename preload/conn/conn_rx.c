@@ -1,5 +1,5 @@
 /*
- * Receiving on an active connection: recv(2)'s semantics over the stream, whatever carries that (conn_ops.h).
+ * Receiving on an active connection: recv(2)'s semantics over the stream, whatever carries the stream (conn_ops.h).
  *
  * Receive path: carrier -> [stream] -> the program's buffer.
  */
@@ -34,11 +34,11 @@ void conn_rtr_told(struct sock *s)
 
 /*
  * A peer may send frames without end that bring the program nothing, faster than they are decoded (RFC 5042 section
- * 6.4). After RX_IDLE_MAX bytes of them a call that must not wait gives up, and the program has the processor again.
+ * 6.4). After RX_IDLE_MAX bytes of them a call that must not wait gives up, and returns to the program.
  */
 #define RX_IDLE_MAX (4u * 1024u * 1024u)
 
-/* n bytes came. True: the calls brought nothing else for too long. */
+/* n bytes came. True: for too long the calls have brought nothing that the program can read. */
 static inline bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *avail, ssize_t n)
 {
     if (stream_avail(&c->st) != *avail)
@@ -48,13 +48,13 @@ static inline bool idle_too_long(const struct conn *c, size_t *idle, uint64_t *a
     return *idle > RX_IDLE_MAX;
 }
 
-/* Is it known that nothing has arrived that is not staged? */
+/* Is it known that everything that has arrived is staged? */
 static bool drained(const struct conn *c)
 {
     return c->rx.empty && (conn_ops(c)->drained == NULL || conn_ops(c)->drained(c));
 }
 
-/* A wait, or its like, has taken in what had come, and decoded it. */
+/* A wait, or a call like it, has taken in and decoded what had arrived. */
 static void note_look(struct conn *c)
 {
     c->rx.look = drained(c) ? look_found_empty() : 0;
@@ -90,7 +90,7 @@ int conn_rx_progress(struct conn *c, int fd, bool look)
     return stream_readable(&c->st) || c->rx.pre_len > c->rx.pre_off;
 }
 
-/* A receive failed behind bytes that the program gets first: its next call tells the error. */
+/* A receive failed behind bytes that the program gets first: the program's next call reports the error. */
 static void later_error(struct conn *c, ssize_t r)
 {
     if (r < 0 && r != -EAGAIN && r != -EINTR && r != -ENOBUFS && r != -ESHUTDOWN)
@@ -118,9 +118,9 @@ void conn_rx_all(struct conn *c, int fd)
 #define WAITING_ENOUGH (CONN_IN_LEN / 4)
 
 /*
- * Bytes still in the kernel are taken in first, as far as staging goes. Where many are staged already it is left at
- * that, as if the others had not come yet: a program that asks after each small read (wrk) would have a full staging
- * moved down each time, to make room for as little.
+ * Takes in bytes that the kernel still has, as far as staging has room. Where many are staged already it does not, as
+ * if the others had not arrived yet: a program that asks after each small read (wrk) would have a full staging buffer
+ * moved down each time, to make room for few bytes.
  */
 int conn_rx_waiting(struct sock *s, int fd)
 {
@@ -149,7 +149,9 @@ static ssize_t end_result(struct conn *c)
     if (conn_state(c) == CONN_UPGRADED && (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) &&
         !c->rx.reset_told) {
         c->rx.reset_told = true;
-        /* A peer that never sent a byte of the stream did not reset it, it never spoke it (DESIGN section 4). */
+        /*
+         * A peer that never sent a byte of the stream did not reset it: it never spoke the protocol (DESIGN section 4).
+         */
         return c->st.rx.end == STREAM_BROKEN && c->st.rx.total == 0 ? -EPROTO : -ECONNRESET;
     }
     return 0;
@@ -161,7 +163,7 @@ static bool ended(const struct conn *c)
            (conn_state(c) == CONN_UPGRADED && (c->st.rx.end != STREAM_OPEN || c->broken));
 }
 
-/* Gives out what is ready. `done` bytes were given before; with MSG_PEEK they are passed over. */
+/* Gives the program what is ready. `done` bytes were given before; with MSG_PEEK they are skipped. */
 static size_t give(struct conn *c, struct iov_iter *it, size_t len, size_t done, int flags)
 {
     size_t got = 0, skip = (flags & MSG_PEEK) ? done : 0;
@@ -199,8 +201,8 @@ void conn_begins_to_wait(struct sock *s, bool *waits)
 }
 
 /*
- * How much of what is there the program's memory can take. The kernel takes segments off its queue whole or not at all:
- * a byte of ours that cannot be stored keeps the whole slice.
+ * How much of the available bytes the program's memory can take. The kernel takes segments off its queue whole or not
+ * at all: likewise a slice with a byte that cannot be stored stays whole.
  */
 static size_t takes(const struct conn *c, const struct iov_iter *it, size_t len, size_t done, int flags)
 {
@@ -228,13 +230,13 @@ struct receiving {
     const struct conn_ops *ops;
     int fd;
     struct iov_iter *it;
-    size_t len, target; /* bytes it takes, and how many it waits for */
+    size_t len, target; /* bytes that the call takes, and bytes that it waits for */
     int flags;
     bool wait;
     bool *waits;   /* as conn_begins_to_wait */
-    bool directly; /* it may receive straight to the program's memory */
+    bool directly; /* the carrier may receive straight into the program's memory */
     size_t done;   /* bytes given */
-    size_t passed; /* and looked at, from where MSG_PEEK begins */
+    size_t passed; /* bytes looked at, from where MSG_PEEK begins */
     size_t idle;   /* see idle_too_long */
     uint64_t avail;
     ssize_t result;
@@ -249,17 +251,17 @@ static inline enum receiving_next recv_returns(struct receiving *r, ssize_t resu
     return RECV_RETURN;
 }
 
-/* What was given, or if that is nothing, this. */
+/* Returns the number of bytes given, or `result` if none were. */
 static inline enum receiving_next recv_returns_done_or(struct receiving *r, ssize_t result)
 {
     return recv_returns(r, r->done > 0 ? (ssize_t)r->done : result);
 }
 
-/* As the carrier's fill_directly. */
+/* Returns as the carrier's fill_directly. */
 static inline ssize_t receive_directly(struct receiving *r, size_t *ahead)
 {
     size_t placed = 0;
-    bool may = r->directly; /* (the address of nothing in r is passed on, so that r stays in registers) */
+    bool may = r->directly; /* (no address inside r is passed on, so that r stays in registers) */
     *ahead = SIZE_MAX;
     if (!may || r->ops->fill_directly == NULL)
         return -EOPNOTSUPP;
@@ -270,7 +272,7 @@ static inline ssize_t receive_directly(struct receiving *r, size_t *ahead)
     return n;
 }
 
-/* Decodes and gives what is staged. RECV_MORE: nothing more of it. */
+/* Decodes and gives what is staged. RECV_MORE: staging has no more. */
 static inline enum receiving_next recv_staged(struct receiving *r)
 {
     struct conn *c = r->c;
@@ -293,13 +295,13 @@ static inline enum receiving_next recv_staged(struct receiving *r)
     if (r->done == r->len && (r->len > 0 || conn_rx_avail(c) > 0))
         return recv_returns(r, (ssize_t)r->done);
     if (held && got > 0 && !(r->flags & MSG_PEEK))
-        return RECV_AGAIN; /* what has been given out had held back frames that are staged still */
+        return RECV_AGAIN; /* the bytes just given had kept back frames that are staged */
     return RECV_MORE;
 }
 
 /*
- * The program has as much as it waits for. A short read tells the users of edge-triggered epoll that there is no more
- * (epoll(7)): then the kernel must not hold bytes whose edge was told already.
+ * The program has as much as it waits for. A short read tells a program with edge-triggered epoll that there is no more
+ * (epoll(7)): so the kernel must not hold bytes whose edge was reported already.
  */
 static inline enum receiving_next recv_rest(struct receiving *r)
 {
@@ -316,25 +318,25 @@ static inline enum receiving_next recv_rest(struct receiving *r)
     return recv_returns(r, (ssize_t)r->done);
 }
 
-/* A receive that was to bring more has failed. */
+/* A receive that should have brought more has failed. */
 static enum receiving_next recv_failed(struct receiving *r, ssize_t err)
 {
     if (err == -ESHUTDOWN)
         return recv_returns(r, (ssize_t)r->done);
-    if (err == -ENOBUFS) /* peeking at more than staging holds */
+    if (err == -ENOBUFS) /* it peeks at more than staging holds */
         return recv_returns_done_or(r, -EAGAIN);
     if (r->done > 0)
         later_error(r->c, err);
     return recv_returns_done_or(r, err);
 }
 
-/* The program waits for more, or asks for it. */
+/* The program waits for more, or asks for more. */
 static inline enum receiving_next recv_more(struct receiving *r)
 {
     struct conn *c = r->c;
     if (ended(c))
         return r->done > 0 ? recv_returns(r, (ssize_t)r->done) : recv_returns(r, end_result(c));
-    if (conn_state(c) != CONN_UPGRADED) /* plain from here on: the caller asks the kernel, if it has what is next */
+    if (conn_state(c) != CONN_UPGRADED) /* plain from here on: the caller asks the kernel, which may have more */
         return recv_returns_done_or(r, conn_rx_avail(c) == 0 ? 0 : -EAGAIN);
     size_t ahead, before = r->done;
     ssize_t n = receive_directly(r, &ahead);
@@ -383,7 +385,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
     return r.result;
 }
 
-/* The program has read what FIONREAD told it, and may wait for an edge (nginx does). */
+/* The program has read what FIONREAD reported, and may wait for an edge next (nginx does). */
 static void pay_owed(struct conn *c, int fd)
 {
     c->rx.owes = false;
@@ -391,7 +393,7 @@ static void pay_owed(struct conn *c, int fd)
         conn_rx_all(c, fd);
 }
 
-/* n of len bytes were what was kept from the startup. */
+/* n of the len bytes came from what was kept from the startup. */
 static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it, size_t len, size_t n, int flags,
                                bool *waits)
 {
@@ -403,7 +405,7 @@ static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it
     return conn_recv_rest_plain(s, sock_fd_now(s, fd), it, target > n ? target - n : 0, len - n, flags);
 }
 
-/* Takes the turn, as long as the call may wait; *fd as sock_fd_now. 0, or the call's error. */
+/* Takes the turn, and waits for it as long as the call may; *fd as sock_fd_now. Returns 0, or the call's error. */
 static int take_rx(struct sock *s, struct conn *c, int *fd, bool wait, bool *waits)
 {
     int r = turn_try(&c->rx.turn);
@@ -417,8 +419,8 @@ static int take_rx(struct sock *s, struct conn *c, int *fd, bool wait, bool *wai
 }
 
 /*
- * What was kept from the startup may not be all: a short read says that there is no more, as on an upgraded connection.
- * Returns how many bytes more were received.
+ * More may have arrived than was kept from the startup: a short read says that there is no more, as on an upgraded
+ * connection. Returns how many more bytes were received.
  */
 static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssize_t n, size_t len, int flags,
                                bool *waits)
@@ -431,8 +433,8 @@ static size_t recv_behind_kept(struct sock *s, int fd, struct iov_iter *it, ssiz
 }
 
 /*
- * The call is over: gives the turn back, and tells what others may wait for. True: it is plain now, and nothing is kept
- * of it.
+ * The call is over: gives the turn back, and reports what others may wait for. True: the connection is plain now, and
+ * nothing of it is kept here.
  */
 static bool give_rx(struct sock *s, struct conn *c, int fd)
 {
@@ -440,8 +442,8 @@ static bool give_rx(struct sock *s, struct conn *c, int fd)
     bool plain = conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 && atomic_load(&c->so_error) == 0;
     bool full = conn_state(c) == CONN_UPGRADED;
     /*
-     * A program that waits by edges may wait next without our looking first: the low-water mark was for a frame that is
-     * whole now.
+     * A program that waits for edges may wait next without a look of ours first: the low-water mark was for a frame
+     * that is whole now.
      */
     if (c->rx.kernel_lowat > 1 && full && conn_ops(c)->lowat != NULL)
         conn_ops(c)->lowat(c, fd);

@@ -1,6 +1,4 @@
-/*
- * The stream in software on the program's own TCP connection, as conn_ops.h asks of it.
- */
+/* The stream in software on the program's own TCP connection, as conn_ops.h describes it. */
 #include "preload/conn/conn_soft.h"
 
 #include <netinet/tcp.h>
@@ -30,8 +28,8 @@ static void record(const struct conn *c, struct stats_record *r)
 }
 
 /*
- * Nothing was sent, or the RTR has not come: a TCP FIN says as much (end of file on a message boundary). Or the
- * connection is no more, and the kernel says so.
+ * Nothing was sent, or the RTR has not come: a TCP FIN says as much as a FIN message (end of file on a message
+ * boundary). Or the connection is gone, and the kernel says so.
  */
 static bool ends_by_fin(const struct conn *c, int fd)
 {

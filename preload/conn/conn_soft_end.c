@@ -1,6 +1,4 @@
-/*
- * The program closes, or exits with, a connection whose stream goes in software over its own TCP connection.
- */
+/* The program closes a connection, or exits with one, whose stream goes in software over its own TCP connection. */
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -13,14 +11,15 @@
 #include "preload/process/real.h"
 
 /*
- * TCP answers a close that leaves received bytes unread with a reset (RFC 1122 section 4.2.2.13). Those in our staging
- * count as well; what is no byte of the program's, an RTR say, is taken in first, because the kernel would count it.
- * True: the close will be one.
+ * TCP answers a close that leaves received bytes unread with a reset (RFC 1122 section 4.2.2.13). Bytes in our staging
+ * count too. What is no byte of the program's, such as an RTR, is taken in first, because the kernel would count it.
+ * True: the close will be a reset.
  */
 static bool reset_if_unread(struct conn *c, int fd)
 {
     /*
-     * (What is taken makes room, of which the peer would hear before the reset: so nothing is where it comes anyhow.)
+     * (Taking bytes in makes room, and the peer would learn of it before the reset: so nothing is taken in where the
+     * reset comes anyhow.)
      */
     if (turn_take_brief(&c->rx.turn) < 0)
         return false;
@@ -41,13 +40,13 @@ static bool is_polled(struct sock *s)
 }
 
 /*
- * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset, too. So the end is
- * announced first, and then what has come is taken in: an initiator that knows of the end sends none. True: as
+ * An HSWI that comes to a closed socket, or is unread at the close, would be answered by a reset too. So the end is
+ * announced first, and then what has arrived is taken in: an initiator that knows of the end sends no HSWI. Returns as
  * reset_if_unread.
  */
 static bool end_before_switch(struct sock *s, struct conn *c, int fd)
 {
-    /* (Where threads poll it the end, which would wake them, follows when they have left, as TCP's does.) */
+    /* (If threads poll it, the end, which would wake them, follows when they have left, as TCP's does.) */
     if (c->rx.mode != CONN_RX_STREAMED || c->st.rx.end != STREAM_OPEN || is_polled(s) || conn_is_unsaid(c) ||
         turn_take_brief(&c->tx.turn) < 0)
         return false;
@@ -58,7 +57,7 @@ static bool end_before_switch(struct sock *s, struct conn *c, int fd)
     return all && reset_if_unread(c, fd);
 }
 
-/* What comes before the last bytes. Returns SO_LINGER as it is then: as conn_linger_s. */
+/* What comes before the last bytes. Returns SO_LINGER as it is then, in conn_linger_s's form. */
 static int end_reading(struct sock *s, struct conn *c, int fd)
 {
     int linger = conn_linger_s(fd);
@@ -66,19 +65,19 @@ static int end_reading(struct sock *s, struct conn *c, int fd)
 }
 
 /*
- * What is queued says nothing that the program has said, and the close need not send it. (A reset of the program's
- * comes behind it.)
+ * What is queued is nothing that the program has said, so the close need not send it. (A reset of the program's follows
+ * it.)
  */
 static bool may_go_unsent(const struct conn *c, int linger)
 {
     return conn_only_answers(c) || (conn_only_leads(c) && linger != 0);
 }
 
-/* What is left goes out now, or after the close. */
+/* What is left is sent now, or after the close. */
 static void send_last(struct sock *s, struct conn *c, int fd, int linger)
 {
     if (turn_take_brief(&c->tx.turn) < 0)
-        return; /* another thread is sending: it sees to it */
+        return; /* another thread is sending, and sends the rest */
     if (!may_go_unsent(c, linger) && conn_tx_flush(c, fd) == -EAGAIN && linger != 0)
         conn_tx_finish(s, fd, proc.set.linger_ms);
     turn_give(&c->tx.turn);
@@ -94,7 +93,7 @@ static void settle_shared(struct sock *s, struct conn *c, int fd)
         send_last(s, c, fd, -1);
 }
 
-/* Bytes accepted from the program but not yet in the kernel's hands go on after close. */
+/* Bytes accepted from the program but not yet given to the kernel are sent after the close. */
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
     /* The RTR has not come: the end is announced first, as when the startup is not over. */
@@ -102,7 +101,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
         REAL(shutdown)(fd, SHUT_WR);
     int linger = end_reading(s, c, fd);
     if (turn_take_brief(&c->tx.turn) < 0)
-        return; /* another thread is sending: it sees to it */
+        return; /* another thread is sending, and sends the rest */
     int r = may_go_unsent(c, linger) ? 0 : conn_tx_flush(c, fd);
     if (r == -EAGAIN && linger > 0)
         r = conn_tx_settle(c, fd, conn_linger_ms(linger));
@@ -111,7 +110,7 @@ static void settle_close(struct sock *s, struct conn *c, int fd)
     turn_give(&c->tx.turn);
 }
 
-/* The same at the exit, which does not wait for each of them: conn_tx_finished waits for all. */
+/* The same at the exit, which does not wait for each connection: conn_tx_finished waits for all. */
 static void settle_exit(struct sock *s, struct conn *c, int fd)
 {
     send_last(s, c, fd, end_reading(s, c, fd));

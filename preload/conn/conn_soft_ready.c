@@ -1,6 +1,6 @@
 /*
  * Readiness of a stream in software on the program's own TCP connection: what poll(2) would report of the program's
- * bytes. The kernel knows those of the frames.
+ * bytes. The kernel reports readiness of the frames.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,10 +17,10 @@
 
 #define IN_BITS (POLLIN | POLLRDNORM)
 #define OUT_BITS (POLLOUT | POLLWRNORM)
-/* What the kernel knows best and reports unasked. */
+/* Events that the kernel knows best, and reports unasked. */
 #define ALWAYS (POLLERR | POLLHUP | POLLNVAL)
 
-/* A low-water mark beyond what staging holds cannot be waited for. */
+/* The kernel cannot wait for a low-water mark beyond what staging holds. */
 static bool staging_full(struct conn *c)
 {
     uint8_t *p;
@@ -29,14 +29,14 @@ static bool staging_full(struct conn *c)
     return conn_rx_avail(c) > 0 && (conn_rx_held(c) || iwarp_in_space(&c->ep, &p) == 0);
 }
 
-/* Readable now? rx is taken briefly. */
+/* Is it readable now? Takes rx briefly. */
 static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
 {
     if (turn_take_brief(&c->rx.turn) < 0) {
-        *ask |= POLLIN; /* another thread sleeps in recv: it is first in line */
+        *ask |= POLLIN; /* another thread sleeps in recv: it gets the bytes first */
         return false;
     }
-    int fd = atomic_load(&s->fd); /* with the turn: see sock_drop */
+    int fd = atomic_load(&s->fd); /* with the turn held: see sock_drop */
     bool yes = conn_rx_progress(c, fd, (kernel & (IN_BITS | POLLRDHUP | ALWAYS)) != 0);
     if (yes && conn_state(c) == CONN_UPGRADED && c->st.rx.end == STREAM_OPEN && !c->rx.shut &&
         atomic_load(&c->so_error) == 0)
@@ -50,20 +50,20 @@ static bool readable(struct sock *s, struct conn *c, short kernel, short *ask)
     return yes;
 }
 
-/* Is there urgent data? The kernel reports it until we have read it; then we know, and it does not. */
+/* Is there urgent data? The kernel reports it until we have read it; after that we do. */
 static bool urgent(struct sock *s, struct conn *c, short kernel, short *ask)
 {
     uint8_t *p;
     *ask |= POLLPRI;
     if (turn_take_brief(&c->rx.turn) < 0)
-        return c->st.rx.urgent == STREAM_URGENT_VALID; /* another thread sleeps in recv: it is first in line */
+        return c->st.rx.urgent == STREAM_URGENT_VALID; /* another thread sleeps in recv: it gets the bytes first */
     int fd = atomic_load(&s->fd);
     if (kernel & POLLPRI)
         conn_rx_all(c, fd);
     else
         conn_rx_progress(c, fd, false);
     if (staging_full(c) && iwarp_in_space(&c->ep, &p) == 0)
-        *ask &= ~POLLPRI; /* it would be told again and again; first others have to be read */
+        *ask &= ~POLLPRI; /* the kernel would report it again and again; earlier bytes have to be read first */
     turn_give(&c->rx.turn);
     return c->st.rx.urgent == STREAM_URGENT_VALID;
 }
@@ -82,7 +82,7 @@ static bool writable(struct sock *s, struct conn *c, short kernel, short *ask)
     if (!iwarp_can_send(&c->ep)) {
         if (c->st.rx.end != STREAM_OPEN)
             return true; /* the RTR will not come: a send fails at once */
-        /* The RTR comes first, and it comes in. */
+        /* The RTR has to come first, and it comes as input. */
         *ask |= POLLIN;
         return false;
     }
@@ -105,8 +105,8 @@ static bool has_ended(const struct conn *c)
 }
 
 /*
- * The end, or the error, came in after the kernel was asked, or another call took it: what goes with it is known to the
- * kernel by now (TCP tells a reset and the hang-up at once).
+ * The end, or the error, arrived after the kernel was asked, or another call took it in: the kernel knows what goes
+ * with it by now (TCP reports a reset and the hang-up together).
  */
 static short end_as_a_whole(const struct sock *s, short want)
 {
@@ -118,10 +118,10 @@ short conn_soft_ready(struct sock *s, int fd, short want, short kernel, short *a
 {
     struct conn *c = s->conn;
     bool ended_before = has_ended(c);
-    (void)fd; /* (looked up anew with each turn) */
+    (void)fd; /* (looked up again each time round) */
     if (SW_UNLIKELY(c->rx.mode == CONN_RX_STREAMED) && (kernel & (POLLERR | POLLHUP)) &&
         turn_take_brief(&c->rx.turn) == 0) {
-        conn_rx_all(c, atomic_load(&s->fd)); /* whose error it is shows behind all bytes: conn.rx.reset_unseen */
+        conn_rx_all(c, atomic_load(&s->fd)); /* its error shows only behind all bytes: conn.rx.reset_unseen */
         turn_give(&c->rx.turn);
     }
     *ask = want & POLLRDHUP;

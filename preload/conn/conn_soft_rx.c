@@ -3,8 +3,8 @@
  *
  * kernel -> staging -> [iwarp: mpa, ddp, rdmap] -> [stream]
  *
- * The holder of the rx turn may sleep in the kernel's own recv, into the staging buffer: so timeouts, signals and
- * shutdown by another thread behave as the kernel's because they are the kernel's.
+ * The holder of the rx turn may sleep in the kernel's own recv, into the staging buffer: so time-outs, signals and
+ * shutdown by another thread behave as the kernel's, because they are the kernel's.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -33,7 +33,7 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 
-/* What the receive side wants sent: a Terminate, a Read Response. If a sender is at work it takes them along. */
+/* Sends what the receive side has to send: a Terminate, a Read Response. A sender at work takes them along. */
 static void send_ctrl(struct conn *c, int fd)
 {
     if (!iwarp_ctrl_pending(&c->ep) || conn_only_answers(c) || turn_try(&c->tx.turn) < 0)
@@ -42,7 +42,7 @@ static void send_ctrl(struct conn *c, int fd)
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     else if (r == -ECONNRESET)
-        atomic_store(&c->so_error, ECONNRESET); /* the kernel tells it but once */
+        atomic_store(&c->so_error, ECONNRESET); /* the kernel reports it only once */
     turn_give(&c->tx.turn);
 }
 
@@ -86,7 +86,7 @@ static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t 
     return n;
 }
 
-/* The kernel gave n bytes where there was room for `room`; 0 is the end, -1 with errno an error. */
+/* The kernel gave n bytes where there was room for `room`; 0 is the end, -1 an error in errno. */
 static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
 {
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
@@ -101,14 +101,14 @@ static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
     if (n < 0)
         return -errno;
     c->rx.kernel_total += (uint64_t)n;
-    if (n > 0) /* (the end is not taken from the kernel: it tells everybody itself) */
+    if (n > 0) /* (the kernel keeps the end, and reports it to every caller) */
         atomic_store_explicit(&c->rx.arrived, true, memory_order_relaxed);
     if (n == 0 && c->rx.shut)
-        return -ESHUTDOWN; /* our own doing: what still arrives is still delivered, as Linux does */
+        return -ESHUTDOWN; /* the library's own doing: what still arrives is still delivered, as Linux does */
     if (n == 0) {
         /*
-         * RFC 5041 6.2.1/4: to the program it is the end of the stream. In the middle of a frame too (of which the
-         * endpoint takes note): the peer was killed, which to TCP's programs is an end. One that gives up bytes
+         * RFC 5041 6.2.1/4: to the program it is the end of the stream. So it is in the middle of a frame (which the
+         * endpoint notes): the peer was killed, and a program over TCP sees an end then. A peer that gives up bytes
          * resets: conn_tx_give_up.
          */
         (void)iwarp_in_end(&c->ep);
@@ -117,7 +117,7 @@ static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
     return n;
 }
 
-/* As recv(2) into our memory. */
+/* As recv(2), into our memory. */
 static ssize_t take(struct conn *c, int fd, void *p, size_t room, int flags)
 {
     ssize_t n;
@@ -129,14 +129,14 @@ static ssize_t take(struct conn *c, int fd, void *p, size_t room, int flags)
     return n;
 }
 
-/* An HSWI answers the HACK: no byte of it is there before that one is acknowledged. */
+/* An HSWI answers the HACK: none of its bytes can arrive before the HACK is acknowledged. */
 static bool is_before_answer(const struct conn *c, int fd)
 {
     return c->neg.deferred && (conn_only_leads(c) || tcpinfo_lacks(fd, c->neg.out_len));
 }
 
 /*
- * Urgent data, with the answer not said yet: the kernel's mark is not to be passed, the connection becomes plain at the
+ * Urgent data before the answer is sent: no read may pass the kernel's mark, so the connection becomes plain at the
  * next call.
  */
 static bool is_at_urgent(const struct conn *c, int fd)
@@ -144,10 +144,10 @@ static bool is_at_urgent(const struct conn *c, int fd)
     return conn_is_unsaid(c) && conn_kernel_urgent(fd);
 }
 
-#define HELD_NS 200000000u /* what cannot be told apart is not held back longer */
+#define HELD_NS 200000000u /* bytes that cannot be told apart are not kept back longer */
 #define HELD_LOOK_MS 1
 
-/* One receive before the switch. *all: nothing comes behind what was held back before it. */
+/* One receive before the switch. *all: nothing comes behind what was kept back before it. */
 static ssize_t take_streamed(struct conn *c, int fd, int flags, bool *all)
 {
     uint8_t *p;
@@ -165,7 +165,7 @@ static ssize_t take_streamed(struct conn *c, int fd, int flags, bool *all)
     return n;
 }
 
-/* As fill, before the switch. Nothing is held back when it is over. */
+/* As fill, before the switch. When it returns, nothing is kept back. */
 static ssize_t fill_streamed(struct conn *c, int fd, int flags)
 {
     if ((flags & MSG_DONTWAIT) && is_at_urgent(c, fd))
@@ -216,7 +216,7 @@ ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
     return n;
 }
 
-/* Nothing that is there stands before what comes, and it may be put into the program's memory. */
+/* Nothing that is there stands before the bytes that come next, and these may go into the program's memory. */
 static bool takes_directly(const struct conn *c)
 {
     return conn_state(c) == CONN_UPGRADED && !c->broken && c->rx.mode == CONN_RX_FPDUS &&
@@ -225,13 +225,14 @@ static bool takes_directly(const struct conn *c)
 }
 
 /*
- * One recvmsg of what is there, payload of large frames straight into the program's memory, of which there are len
- * bytes. It does not wait, and puts together in staging what is not whole: so whenever the thread sleeps, or is gone,
- * all bytes that are not the program's are in the connection's own memory. *placed bytes were given to the program;
- * what is behind them in its memory has no meaning.
+ * One recvmsg of what is there, with the payload of large frames straight into the program's memory, which has len
+ * bytes. It does not wait, and completes what is not whole in staging: so whenever the thread sleeps, or is gone, all
+ * bytes that are not the program's yet are in the connection's own memory. *placed bytes were given to the program;
+ * what lies behind them in its memory has no meaning.
  *
- * As fill; -EOPNOTSUPP: what comes next is nothing for this. Then, and with -EAGAIN, *ahead says how much to stage.
- * *may: false if it is not to be tried; becomes so if the memory cannot be written (`takes` sees to that).
+ * Returns as fill; -EOPNOTSUPP: what comes next cannot be received this way. Then, and with -EAGAIN, *ahead says how
+ * much to stage. *may: false if this way is not to be tried; becomes false if the memory cannot be written (`takes`
+ * reports that).
  */
 ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, size_t len, size_t *ahead, size_t *placed,
                                 bool *may)
@@ -268,7 +269,9 @@ ssize_t conn_soft_fill_directly(struct conn *c, int fd, struct iov_iter *it, siz
 
 void conn_soft_lowat(struct conn *c, int fd)
 {
-    /* Beyond half the receive buffer the kernel would never wake us; a frame's rest is asked for in parts then. */
+    /*
+     * The kernel would never wake us for more than half the receive buffer; then a frame's rest is asked for in parts.
+     */
     size_t need = iwarp_in_need(&c->ep);
     uint32_t want = need <= 1 ? 1 : need < 65536 ? (uint32_t)need : 65536;
     if (want == c->rx.kernel_lowat)
@@ -278,7 +281,7 @@ void conn_soft_lowat(struct conn *c, int fd)
         c->rx.kernel_lowat = want;
 }
 
-/* Looks whether more comes soon. As fill. */
+/* Looks whether more comes soon. Returns as fill. */
 static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k, size_t most)
 {
     ssize_t r = -EAGAIN;
@@ -307,7 +310,7 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
         if (r == -EAGAIN)
             events |= POLLOUT; /* the peer may wait for it before it answers */
         else if (r < 0 && r != -EPIPE)
-            atomic_store(&c->so_error, (int)-r); /* the kernel tells it but once */
+            atomic_store(&c->so_error, (int)-r); /* the kernel reports it only once */
         turn_give(&c->tx.turn);
     }
     conn_begins_to_wait(s, waits);
@@ -343,7 +346,7 @@ bool conn_soft_rx_mend(struct conn *c, int fd)
     uint64_t rx = 0, before, tx;
     int queued = 0;
     bool known = tcpinfo_totals(fd, &rx, &tx);
-    do { /* bytes may come in meanwhile */
+    do { /* bytes may arrive meanwhile */
         before = rx;
         known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, &tx);
     } while (known && rx != before);
@@ -351,7 +354,7 @@ bool conn_soft_rx_mend(struct conn *c, int fd)
         return false;
     uint64_t taken = rx - (uint64_t)queued;
     if (taken == c->rx.kernel_total ||
-        taken + 1 == c->rx.kernel_total) /* (a reset: tcpinfo_totals has taken it for a FIN) */
+        taken + 1 == c->rx.kernel_total) /* (a reset: tcpinfo_totals has counted it as a FIN) */
         return true;
     uint8_t *p;
     bool streamed = c->rx.mode == CONN_RX_STREAMED;

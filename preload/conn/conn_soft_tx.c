@@ -1,9 +1,9 @@
 /*
  * Sending an upgraded stream in software over the program's own TCP connection.
  *
- * Program bytes are framed where they lie and leave with one sendmsg (few are copied together for one send). What the
- * kernel does not take of a frame already begun is copied (the tail) and goes on without the program; frames not begun
- * are dropped again and the program is told the smaller count, as a full socket buffer would.
+ * The program's bytes are framed where they lie and leave with one sendmsg (a few are copied together for one send). If
+ * the kernel takes only a part of a frame, the rest of that frame is copied (the tail) and sent without the program.
+ * Frames that are not begun are dropped again and the program is told the smaller count, as with a full socket buffer.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,17 +33,20 @@
 
 #define URGENT_IOV 4u /* an urgent byte's frame: headers, byte, trailer */
 
-/* sendmsg took a part only: the socket is full, or, if it may wait for room, its time was over or a signal came. */
+/*
+ * The reason why sendmsg took only a part: the socket is full, or a call that may wait reached its time-out or met a
+ * signal.
+ */
 static int cut_short(int fd, bool wait)
 {
     return wait && wait_call_deadline(fd, SO_SNDTIMEO) == 0 ? -EINTR : -EAGAIN;
 }
 
 /*
- * Everything that was queued went out. May queue a notify, or with credits the FIN message; under the LLP's flow
- * control TCP's own FIN on a message boundary says the same, and no byte of ours runs against the peer's data (a FIN
- * message that meets a closed socket would be answered by a reset, which destroys what the peer has still to read).
- * True: there is more.
+ * Everything that was queued is sent. May queue a notify, or with credits the FIN message; under the LLP's flow control
+ * TCP's own FIN on a message boundary says the same, and no byte of ours runs against the peer's data (a FIN message
+ * that meets a closed socket would be answered by a reset, which destroys what the peer has still to read). True: there
+ * is more to send.
  */
 static bool flushed(struct conn *c)
 {
@@ -79,8 +82,8 @@ static ssize_t send_flat(int fd, const struct iovec *iov, size_t n, size_t len, 
 }
 
 /*
- * What goes before the first frame (negotiate_lead). 0: it went. With room reported the kernel takes so few bytes as a
- * whole.
+ * Sends what precedes the first frame (negotiate_lead). 0: it is sent. When the kernel reports room it takes so few
+ * bytes as a whole.
  */
 static int out_lead(struct conn *c, int fd, int flags)
 {
@@ -102,7 +105,7 @@ static int out_lead(struct conn *c, int fd, int flags)
     return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
 }
 
-/* One call for the n pieces, len bytes. As sendmsg(2). */
+/* One call for the n pieces, len bytes in all. Returns as sendmsg(2). */
 static ssize_t send_batch(struct conn *c, int fd, const struct iovec *iov, size_t n, size_t len, int flags)
 {
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
@@ -116,7 +119,7 @@ static ssize_t send_batch(struct conn *c, int fd, const struct iovec *iov, size_
     return sent;
 }
 
-/* All of an urgent byte's frame but its last byte. Returns how many pieces. */
+/* Takes the last byte off an urgent byte's frame. Returns the number of pieces. */
 static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *iov, size_t n)
 {
     memcpy(first, iov, n * sizeof(*iov));
@@ -124,9 +127,9 @@ static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *i
 }
 
 /*
- * One call for the frames queued, or for those for one segment. 0: all of them went; else -errno; *none: nothing is
- * queued. An urgent byte's frame goes in two: the kernel's urgent pointer is for the last byte of what it takes,
- * which must be the frame's. RFC 5040 6.1/1: all that is sent from the switch on comes from the endpoint.
+ * One call for the frames queued, or for those of one segment. 0: all of them are sent; else -errno. *none: nothing is
+ * queued. An urgent byte's frame goes in two parts: the kernel's urgent pointer is for the last byte of what it takes,
+ * which must be the frame's. RFC 5040 6.1/1: everything sent from the switch on comes from the endpoint.
  */
 static int out_frames(struct conn *c, int fd, int flags, bool *none)
 {
@@ -166,7 +169,7 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
     flags = conn_send_flags(c, fd, flags);
     ssize_t sent = send_batch(c, fd, iov, n, len, flags | record);
     if (sent < 0)
-        return -errno; /* RFC 5041 3 item 3: what TCP cannot transfer is an error */
+        return -errno; /* RFC 5041 3 item 3: bytes that TCP cannot transfer are an error */
     c->tx.kernel_total += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
     if (SW_UNLIKELY(c->tx.urgent)) {
@@ -177,7 +180,7 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
     return (size_t)sent == len ? 0 : -EINPROGRESS;
 }
 
-/* What is queued. 0: all of it went; else -errno (some of it may have gone). */
+/* Sends what is queued. 0: all of it is sent; else -errno (some of it may have been sent). */
 static int out_some(struct conn *c, int fd, int flags)
 {
     bool none;
@@ -203,9 +206,9 @@ static int await_room(struct sock *s, int fd, uint64_t deadline)
 }
 
 /*
- * The same. Only a sender that finds no room sleeps: others may not take one that has room for a full socket. Where
- * other threads may shut down the connection meanwhile it does not sleep in the kernel's send, which a shutdown there
- * would cut in the middle of a frame.
+ * As out_some, and waits for room. Only a sender that finds no room sleeps: otherwise other threads would take one that
+ * has room for one with a full socket. Where other threads may shut down the connection meanwhile it does not sleep in
+ * the kernel's send, which a shutdown would end in the middle of a frame.
  */
 static int out_once(struct sock *s, struct conn *c, int fd, int flags)
 {
@@ -215,7 +218,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
     coalesce_before_sleep();
     if (!poller_threads() && !conn_ring_busy() && iwarp_out_lead(&c->ep) == 0)
         return out_some(c, fd, flags);
-    /* A send that a finished request interrupts gives a part, as if a signal had come; poll goes on. */
+    /* A finished request of the ring interrupts a send, which then takes a part, as with a signal; poll goes on. */
     uint64_t end = wait_call_deadline(fd, SO_SNDTIMEO);
     while (r == -EAGAIN || r == -EINPROGRESS) {
         r = await_room(s, fd, end);
@@ -229,7 +232,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
 
 /*
  * Another process has closed the connection, and its ring sends the tail. The kernel's count tells when that is over;
- * what a process that has died meanwhile did not send is everybody's again.
+ * any process may send what a process left that has died meanwhile.
  */
 static bool sender_is_done(struct conn *c, int fd)
 {
@@ -261,18 +264,18 @@ static bool may_send(struct conn *c, int fd)
     return SW_LIKELY(c->tx.sender_pid == 0) || sender_is_done(c, fd);
 }
 
-/* One look at what is queued. As out_once; -EINPROGRESS and -EAGAIN: see cut_short, 1: look again. */
+/* One attempt to send what is queued. Returns as out_once; -EINPROGRESS and -EAGAIN: see cut_short; 1: look again. */
 static int send_queued(struct sock *s, struct conn *c, int fd)
 {
     if (!c->coalesce.posted)
         return out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
-    /* No thread sleeps with the buffer in use: what does not go is copied, and is a tail then. */
+    /* No thread sleeps while it uses the buffer: what is not sent is copied, and becomes a tail. */
     int r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
     coalesce_posted(c, r == 0);
     return (r == -EAGAIN || r == -EINPROGRESS) && s != NULL ? 1 : r;
 }
 
-/* All went: the program's end, if that is owed. */
+/* Everything is sent: sends the program's end, if that is owed. */
 static int send_end(struct conn *c, int fd)
 {
     if (!c->tx.fin_owed)
@@ -284,7 +287,7 @@ static int send_end(struct conn *c, int fd)
     return 0;
 }
 
-/* s: the socket for which it waits; NULL: it may not wait. */
+/* s: the socket for which the call waits; NULL: it may not wait. */
 static int flush_whole(struct sock *s, struct conn *c, int fd)
 {
     if (!may_send(c, fd))
@@ -294,7 +297,7 @@ static int flush_whole(struct sock *s, struct conn *c, int fd)
         if (r > 0)
             continue;
         if (s != NULL)
-            fd = sock_fd_now(s, fd); /* while it waited, another thread may have closed it */
+            fd = sock_fd_now(s, fd); /* while the call waited, another thread may have closed it */
         if (r < 0)
             return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
         r = flushed(c) ? 1 : coalesce_post(c);
@@ -309,14 +312,14 @@ int conn_soft_flush(struct conn *c, int fd)
     return flush_whole(NULL, c, fd);
 }
 
-/* In a send of the program's, in which the receive side may break the connection. */
+/* In a send of the program's, where the receive side may break the connection. */
 static int flush(struct sock *s, struct conn *c, int fd)
 {
     conn_tx_whole(c, fd);
     return c->broken ? -EPIPE : flush_whole(s, c, fd);
 }
 
-/* What was posted but not begun is the program's again. Returns bytes taken back. */
+/* Gives the program back what was posted but not begun. Returns the number of bytes. */
 static size_t take_back(struct conn *c, int fd, bool urgent)
 {
     struct iwarp_cut cut = iwarp_out_detach(&c->ep);
@@ -329,9 +332,8 @@ static size_t take_back(struct conn *c, int fd, bool urgent)
 #define COPY_LEN 32768u /* Linux fills pages of this many bytes */
 
 /*
- * RFC 5044 3/2 and RFC 5044 section 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes
- * or changing TCP options, the MULPDU
- * value is changed accordingly."
+ * RFC 5044 3/2 and RFC 5044 section 4.5: "If the TCP implementation needs to adjust EMSS to support MTU changes or
+ * changing TCP options, the MULPDU value is changed accordingly."
  */
 static void follow_emss(struct conn *c, int fd)
 {
@@ -347,14 +349,14 @@ static void follow_emss(struct conn *c, int fd)
 }
 
 /*
- * Small writes shortly after each other: 1: this one is gathered. Else those that were are sent, or at least begun, and
- * 0; or an error, which is this call's.
+ * Small writes shortly after each other. 1: this one is gathered. 0: it is not; those gathered before are sent, or
+ * begun. Or an error, which this call returns.
  */
 static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool corked = SW_UNLIKELY(atomic_load_explicit(&c->tx.cork, memory_order_relaxed) == CORK_OURS);
     if (c->coalesce.slot == NULL && c->coalesce.row_waits != coalesce_waits && !corked) {
-        /* The first one since the program waited: a program that asks and answers does not even need the clock. */
+        /* The first one since the program waited: a program that asks and answers needs no look at the clock. */
         c->coalesce.row_waits = coalesce_waits;
         c->coalesce.row_n = coalesce_is_small(len, flags);
         c->coalesce.row_ns = 0;
@@ -381,32 +383,32 @@ static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
 }
 
 /*
- * A send of the program's under way. Where several processes have the connection (shared), what the socket does not
- * take at once of a frame begun is copied to where all of them see it before the call sleeps. If this process is killed
- * then, the others finish the frame.
+ * A send of the program's under way. Where several processes have the connection (shared), the part of a frame that the
+ * socket does not take at once is copied to memory that all of them see before the call sleeps. If this process is
+ * killed then, the others finish the frame.
  */
 struct sending {
     struct sock *s;
     struct conn *c;
     int fd;
     struct iov_iter *it;
-    size_t len, done;  /* bytes it has, and how many of them are framed */
+    size_t len, done;  /* the call's bytes, and how many of them are framed */
     size_t lead;       /* conn_batch_lead */
-    int flags, kflags; /* the call's, and the kernel's for it */
+    int flags, kflags; /* the call's flags, and those for the kernel */
     bool wait, shared;
-    bool sleeps;   /* it waits in the kernel's send, or as if it did */
-    bool zerocopy; /* no byte has gone yet of a call with MSG_ZEROCOPY */
+    bool sleeps;   /* it waits in the kernel's send, or as that would */
+    bool zerocopy; /* a call with MSG_ZEROCOPY of which no byte is sent yet */
     uint64_t deadline;
 };
 
-/* What is left from before goes first. 0: it went; 1: some did, look again; -errno. */
+/* What is left from before is sent first. 0: it is sent; 1: some of it is, look again; -errno. */
 static int send_left(struct sending *x)
 {
     struct conn *c = x->c;
     if (SW_LIKELY(!c->tx.job_runs && !c->tx.rest))
         return 0;
     if (x->wait) {
-        /* A handler that jumps out of this leaves the tail to the next call that waits. */
+        /* If a handler jumps out of this, the next call that waits sends the tail. */
         c->tx.rest = true;
         pending_add(x->s);
     }
@@ -419,13 +421,13 @@ static int send_left(struct sending *x)
     return r == 0 ? 1 : r;
 }
 
-/* How many bytes the next part has, as far as the program's memory can be read. > 0, or -errno. */
+/* The length of the next part, as far as the program's memory can be read. > 0, or -errno. */
 static ssize_t next_part(struct sending *x)
 {
     struct conn *c = x->c;
     size_t part = x->len - x->done, most = conn_batch_len(c, x->sleeps);
     if ((x->flags & MSG_OOB) && part > 1)
-        part--; /* the last one is urgent, and goes alone */
+        part--; /* the last byte is urgent, and goes alone */
     if (part > most)
         part = most;
     if (x->lead > 0 && x->done == 0)
@@ -434,7 +436,7 @@ static ssize_t next_part(struct sending *x)
         return -EAGAIN;
     if (c->tx.segment == 0)
         conn_frame_before(c, x->fd, part);
-    /* The kernel copies in pieces, too, and sends those before the one that it cannot read. */
+    /* The kernel copies in pieces too, and sends those before the one that it cannot read. */
     size_t good = usermem_iter_read(x->it, part);
     if (SW_UNLIKELY(good < part) && (part = good - good % COPY_LEN) == 0)
         return -EFAULT;
@@ -442,9 +444,8 @@ static ssize_t next_part(struct sending *x)
 }
 
 /*
- * The kernel has not taken all of the n bytes that were framed last, of which `before` is the beginning: those of
- * frames that were not begun are the program's again. 0: they are framed again, behind the tail; or the call is over,
- * with -errno.
+ * The kernel has not taken all of the n bytes that were framed last and that begin at `before`: bytes of frames that
+ * were not begun are the program's again. 0: they are framed again, behind the tail; or the call is over, with -errno.
  */
 static int send_cut(struct sending *x, const struct iov_iter *before, size_t n, bool urgent, int r)
 {
@@ -463,7 +464,7 @@ static int send_cut(struct sending *x, const struct iov_iter *before, size_t n, 
     return 0;
 }
 
-/* Frames and sends the next part. 0; or -errno, and *cut: some of it may have gone. */
+/* Frames and sends the next part. 0; or -errno, and *cut: some of it may have been sent. */
 static int send_part(struct sending *x, bool *cut)
 {
     struct conn *c = x->c;
@@ -492,7 +493,10 @@ static int send_part(struct sending *x, bool *cut)
     return r;
 }
 
-/* Nothing was cut: what is queued beside goes, too. The call's result; r: the error that it ends with. */
+/*
+ * Ends a call in which nothing was cut: sends what else is queued. r: the error that the call ends with. Returns the
+ * call's result.
+ */
 static ssize_t send_ends(struct sending *x, int r)
 {
     struct conn *c = x->c;
@@ -501,7 +505,7 @@ static ssize_t send_ends(struct sending *x, int r)
     if (c->tx.rest && !c->tx.job_runs) {
         /* A notify that found no room in the batch, or the tail whose asynchronous send was stopped. */
         int f = conn_tx_push(c, x->fd);
-        (void)f; /* what is left goes on by itself, and the next call says what went wrong */
+        (void)f; /* what is left is sent later, and the next call reports what went wrong */
     }
     if (x->done > 0)
         return (ssize_t)x->done;
@@ -520,7 +524,7 @@ ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *
         .it = it,
         .len = len,
         .flags = flags,
-        /* (The signal is ours to raise: when a part went out before the error, there is none.) */
+        /* (The library raises the signal: when a part was sent before the error, there is none.) */
         .kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL | (sleeps ? 0 : MSG_DONTWAIT),
         .wait = wait,
         .shared = shared,

@@ -2,8 +2,8 @@
  * The late switch, receiving (DESIGN.md section 3): this side's program accepted late, and the initiator's has gone on
  * in streaming mode meanwhile. Its bytes are the program's as they are, and lie in `pre`; FPDUs begin behind the HSWI.
  *
- * The initiator's kernel was given the HSWI as a whole. So bytes that may be its beginning are held back until it is
- * certain that nothing is under way behind them; then they are the program's, and no time has to pass for that.
+ * The initiator's kernel took the HSWI as a whole. So bytes that may be its beginning are kept back until it is certain
+ * that nothing is under way behind them; then they are the program's, and no time has to pass for that.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,9 +15,7 @@
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 
-/*
- * Of SO_RCVBUF TCP offers half as window at least. Linux makes it larger as the program reads: so large it is at first.
- */
+/* TCP offers half of SO_RCVBUF as window at least. Linux enlarges it as the program reads; this is its first size. */
 #define ROOM_FIRST 65536
 #define ROOM_PART 4
 
@@ -49,7 +47,7 @@ static void give(struct conn *c, size_t n)
     c->rx.streamed_total += n;
 }
 
-/* The HSWI was found, frame_len long: FPDUs from there on. */
+/* The HSWI was found, frame_len long: FPDUs begin behind it. */
 static void go_over(struct conn *c, size_t frame_len)
 {
     uint8_t *p, *from = c->mem.pre + c->rx.pre_len + frame_len;
@@ -81,10 +79,10 @@ void conn_switch_give_held(struct conn *c)
 }
 
 /*
- * A reset of the initiator's program comes behind the HSWI. Where our program has shut down both ways the kernel
- * refuses that, or what the program has sent, and resets by itself: a segment came, of which nothing was taken. And
- * where so much came that there may have been no room for more, something may be lost: then the program is shown no
- * end, which it would take for the end of everything.
+ * A reset of the initiator's program comes behind the HSWI. Where our program has shut down both directions the kernel
+ * at the other end refuses the HSWI, or what the program has sent, and resets by itself: a segment came, of which
+ * nothing was taken. Where so much came that there may have been no room for more, something may be lost: then the
+ * program is not shown an end, which it would take for the end of all bytes.
  */
 bool conn_switch_reset_is_ours(const struct conn *c, int fd)
 {

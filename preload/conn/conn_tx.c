@@ -30,7 +30,7 @@ int conn_tx_rest(struct conn *c, int fd)
     if (r != -EAGAIN)
         c->tx.fin_owed = false;
     if (r < 0 && r != -EAGAIN && r != -EPIPE)
-        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
+        atomic_store(&c->so_error, -r); /* the kernel reports it only once */
     return r;
 }
 
@@ -41,7 +41,7 @@ int conn_tx_push(struct conn *c, int fd)
     if (r == -EAGAIN)
         conn_tx_later(c, fd);
     else if (r < 0 && r != -EINTR && r != -EPIPE)
-        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
+        atomic_store(&c->so_error, -r); /* the kernel reports it only once */
     return r;
 }
 
@@ -54,13 +54,13 @@ void conn_tx_moved(struct sock *s, int fd)
     conn_tx_stop(c);
     if (!c->tx.job_runs) {
         int r = conn_tx_push(c, now);
-        (void)r; /* what is left goes on as before */
+        (void)r; /* what is left is sent as before */
     }
 }
 
 /* ---- the program's sends ---- */
 
-/* rx held by this call, and given back. 1: the RTR has come; 0: look again; -EAGAIN; -EPIPE; or why the wait ended. */
+/* The call holds rx, and gives it back. 1: the RTR has come; 0: look again; -EAGAIN; -EPIPE; or why the wait ended. */
 static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
 {
     conn_rx_progress(c, fd, true);
@@ -102,7 +102,7 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
     return 0;
 }
 
-/* tx, when the program may send. 0, or why not. */
+/* Takes tx when the program may send. 0, or why not. */
 static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
 {
     uint64_t deadline = 0;
@@ -143,7 +143,7 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     ssize_t n = conn_ops(c)->send(s, c, fd, it, len, flags, wait);
     if (SW_UNLIKELY(n == -EPIPE || n == -ECONNRESET) && conn_switch_takes_first(c, sock_fd_now(s, fd)))
         n = (ssize_t)len;
-    /* It was shut down meanwhile, and no other thread sends its end. */
+    /* The program has shut it down meanwhile, and no other thread sends its end. */
     if (SW_UNLIKELY(c->tx.fin_owed) && !(c->tx.job_runs && c->tx.job.then == TRANSPORT_THEN_SHUT_WR)) {
         int r2 = conn_tx_push(c, sock_fd_now(s, fd));
         (void)r2; /* what is left goes on */
@@ -155,7 +155,7 @@ ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_it
     turn_give(&c->tx.turn);
     if (n < 0 ? n == -EAGAIN : (size_t)n < len)
         notify_blocked(s);
-    if (owed) { /* only our next wait, whichever it is, sends the tail */
+    if (owed) { /* only this process's next wait, whichever it is, sends the tail */
         pending_add(s);
         notify_changed(s);
     }

@@ -1,9 +1,9 @@
 /*
- * Urgent data on an accelerated connection, receiving: as Linux shows it on a TCP connection.
+ * Urgent data on an upgraded connection, receiving: as Linux shows it on a TCP connection.
  *
- * The sender's kernel sets the urgent pointer to the last byte of the frame that holds the urgent byte, and the
- * stream header says which byte it is (STREAM_HDR_URGENT). So SIGURG and POLLPRI are the kernel's; our socket has
- * SO_OOBINLINE set, and nothing leaves the stream. Linux knows one urgent byte at a time, and so do we.
+ * The sender's kernel sets the urgent pointer to the last byte of the frame that holds the urgent byte, and the stream
+ * header says which byte it is (STREAM_HDR_URGENT). So SIGURG and POLLPRI are the kernel's; our socket has SO_OOBINLINE
+ * set, and nothing leaves the stream. Linux knows one urgent byte at a time, and so does the library.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -70,7 +70,7 @@ bool conn_rx_to_mark(struct conn *c, size_t done, size_t *passed, size_t *can, i
 }
 
 /*
- * Does buf begin with the frame of an urgent byte, and is that byte there? *off: the stream offset behind it, mod
+ * Does buf begin with the frame of an urgent byte, and has that byte arrived? *off: the stream offset behind it, mod
  * 2^32.
  */
 static bool urgent_in(const struct mpa_framing *framing, uint64_t pos, const uint8_t *buf, size_t len, uint8_t *octet,
@@ -95,8 +95,8 @@ static bool urgent_in(const struct mpa_framing *framing, uint64_t pos, const uin
 /*
  * A signal handler has interrupted this thread's own recv, which has the turn: what came is in the kernel, or in
  * staging and not booked yet. It is looked at and left as it is; when it is decoded, the byte counts as read
- * (urgent_taken). The last byte of the frame may not be there: the kernel gives what is before its mark, and behind
- * that is all that matters. (If the interrupted call goes on, it writes the same bytes to the same place.)
+ * (urgent_taken). The last byte of the frame may be missing: the kernel gives what is before its mark, and only bytes
+ * that do not matter follow. (If the interrupted call goes on, it writes the same bytes to the same place.)
  */
 static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
 {

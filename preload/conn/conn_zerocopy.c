@@ -1,10 +1,10 @@
 /*
  * MSG_ZEROCOPY on an upgraded connection: all bytes are copied, and the program is told so.
  *
- * The kernel counts the calls and tells on the socket's error queue which of them are over. So the first byte of each
- * call goes with the flag, from memory that never changes, and the others without it: count, queue and readiness are
- * the kernel's. It ignores the flag where SO_ZEROCOPY is not set. Of a send that was not copied the kernel's word is
- * mended as it is taken off the queue.
+ * The kernel counts the calls and reports on the socket's error queue which of them are over. So the first byte of each
+ * call is sent with the flag, from memory that never changes, and the others without it: count, queue and readiness are
+ * the kernel's. The kernel ignores the flag where SO_ZEROCOPY is not set. The report of a send that was not copied is
+ * corrected as the program takes it off the queue.
  */
 #include <errno.h>
 #include <netinet/in.h>

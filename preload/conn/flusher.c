@@ -24,33 +24,36 @@
 #include "preload/process/proc.h"
 
 #define STACK_LEN 65536u
-/* What stands where libc has a thread's own memory: compilers read a canary there. All zero but a pointer to itself. */
+/*
+ * What stands where libc keeps a thread's own memory: compilers read a canary there. It is all zero except a pointer to
+ * itself.
+ */
 #define TLS_BELOW 16384u
 #define TLS_LEN 24576u
 
-#define IDLE_NS 500000u      /* when nothing is gathered it looks again after this, at most, */
+#define IDLE_NS 500000u      /* when nothing is gathered the flusher looks again after this, at most; */
 #define AWAKE_NS 1000000u    /* it looks for this long, then it parks, */
-#define PARKED_NS 200000000u /* and ends when it has been parked this long */
-#define ADDING_NS 2000000u   /* what a thread is adding to is left alone this long */
+#define PARKED_NS 200000000u /* and it ends when it has been parked this long */
+#define ADDING_NS 2000000u   /* a buffer to which a thread is adding is left alone this long */
 #define SLACK_NS 2000u       /* it is not woken for less */
-#define REST_NS 200000u      /* a full socket is tried again after, at first */
+#define REST_NS 200000u      /* the first pause before a full socket is tried again */
 #define REST_MAX_NS 50000000u
 
 enum { NONE, STARTING, AWAKE, PARKED };
 
 static struct {
     _Atomic uint32_t state;
-    _Atomic int alive; /* its thread id, until the kernel is done with it */
+    _Atomic int alive; /* the thread's id, until the kernel is done with it */
     _Atomic bool stop;
     _Atomic bool cannot;                /* it could not be started, and is not tried again */
-    _Atomic uint64_t wakes_ns;          /* when it looks next, while it is awake; 0: it is just looking */
-    _Atomic bool noted;                 /* something new is gathered */
+    _Atomic uint64_t wakes_ns;          /* when it looks next, while it is awake; 0: it is looking */
+    _Atomic bool noted;                 /* something new was gathered */
     _Atomic(struct flusher_job *) jobs; /* to be taken by it: */
     struct flusher_job *mine;           /* the thread's own */
     _Atomic unsigned jobs_n;            /* of both */
     uint8_t *mem;
     uint64_t rest_ns;
-    uint64_t idle_ns; /* what is gathered in the next moment is not due before */
+    uint64_t idle_ns; /* anything gathered in the next moment is due after this */
 } fl;
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t val, uint64_t timeout_ns)
@@ -59,7 +62,7 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t val, uint64_t timeout
     return rawsys4(__NR_futex, (long)word, op | FUTEX_PRIVATE_FLAG, val, timeout_ns ? (long)&ts : 0);
 }
 
-/* ---- its life, in the thread itself ---- */
+/* ---- the flusher's own thread ---- */
 
 static bool has_room(int fd)
 {
@@ -68,7 +71,7 @@ static bool has_room(int fd)
     return rawsys6(__NR_ppoll, (long)&p, 1, (long)&now, 0, 0, 0) > 0;
 }
 
-/* All that is queued, without waiting. 0, -EAGAIN, or what went wrong. tx held. */
+/* Sends all that is queued, without waiting. 0, -EAGAIN, or what went wrong. The caller holds tx. */
 static int out(struct conn *c, int fd)
 {
     const struct iovec *iov;
@@ -95,7 +98,7 @@ static int out(struct conn *c, int fd)
     return 0;
 }
 
-/* tx held. True: something is left, and no other thread sends it. */
+/* The caller holds tx. True: something is left, and no other thread sends it. */
 static bool send_on(struct conn *c, int fd)
 {
     int r;
@@ -108,11 +111,11 @@ static bool send_on(struct conn *c, int fd)
     } while (r == 0 && (r = coalesce_post(c)) > 0);
     c->tx.rest = r != 0;
     if (r < 0 && r != -EAGAIN && r != -EINTR && r != -EPIPE)
-        atomic_store(&c->so_error, -r); /* the kernel tells it but once */
+        atomic_store(&c->so_error, -r); /* the kernel reports it only once */
     return r == -EAGAIN || r == -EINTR;
 }
 
-/* What is gathered in it is due. */
+/* Sends what g has gathered, which is due. */
 static void look_at(struct coalesce *g, uint32_t me, uint64_t now)
 {
     bool leaves = false;
@@ -138,7 +141,7 @@ static void look_at(struct coalesce *g, uint32_t me, uint64_t now)
         atomic_store(&g->used, false);
 }
 
-/* True: all is sent, or it never will be. */
+/* True: everything is sent, or can never be sent. */
 static bool sent_all(const struct flusher_job *j, int fd, uint32_t me)
 {
     struct conn *c = j->conn;
@@ -149,7 +152,7 @@ static bool sent_all(const struct flusher_job *j, int fd, uint32_t me)
     if (c->tx.kernel_total != before)
         fl.rest_ns = REST_NS; /* the peer reads */
     bool over = r != -EAGAIN && r != -EINTR;
-    /* The end behind it; of one that other processes have only if the program has said so. */
+    /* The end follows; of a connection that other processes have only if the program has shut it down. */
     if (over && (!j->shared || c->tx.fin_owed)) {
         c->tx.fin_owed = false;
         rawsys4(__NR_shutdown, fd, SHUT_WR, 0, 0);
@@ -160,7 +163,7 @@ static bool sent_all(const struct flusher_job *j, int fd, uint32_t me)
     return over;
 }
 
-/* Connections that are closed. True: there are some still. */
+/* Works on connections that are closed. True: some are left. */
 static bool finish(uint32_t me)
 {
     for (struct flusher_job *j = atomic_exchange(&fl.jobs, NULL), *next; j != NULL; j = next) {
@@ -183,7 +186,7 @@ static bool finish(uint32_t me)
     return fl.mine != NULL;
 }
 
-/* Sends what g holds if that is due. When it is due next; 0: it holds nothing. */
+/* Sends what g holds if that is due. Returns when it is due next; 0: g holds nothing. */
 static uint64_t send_if_due(struct coalesce *g, uint32_t me, uint64_t now)
 {
     bool holds = (uint32_t)atomic_load(&g->word) != 0;
@@ -191,7 +194,7 @@ static uint64_t send_if_due(struct coalesce *g, uint32_t me, uint64_t now)
         return 0;
     uint64_t due = atomic_load(&g->rest) ? now : coalesce_due(g);
     if (due <= now) {
-        /* The thread that is adding to it may just not be running, because this one is. */
+        /* The thread that is adding to it may not be running because this one is. */
         uint32_t who = (uint32_t)(atomic_load(&g->word) >> 32);
         if (who == 0 || who == COALESCE_CLOSED || now - due > ADDING_NS)
             look_at(g, me, now);
@@ -201,7 +204,7 @@ static uint64_t send_if_due(struct coalesce *g, uint32_t me, uint64_t now)
     return holds ? due : 0;
 }
 
-/* Sends what is due. Returns when to look again, 0: nothing is there. */
+/* Sends what is due. Returns when to look again; 0: nothing is there. */
 static uint64_t look(uint32_t me)
 {
     uint64_t next = 0, now = proc_now_ns();
@@ -225,7 +228,7 @@ static uint64_t look(uint32_t me)
     return next;
 }
 
-/* Buffers in which nothing is gathered any more are free for others. */
+/* Frees buffers in which nothing is gathered any more. */
 static void let_go(uint32_t me)
 {
     unsigned n = atomic_load(&coalesce_slots_n);
@@ -259,7 +262,7 @@ static bool anything(void)
     return false;
 }
 
-/* Nothing is there. True: something is, or may be, again; false: it ends. */
+/* Nothing is gathered. True: something is, or may be, again; false: the thread ends. */
 static bool park(void)
 {
     uint32_t parked = PARKED;
@@ -268,7 +271,7 @@ static bool park(void)
         futex(&fl.state, FUTEX_WAIT, PARKED, PARKED_NS);
     if (atomic_load(&fl.state) == AWAKE)
         return true;
-    /* Its time is over, or it was just not needed to be woken. */
+    /* Its time is over, or no thread needed to wake it. */
     bool go_on = anything() && !atomic_load(&fl.stop);
     if (atomic_compare_exchange_strong(&fl.state, &parked, go_on ? AWAKE : NONE))
         return go_on;
@@ -282,7 +285,7 @@ static bool park(void)
 #endif
 #define ALLOW(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-/* Nothing but what it does. */
+/* A filter that allows only what this thread does. */
 static bool confine(void)
 {
     struct sock_filter f[] = {
@@ -313,7 +316,7 @@ static int run(void *unused)
     rawsys6(__NR_prctl, PR_SET_TIMERSLACK, 1, 0, 0, 0, 0);
     rawsys6(__NR_prctl, PR_SET_NAME, (long)"sockwarp-flush", 0, 0, 0, 0);
     if (!confine() && rawsys4(__NR_geteuid, 0, 0, 0, 0) == 0)
-        atomic_store(&fl.cannot, true); /* it ends with what is there */
+        atomic_store(&fl.cannot, true); /* the thread ends when what is there is sent */
     fl.rest_ns = REST_NS;
     for (;;) {
         uint64_t next = look(me), now = proc_now_ns();
@@ -371,7 +374,7 @@ bool flusher_ready(void)
     if (SW_LIKELY(atomic_load(&fl.state) >= AWAKE))
         return true;
     if (atomic_load(&fl.stop) || rawsys_getpid() != proc.pid ||
-        atomic_load(&fl.alive) != 0) /* (the last one is just leaving) */
+        atomic_load(&fl.alive) != 0) /* (the former thread is ending) */
         return false;
     if (!atomic_compare_exchange_strong(&fl.state, &none, STARTING))
         return atomic_load(&fl.state) >= AWAKE;
@@ -402,7 +405,7 @@ void flusher_note(uint64_t due_ns)
         flusher_ready();
 }
 
-/* The last one may just be leaving. */
+/* As flusher_ready; waits for a former thread that is ending. */
 static bool ready_surely(void)
 {
     while (!flusher_ready()) {

@@ -1,9 +1,9 @@
 /*
- * The arena.
+ * The arena: the memory that a family of processes shares.
  *
- * File: a head of one page, then whatever was mapped, each piece at an offset of its own that is never used again. A
- * piece at offset `off` is mapped at base + off. Processes that share the file take offsets from the same counter, so
- * that a piece made by one never lies where another one has something.
+ * Its file is a head of one page, then the pieces that were mapped, each at an offset of its own that is never used
+ * again. A piece at offset `off` is mapped at base + off. Processes that share the file take offsets from the same
+ * counter, so a piece made by one process never lies where another process has one.
  */
 #include "preload/conn/shmem.h"
 
@@ -25,15 +25,15 @@
 #include "preload/process/real.h"
 
 #define ARENA_LEN (1ull << 43)
-/* Between where programs and where libraries are loaded; each arena has its own range. */
+/* Between the addresses where programs and where libraries are loaded; each arena has its own range. */
 #define ARENA_LOW 0x200000000000ull
 #define ARENA_RANGES 5u
 #define HEAD_LEN 65536u /* a multiple of any page size */
-#define ARENAS_MAX 8u   /* our own, and those of programs that executed us */
+#define ARENAS_MAX 8u   /* our own, and those of programs that executed this one */
 
 struct head {
     char magic[16];
-    uint64_t conn_len; /* another layout of struct conn, or other code: another library */
+    uint64_t conn_len; /* another layout of struct conn, or other code, means another library */
     uint64_t ops_off;
     uint64_t base;
     _Atomic uint64_t next;
@@ -45,12 +45,12 @@ static struct arena {
     _Atomic int fd;
     ino_t ino;
     struct head *head;
-} arenas[ARENAS_MAX]; /* the first is where we make new pieces */
+} arenas[ARENAS_MAX]; /* the first is where new pieces are made */
 static unsigned arenas_n;
-static bool own;        /* is arenas[0] ours to take from? */
+static bool own;        /* may this process take pieces from arenas[0]? */
 static bool impossible; /* no use trying */
-static bool shared;     /* a fork has seen what is mapped, or another program has made it */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the above; innermost but for sock.c's */
+static bool shared;     /* a fork has copied the mappings, or another program has made it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what is above; innermost but for sock.c's */
 
 static uint64_t ops_off(void)
 {
@@ -87,7 +87,7 @@ static int file_make(void)
 {
     struct rlimit lim;
     if (getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY)
-        return -1; /* a file larger than that is answered by SIGXFSZ */
+        return -1; /* a file larger than the limit is answered by SIGXFSZ */
     int fd = memfd_create("sockwarp", MFD_CLOEXEC | MFD_ALLOW_SEALING | 8u /* MFD_NOEXEC_SEAL, Linux 6.3 */);
     if (fd < 0)
         fd = memfd_create("sockwarp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -112,7 +112,7 @@ static void put(unsigned at, int fd, ino_t ino, struct head *head)
     hidden_own(fd, &a->fd);
 }
 
-/* A file for the range at base, from whose offset `next` on nothing is used. False: there is none to be had. */
+/* A file for the range at base, of which nothing from offset `next` on is used. False: none can be had. */
 static bool arena_make(struct arena *a, uint64_t base, uint64_t next)
 {
     int fd = file_make();
@@ -137,7 +137,7 @@ static bool arena_make(struct arena *a, uint64_t base, uint64_t next)
     return true;
 }
 
-/* Makes our own. The lock is held. */
+/* Makes this process's own arena. The caller holds the lock. */
 static bool shmem_make(void)
 {
     if (impossible || arenas_n == ARENAS_MAX)
@@ -162,7 +162,7 @@ void *shmem_map(size_t len)
     void *p = MAP_FAILED;
     pthread_mutex_lock(&lock);
     if (own && !still_there(&arenas[0]))
-        own = false; /* the program closed it: what is mapped stays */
+        own = false; /* the program closed the descriptor: what is mapped stays */
     if (own || shmem_make()) {
         uint64_t off = atomic_fetch_add(&arenas[0].head->next, len);
         if (off + len <= ARENA_LEN) {
@@ -225,7 +225,7 @@ int shmem_fd(const void *p)
     return fd;
 }
 
-/* The arena of a descriptor that was handed to us; the lock is held. */
+/* Finds the arena of a descriptor that another program handed over. The caller holds the lock. */
 static struct arena *shmem_given(int fd)
 {
     struct stat st;
@@ -248,7 +248,7 @@ static struct arena *shmem_given(int fd)
         return NULL;
     }
     shared = true;
-    /* Never the first: another process takes pieces from it, and so could we, but its range is its makers'. */
+    /* Never the first: another process takes pieces from it; so could this one, but the range is its makers'. */
     put(arenas_n, hidden_move(high), st.st_ino, h);
     return &arenas[arenas_n++];
 }
@@ -287,7 +287,7 @@ struct anew {
     size_t len;
 };
 static struct {
-    struct arena arenas[ARENAS_MAX]; /* by the place of those that they stand for */
+    struct arena arenas[ARENAS_MAX]; /* at the addresses of those that they replace */
     unsigned n;
     struct anew *pieces;
 } part;
@@ -364,7 +364,7 @@ void shmem_part_copy(void *to, const void *from, size_t len)
     }
     off_t begin = (off_t)((uintptr_t)from - a->head->base), end = begin + (off_t)len, hole;
     for (off_t at = begin; at < end; at = hole) {
-        at = lseek(a->fd, at, SEEK_DATA); /* (mincore knows nothing of what is swapped out) */
+        at = lseek(a->fd, at, SEEK_DATA); /* (mincore does not see what is swapped out) */
         if (at < 0 || at >= end)
             return;
         hole = lseek(a->fd, at, SEEK_HOLE);
@@ -383,7 +383,7 @@ void shmem_part_end(void)
 {
     for (unsigned i = 0; i < part.n; i++) {
         struct head *old = arenas[i].head;
-        munmap((void *)(uintptr_t)old->base, ARENA_LEN); /* NOLINT: all that is mapped there */
+        munmap((void *)(uintptr_t)old->base, ARENA_LEN); /* NOLINT: everything that is mapped there */
         munmap(old, HEAD_LEN);
         if (still_there(&arenas[i]))
             hidden_close(arenas[i].fd);
