@@ -1,6 +1,4 @@
-/*
- * The library's start, the order of its fork handlers, and its end: the one place that knows all the rooms.
- */
+/* The library's start, the order of its fork handlers, and its end: the one place that knows all the rooms. */
 #include "preload/process/start.h"
 #include "preload/conn/conn_end.h"
 #include "preload/conn/conn_mem.h"
@@ -71,7 +69,7 @@ const struct sock_hooks sock_hooks = {
     .extra_step = startup_step_devices,
 };
 
-/* ---- what connections ask of what carries their streams ---- */
+/* ---- what connections ask of the room that carries their streams ---- */
 
 const struct conn_ops *const conn_carriers[CONN_CARRIERS] = {
     [CONN_CARRIER_SOFT] = &conn_soft,
@@ -109,7 +107,7 @@ void start_after_fork_parent(void)
     bridge_after_fork(false);
 }
 
-/* A signal handler that has interrupted one of our calls may fork: the references of that call are its own. */
+/* A signal handler that has interrupted one of our calls may fork: that call's references are the child's own too. */
 static bool in_our_call(void)
 {
     return cancel_program != -1;
@@ -119,7 +117,7 @@ void start_after_fork_child(void)
 {
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     proc_my_tid = 0;
-    atomic_store(&proc_ends, 0); /* (that thread is not here) */
+    atomic_store(&proc_ends, 0); /* (the child does not have that thread) */
     coalesce_after_fork();
     fork_am_child();
     segv_after_fork();
@@ -148,7 +146,7 @@ void start_after_fork_child(void)
 static void log_to_file(void *arg, const char *line, size_t len)
 {
     int r = append_line(arg, line, len);
-    (void)r; /* there is nowhere to tell it */
+    (void)r; /* there is nowhere to report it */
 }
 
 static void log_to_stderr(void *arg, const char *line, size_t len)
@@ -178,7 +176,7 @@ static void init_once(void)
     char err[256];
     int r = settings_read(&proc.set, env_get, NULL, proc.transports, err, sizeof(err));
     if (r < 0) {
-        /* The launcher has refused to start by now; under bare LD_PRELOAD everything stays plain. */
+        /* The launcher has refused to start by now; with LD_PRELOAD alone everything stays plain. */
         char line[320];
         int n = snprintf(line, sizeof(line), "sockwarp[%d]: %s; nothing is accelerated\n", (int)proc.pid, err);
         rawsys_write(STDERR_FILENO, line, (size_t)n);
@@ -231,7 +229,7 @@ void start_finish(void)
     if (proc.on && !proc_is_borrowed() && !atomic_exchange(&finished, true)) {
         atomic_store(&proc_ends, (pid_t)rawsys_gettid());
         bridge_settle(true);
-        coalesce_stop(); /* no thread would send later what is gathered from here on */
+        coalesce_stop(); /* from here on no thread would send later what is gathered */
         dispatch_settle_all();
         board_finish();
         trace_debug("waits have looked at %lu negotiations", (unsigned long)pending_looked());

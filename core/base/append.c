@@ -10,7 +10,7 @@
 
 #include "core/base/rawsys.h"
 
-/* Links that root and the kernel have made, to what the program has open. */
+/* Links that root and the kernel have made, to files that the program has open. */
 static bool is_stream(const char *path)
 {
     static const char *const streams[] = { "/dev/stdout", "/dev/stderr" };
@@ -24,7 +24,7 @@ static bool is_stream(const char *path)
     return false;
 }
 
-/* May the file not grow by that much? (The kernel would answer by SIGXFSZ.) */
+/* Would appending that much exceed the limit of file sizes? (The kernel would answer by SIGXFSZ.) */
 static bool beyond_limit(const struct stat *st, size_t len)
 {
     struct rlimit lim;

@@ -84,8 +84,8 @@ const struct crc32c_impl crc32c_impls[] = {
 };
 
 /*
- * What the pointer holds until the first call, so that calls before our constructor (a program's
- * own constructor may open connections) need no other preparation.
+ * What the pointer holds until the first call, so that calls before the library's constructor (a program's own
+ * constructor may open connections) need no other preparation.
  */
 static uint32_t first_update(uint32_t state, const void *buf, size_t len)
 {
@@ -98,7 +98,7 @@ uint32_t (*crc32c_update_fn)(uint32_t state, const void *buf, size_t len) = firs
 const struct crc32c_impl *crc32c_choose(unsigned features)
 {
     const struct crc32c_impl *i = crc32c_impls;
-    while (i->needs & ~features) /* ends: the table needs nothing */
+    while (i->needs & ~features) /* end of the search: the table needs nothing of the CPU */
         i++;
     return i;
 }

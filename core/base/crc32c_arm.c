@@ -1,10 +1,10 @@
 /*
- * CRC32C with the crc32c instructions of ARMv8 (optional in 8.0, in every server CPU), and with
- * polynomial multiplication (PMULL, of the AES extension) beside them.
+ * CRC32C with the crc32c instructions of ARMv8 (optional in 8.0, in every server CPU), and with polynomial
+ * multiplication (PMULL, of the AES extension) beside them.
  *
- * The crc32c instruction takes eight octets but its result comes some cycles later, so independent
- * runs are interleaved and joined by multiplying by x^(8 * run length) (crc32c_shift). Blocks of
- * folded octets and four runs: as crc32c_x86_fold.c tells.
+ * The crc32c instruction takes eight octets but its result comes some cycles later, so independent runs are interleaved
+ * and joined by multiplying by x^(8 * run length) (crc32c_shift). crc32c_x86_fold.c describes the blocks of folded
+ * octets and four runs.
  */
 #include "core/base/crc32c_impl.h"
 
@@ -65,7 +65,7 @@ uint32_t crc32c_armv8_update(uint32_t state, const void *buf, size_t len)
 #define RUN CRC32C_RUN_LONG
 #define RUNS (4 * RUN)
 
-/* The four runs' states, and where they stand. */
+/* The states of the four runs, and their positions. */
 struct runs {
     uint32_t a, b, c, d;
     const uint8_t *p;
@@ -125,13 +125,13 @@ static inline struct regs fold_x4(struct regs r, uint64x2_t k, const uint8_t *p,
     return r;
 }
 
-/* len >= 64. *done: how many octets, all but fewer than 64. */
+/* len >= 64. *done: the number of octets taken, all but fewer than 64. */
 static uint32_t blocks(uint32_t state, const uint8_t *p, size_t len, size_t *done)
 {
     enum { STEP = 64, FOLDED = 32 * STEP };
     const uint64x2_t zero = pair(0, 0), k = pair(CRC32C_FOLD_512);
     struct regs r = { zero, zero, zero, zero };
-    uint64x2_t from = k; /* (the distance of nothing is any) */
+    uint64x2_t from = k; /* (the distance of no octets may be anything) */
     size_t at = 0;
 
     for (; len - at >= FOLDED + RUNS + STEP; at += FOLDED + RUNS, from = pair(CRC32C_FOLD_GAP_64)) {

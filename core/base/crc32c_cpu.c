@@ -1,6 +1,6 @@
 /*
- * CRC32C: which of the instructions this CPU has. What the CPU says is read in one place, and what
- * follows from it is computed apart, so that a test can ask it for any CPU.
+ * CRC32C: which of the instructions this CPU has. One place reads what the CPU reports; what follows from it is
+ * computed apart, so that a test can compute it for any CPU.
  */
 #include "core/base/crc32c_impl.h"
 

@@ -1,14 +1,11 @@
-/*
- * CRC32C on x86-64 with the SSE4.2 crc32 instruction alone. With carry-less multiplication besides:
- * crc32c_x86_fold.c.
- */
+/* CRC32C on x86-64 with the SSE4.2 crc32 instruction alone. crc32c_x86_fold.c uses carry-less multiplication too. */
 #include "core/base/crc32c_impl.h"
 
 #if defined(__x86_64__)
 
 #include "core/base/crc32c_x86.h"
 
-/* The instruction takes a new input each cycle but answers after three: three runs side by side. */
+/* The instruction takes an input each cycle but answers after three: three runs are interleaved. */
 CRC32C_SSE42 static inline uint32_t three_runs(uint32_t state, const uint8_t *p, size_t run,
                                                const uint32_t shift[4][256])
 {

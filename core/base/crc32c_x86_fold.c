@@ -1,16 +1,16 @@
 /*
- * CRC32C on x86-64 for long buffers: carry-less multiplication with 128-bit (PCLMULQDQ), 256-bit and
- * 512-bit registers (VPCLMULQDQ), and the crc32 instruction beside it. Where the multiplier answers
- * every other cycle only, the other one has time for 128 octets while four registers are folded; so blocks of
+ * CRC32C on x86-64 for long buffers: carry-less multiplication with 128-bit (PCLMULQDQ), 256-bit and 512-bit registers
+ * (VPCLMULQDQ), and the crc32 instruction beside it. Where the multiplier answers only every other cycle, the crc32
+ * instruction has time for 128 octets while four registers are folded; so blocks of
  *
  *     | folded: 32 steps of four registers | four runs of 1024 octets |
  *
- * go through both at once. The registers step over the runs (GAP: the distance to the next block),
- * the runs' joined state is added to the next block's first octets, which is where it belongs: so
- * nothing is reduced until the last block is over. What is left after the blocks is folded alone.
- * When one lane is left, the crc32 instruction over its 16 octets reduces it.
+ * go through both at once. The registers step over the runs (GAP: the distance to the next block), the runs' joined
+ * state is added to the next block's first octets, where it belongs: so nothing is reduced before the last block is
+ * over. What is left after the blocks is folded alone. When one lane is left, the crc32 instruction over its 16 octets
+ * reduces it.
  *
- * The three differ in their registers only; see crc32c_impl.h for the constants.
+ * The three variants differ only in their registers; see crc32c_impl.h for the constants.
  */
 #include "core/base/crc32c_impl.h"
 
@@ -22,7 +22,7 @@
 #define RUN CRC32C_RUN_LONG
 #define RUNS (4 * RUN)
 
-/* The four runs' states, and where they stand. */
+/* The states of the four runs, and their positions. */
 struct runs {
     uint32_t a, b, c, d;
     const uint8_t *p;
@@ -69,7 +69,7 @@ TARGET_128 static inline __m128i pair(long long lo, long long hi)
     return _mm_set_epi64x(hi, lo);
 }
 
-/* Lanes that stand one behind the other: the state behind d. */
+/* Lanes that follow each other: the state behind d. */
 TARGET_128 static inline uint32_t reduce(__m128i a, __m128i b, __m128i c, __m128i d)
 {
     d = fold128(a, pair(CRC32C_FOLD_384), d);
@@ -92,13 +92,13 @@ TARGET_128 static inline struct reg128 fold128x4(struct reg128 r, __m128i k, con
     return r;
 }
 
-/* len >= 64. *done: how many octets, all but fewer than 64. */
+/* len >= 64. *done: the number of octets taken, all but fewer than 64. */
 TARGET_128 static uint32_t blocks128(uint32_t state, const uint8_t *p, size_t len, size_t *done)
 {
     enum { STEP = 64, FOLDED = 32 * STEP };
     const __m128i zero = _mm_setzero_si128(), k = pair(CRC32C_FOLD_512);
     struct reg128 r = { zero, zero, zero, zero };
-    __m128i from = k; /* (the distance of nothing is any) */
+    __m128i from = k; /* (the distance of no octets may be anything) */
     size_t at = 0;
 
     for (; len - at >= FOLDED + RUNS + STEP; at += FOLDED + RUNS, from = pair(CRC32C_FOLD_GAP_64)) {
@@ -165,7 +165,7 @@ TARGET_256 static inline struct reg256 fold256x4(struct reg256 r, __m256i k, con
     return r;
 }
 
-/* len >= 128. *done: how many octets, all but fewer than 64. */
+/* len >= 128. *done: the number of octets taken, all but fewer than 64. */
 TARGET_256 static uint32_t blocks256(uint32_t state, const uint8_t *p, size_t len, size_t *done)
 {
     enum { STEP = 128, FOLDED = 32 * STEP };
@@ -245,7 +245,7 @@ TARGET_512 static inline struct reg512 fold512x4(struct reg512 r, __m512i k, con
     return r;
 }
 
-/* len >= 256: all but fewer than 256 octets. The registers become one. */
+/* len >= 256: takes all but fewer than 256 octets. The registers become one. */
 TARGET_512 static inline __m512i blocks512(uint32_t state, const uint8_t *p, size_t len, size_t *done)
 {
     enum { STEP = 256, FOLDED = 32 * STEP };

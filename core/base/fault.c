@@ -1,13 +1,11 @@
 /*
- * Backtraces; see fault.h. Stands beside the receive path: only --explain and failed checks come
- * here.
+ * Backtraces; see fault.h. This is no part of the receive path: only --explain and failed checks come here.
  *
- * libunwind finds the frames (UNW_LOCAL_ONLY: this process, no ptrace), dladdr the object.
+ * libunwind finds the frames (UNW_LOCAL_ONLY: this process, no ptrace), dladdr finds the object.
  *
- * libunwind tests whether memory can be read by writing an octet of it into a pipe of its own, and
- * trusts the two descriptors for ever. A program that closes "all" descriptors and goes on would
- * have that octet written into a file or connection of its own. So the pipe's identity is
- * remembered here and checked before each use.
+ * libunwind tests whether memory can be read by writing an octet of it into a pipe of its own, and never checks its two
+ * descriptors again. In a program that closes "all" descriptors and goes on, that octet would be written into a file or
+ * connection of the program's. So the pipe's identity is remembered here and checked before each use.
  */
 #define UNW_LOCAL_ONLY
 #include "core/base/fault.h"
@@ -34,7 +32,7 @@
 #define FAULT_FRAMES_MAX 64
 #define FAULT_NAME_MAX 128
 #define FAULT_LINE_MAX 512
-#define FAULT_HIGH_FD 512 /* where libunwind's pipe is wanted */
+#define FAULT_HIGH_FD 512 /* the descriptor number that libunwind's pipe should get */
 
 #define STR_(x) #x
 #define STR(x) STR_(x)
@@ -61,7 +59,7 @@ static struct {
     unw_addr_space_t *local;
 } lib;
 
-/* Its pipe as fault_prepare saw it; fd -1: not known. */
+/* libunwind's pipe as fault_prepare saw it; fd -1: not known. */
 static struct {
     int fd;
     dev_t dev;
@@ -137,7 +135,7 @@ static int load(void)
     return 0;
 }
 
-/* Makes libunwind set itself up: tables, and the pipe. */
+/* Makes libunwind set itself up, with its tables and its pipe. */
 static void first_use(void)
 {
     char name[FAULT_NAME_MAX];
@@ -161,9 +159,8 @@ int fault_prepare(void)
         return rc;
 
     /*
-     * The kernel hands out the lowest free descriptor, so all below the wanted ones are filled, and
-     * the last two given back just before libunwind takes its two. (A low RLIMIT_NOFILE merely ends
-     * this earlier.)
+     * The kernel hands out the lowest free descriptor. So all below the wanted ones are filled, and the last two are
+     * closed just before libunwind takes its two. (A low RLIMIT_NOFILE only ends this earlier.)
      */
     while (n < FAULT_HIGH_FD) {
         int fd = rawsys_open("/", O_PATH | O_CLOEXEC, 0);
@@ -187,13 +184,13 @@ int fault_prepare(void)
             pipe_end[i].dev = st.st_dev;
             pipe_end[i].ino = st.st_ino;
         } else {
-            pipe_end[i].fd = -1; /* a libunwind that needs none, or none was to be had */
+            pipe_end[i].fd = -1; /* a libunwind that needs no pipe, or could not get one */
         }
     }
     return 0;
 }
 
-/* May libunwind be called: is it there, and is its pipe still its own? */
+/* May libunwind be called: does it work here, and is its pipe still its own? */
 static bool usable(void)
 {
     if (load() < 0)
@@ -209,7 +206,7 @@ static bool usable(void)
     return true;
 }
 
-/* What printf returned, as the number of octets that are in a buffer with cap octets. */
+/* Turns printf's result into the number of octets that are in a buffer with cap octets. */
 static size_t held(int n, size_t cap)
 {
     if (n < 0 || cap == 0)
@@ -218,9 +215,8 @@ static size_t held(int n, size_t cap)
 }
 
 /*
- * The object that holds an address: its file name and load address. The dynamic linker knows the
- * program itself only by argv[0], which is whatever its parent said; the kernel knows better. path
- * has room for cap octets.
+ * The object that holds an address: its file name and load address. The dynamic linker knows the program itself only by
+ * argv[0], which its parent chose; the kernel has the real name. path has room for cap octets.
  */
 static const char *object_of(uintptr_t addr, uintptr_t *base, char *path, size_t cap)
 {
@@ -251,15 +247,12 @@ static size_t frame_text(unw_cursor_t *cur, unw_word_t ip, char *buf, size_t cap
     const char *object;
     int rc;
 
-    /*
-     * ip is a return address: after a call that does not return it may belong to the next function.
-     */
+    /* ip is a return address: behind a call that does not return it may belong to the next function. */
     object = object_of((uintptr_t)ip - 1, &base, path, sizeof(path));
 
     /*
-     * In a stripped object the nearest symbol can be of quite another function. The unwind table
-     * knows where this one begins: only a symbol that stands there is its name (a cut-off one still
-     * is).
+     * In a stripped object the nearest symbol can be that of another function. The unwind table has this function's
+     * first address: only a symbol at that address is its name (a truncated name still is).
      */
     rc = lib.get_proc_name(cur, name, sizeof(name), &off);
     if (rc == 0 || rc == -UNW_ENOMEM) {
@@ -339,7 +332,7 @@ static __attribute__((noinline)) void print_backtrace(void)
     }
 }
 
-/* Not even the program's own SIGABRT handler, which is where we may come from. */
+/* Not even the program's own SIGABRT handler runs, which may have brought us here. */
 static void die_now(void) __attribute__((noreturn));
 static void die_now(void)
 {

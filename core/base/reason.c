@@ -1,7 +1,4 @@
-/*
- * The table of reason codes, as text; see reason.h. No standard: the numbers are our own
- * (HelloNak).
- */
+/* The table of reason codes, as text; see reason.h. No standard: the numbers are sockwarp's own (HelloNak). */
 #include "core/base/reason.h"
 
 const char *reason_name(unsigned reason)

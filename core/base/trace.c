@@ -1,6 +1,5 @@
 /*
- * Log lines; see trace.h. Stands beside the receive path: every layer may say a line, none depends
- * on it.
+ * Log lines; see trace.h. It is no part of the receive path: every layer may write a line, none depends on it.
  *
  *   sockwarp[1234]: connect 10.0.0.2:80: hello-timeout
  *   sockwarp[1234]: 5021.004711 fd 7: HELLO_SENT -> PLAIN   (debug lines carry CLOCK_MONOTONIC)
@@ -47,7 +46,7 @@ int trace_level_parse(const char *name, size_t len)
     return -EINVAL;
 }
 
-/* What printf returned, as the number of octets that are in a buffer with cap octets. */
+/* Turns printf's result into the number of octets that are in a buffer with cap octets. */
 static size_t held(int n, size_t cap)
 {
     if (n < 0)
@@ -84,7 +83,7 @@ void trace_emit(int level, const char *fmt, ...)
     if (n >= 0 && (size_t)n >= cap - head)
         memset(line + len - 3, '.', 3);
 
-    /* One call, one line: a peer's or a program's string must not be able to forge a second one. */
+    /* One call writes one line: a string of the peer's or the program's must not be able to forge a second one. */
     for (size_t i = head; i < len; i++)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
             line[i] = '?';

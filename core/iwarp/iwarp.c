@@ -1,7 +1,6 @@
 /*
- * The software endpoint: setting up, what state it is in, and the operations it offers
- * (core/endpoint.h). The receive side is in iwarp_rx.c, the send side in iwarp_tx.c, errors in
- * iwarp_error.c.
+ * The software endpoint: its set-up, its state, and the operations it offers (core/endpoint.h). The receive side is in
+ * iwarp_rx.c, the send side in iwarp_tx.c, errors in iwarp_error.c.
  */
 #include "core/iwarp/iwarp.h"
 

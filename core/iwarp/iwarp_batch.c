@@ -14,7 +14,7 @@
 #include "core/iwarp/iwarp.h"
 #include "core/iwarp/iwarp_impl.h"
 
-/* Segments of a full message, their splits of pieces and scratch runs must fit an empty batch. */
+/* The segments of a full message, its pieces split at their ends, and the runs of scratch must fit an empty batch. */
 _Static_assert(IWARP_PIECES_MAX + 3 * IWARP_POST_FRAMES <= IWARP_POST_IOV, "one message fits a batch");
 _Static_assert(MPA_HDR_LEN + DDP_UNTAGGED_HDR_LEN + IWARP_ULP_HDR_MAX <= IWARP_HDR_MAX &&
                    RDMAP_READ_HDR_LEN <= IWARP_ULP_HDR_MAX,
@@ -42,7 +42,7 @@ static bool within(const void *p, const void *base, size_t len)
     return (const uint8_t *)p >= (const uint8_t *)base && (const uint8_t *)p < (const uint8_t *)base + len;
 }
 
-/* It stays as it is until it is sent: headers, trailers, the lead. */
+/* Memory that stays as it is until it is sent: headers, trailers, the lead. */
 static bool in_scratch(const struct iwarp_ep *ep, const void *p)
 {
     return within(p, ep->tx.scratch, sizeof(ep->tx.scratch)) ||
@@ -61,8 +61,8 @@ static void put_iov(struct iwarp_ep *ep, void *p, size_t len)
 }
 
 /*
- * The next len octets of scratch: one iovec with what lies just before them if that is scratch, and
- * of the same frame where iovecs end with frames.
+ * Takes the next len octets of scratch. They join the iovec just before them if that is scratch too, and, where iovecs
+ * end with frames, of the same frame.
  */
 static void put_scratch(struct iwarp_ep *ep, size_t len)
 {
@@ -107,8 +107,8 @@ static void put_frame(struct iwarp_ep *ep, const struct ddp_segment *seg, const 
 }
 
 /*
- * With markers: they may stand anywhere, also in headers, so the payload goes by copy. The CRC is run
- * over the copy.
+ * Markers may stand anywhere, also in headers, so with markers the payload is copied. The CRC is computed over the
+ * copy.
  */
 static void put_frame_marked(struct iwarp_ep *ep, const struct ddp_segment *seg, const void *ulp_hdr,
                              size_t ulp_hdr_len, struct iov_iter *src, size_t len)
@@ -174,7 +174,7 @@ bool iwarp_out_only_lead(const struct iwarp_ep *ep)
            !iwarp_ctrl_pending(ep);
 }
 
-/* ---- the batch goes out ---- */
+/* ---- sending the batch ---- */
 
 size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
 {
@@ -186,8 +186,8 @@ size_t iwarp_out(struct iwarp_ep *ep, const struct iovec **iov, size_t *len)
     if (iwarp_state_load(ep) == IWARP_TERMINATING && iwarp_ctrl_pending(ep))
         iwarp_tx_terminate(ep);
     /*
-     * RFC 5040 6.2.1/2: after a Terminate from the peer nothing more needs to be said. What was
-     * posted is dropped here, since "nothing to send" tells its owner that the memory may be used again.
+     * RFC 5040 6.2.1/2: after a Terminate from the peer nothing more needs to be sent. What was posted is dropped here:
+     * "nothing to send" tells its owner that the memory may be used again.
      */
     if (iwarp_state_load(ep) == IWARP_TERMINATED)
         batch_reset(ep);
@@ -246,7 +246,7 @@ static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)
 void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
 {
     if (iwarp_batch_empty(ep) && iwarp_state_load(ep) == IWARP_TERMINATED)
-        return; /* they were on their way when the batch was dropped */
+        return; /* they were being sent when the batch was dropped */
     SW_CHECK(n <= ep->tx.queued - ep->tx.sent, "sent %zu of %u", n, ep->tx.queued - ep->tx.sent);
     ep->tx.sent += (uint32_t)n;
     while (ep->tx.frame_first < ep->tx.frame_n) {
@@ -278,16 +278,16 @@ void iwarp_out_sent(struct iwarp_ep *ep, size_t n)
     }
 }
 
-/* ---- the batch is cut ---- */
+/* ---- cutting the batch ---- */
 
-/* How many frames must stay: control frames in front, or the rest of a message partly out. */
+/* The number of frames that must stay: control frames in front, or the rest of a message partly sent. */
 static uint32_t frames_to_keep(const struct iwarp_ep *ep)
 {
     uint32_t k = ep->tx.frame_first;
     uint32_t start = k > 0 ? ep->tx.frame[k - 1].end : 0;
     bool under_way = ep->tx.mid_message || ep->tx.sent > start;
 
-    /* (The batch may hold only a part of a Read Response; the ULP's messages are there whole.) */
+    /* (The batch may hold only a part of a Read Response; it holds the ULP's messages whole.) */
     if (under_way && is_ulps(&ep->tx.frame[k]))
         while (!ep->tx.frame[k++].msg_end)
             SW_CHECK(k < ep->tx.frame_n, "frame %u of %u", k, ep->tx.frame_n);
@@ -296,7 +296,7 @@ static uint32_t frames_to_keep(const struct iwarp_ep *ep)
     return k;
 }
 
-/* Drops frames from k on, all of them unsent. Returns how many of the ULP's messages they were. */
+/* Drops frames from k on, none of which is sent. Returns how many of the ULP's messages they held. */
 static unsigned drop_frames(struct iwarp_ep *ep, uint32_t k)
 {
     uint32_t keep = k > 0 ? ep->tx.frame[k - 1].end : 0;
@@ -308,7 +308,7 @@ static unsigned drop_frames(struct iwarp_ep *ep, uint32_t k)
         const struct iwarp_out_frame *f = &ep->tx.frame[i];
 
         if (f->kind == IWARP_KIND_CTRL) {
-            /* Read Responses come only in front: this is the Terminate. It is made again. */
+            /* Read Responses come only in front, so this is the Terminate. It is made again. */
             atomic_store_explicit(&ep->term_state, IWARP_TERM_QUEUED, memory_order_relaxed);
             continue;
         }
@@ -374,9 +374,8 @@ struct iwarp_cut iwarp_out_detach(struct iwarp_ep *ep)
     if (!out_buf_kept)
         ep->tx.out_used = 0;
     /*
-     * Posted memory in what is kept is of one message, which is under way: so nothing before it is
-     * left, nothing behind it either, out_buf is free, and write_max and send_max see to it that
-     * the payload fits.
+     * Posted memory in the kept frames belongs to one message, which is partly sent. So nothing is left before it or
+     * behind it, out_buf is free, and write_max and send_max make sure that the payload fits.
      */
     for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
         struct iovec *v = &ep->tx.iov[i];
@@ -418,7 +417,7 @@ bool iwarp_out_keep(struct iwarp_ep *ep)
     return true;
 }
 
-/* Can the queue be joined? Its pieces that are in out_buf have to lie there one after the other. */
+/* Can the queue be joined? Its pieces in out_buf have to follow each other there. */
 static bool joinable(const struct iwarp_ep *ep)
 {
     const uint8_t *end = ep->cfg.out_buf;
@@ -446,7 +445,8 @@ void iwarp_out_join(struct iwarp_ep *ep)
     if (!joinable(ep))
         return;
     /*
-     * What is there moves to the front, then all of it, from its end on, to the back: nothing is in the way of either.
+     * Moves what is there to the front, then everything, from its end on, to the back: neither move overwrites what is
+     * still to be moved.
      */
     for (uint32_t i = ep->tx.iov_first; i < ep->tx.iov_n; i++) {
         struct iovec *v = &ep->tx.iov[i];

@@ -1,15 +1,14 @@
 /*
- * Direct placement in software: the payload of RDMA Writes to a deferred region goes from the pipe
- * to where the ULP wants it, without a stay in staging.
+ * Direct placement in software: the payload of RDMA Writes to a deferred region goes from the pipe to where the ULP
+ * wants it, without staging.
  *
  *   staging:   | header | trailer, header | trailer, header | trailer, …
  *   the ULP's:      | payload      | payload         | payload
  *
- * The first header must be there; what follows is taken to be what followed last time (a run of
- * Writes, and the frame behind it). Nothing is believed for that: each frame is put through
- * iwarp_poll like any other, with its CRC, before its payload is given to anything. What turns out not to be
- * what was foreseen, or is not whole, is put together in staging, where iwarp_in_fed would have had
- * it.
+ * The first header must have arrived. What follows it is expected to be what followed last time (a run of Writes, and
+ * the frame behind it). That expectation replaces no check: each frame passes through iwarp_poll like any other, with
+ * its CRC, before its payload is used. A frame that is not as expected, or not whole, is completed in staging, where
+ * iwarp_in_fed would have put it.
  *
  *   iwarp_direct_plan -> (pipe) -> iwarp_direct_fed -> iwarp_poll -> endpoint_event.placed
  */
@@ -23,9 +22,9 @@
 #include "core/iwarp/iwarp_impl.h"
 
 #define HDR_LEN (MPA_HDR_LEN + DDP_TAGGED_HDR_LEN)
-/* In front of a payload: its header, or a small frame and a header, and a little of it. */
+/* What may precede a payload: its header, or a small frame and a header; and a few octets more. */
 #define AHEAD 64u
-/* The longest frame behind a run that is foreseen. */
+/* The longest frame behind a run that is expected again. */
 #define BETWEEN_MAX 20480u
 
 /* ---- what came last ---- */
@@ -46,12 +45,12 @@ void iwarp_run_other(struct iwarp_ep *ep, size_t wire_len)
         ep->rx.before = ep->rx.now;
         ep->rx.between = (uint32_t)wire_len;
     } else if (wire_len > AHEAD) {
-        ep->rx.before.n = 0; /* (smaller ones are in the way of nothing) */
+        ep->rx.before.n = 0; /* (smaller ones do not break a run) */
     }
     ep->rx.now.n = 0;
 }
 
-/* Has this run gone as the one before so far? */
+/* Is this run, so far, the same as the one before? */
 static bool as_before(const struct iwarp_ep *ep)
 {
     const struct iwarp_run *now = &ep->rx.now, *before = &ep->rx.before;
@@ -59,9 +58,9 @@ static bool as_before(const struct iwarp_ep *ep)
     return now->n <= before->n && memcmp(now->len, before->len, now->n * sizeof(now->len[0])) == 0;
 }
 
-/* ---- what comes next ---- */
+/* ---- the plan: what should come next ---- */
 
-/* Is hdr that of a Write of one segment to a deferred region? *seg and *region are filled in. */
+/* Is hdr the header of a Write of one segment to a deferred region? Fills in *seg and *region. */
 static bool is_direct(struct iwarp_ep *ep, const uint8_t *hdr, struct ddp_segment *seg, struct ddp_region **region)
 {
     size_t len = get_be16(hdr);
@@ -77,7 +76,7 @@ static bool is_direct(struct iwarp_ep *ep, const uint8_t *hdr, struct ddp_segmen
            (*region)->deferred;
 }
 
-/* The frame under way may go directly: its header is there. */
+/* The frame under way may be placed directly: its header has arrived. */
 static bool may_begin(struct iwarp_ep *ep, size_t room, struct ddp_segment *seg, struct ddp_region **region)
 {
     const uint8_t *hdr = ep->cfg.in_buf + ep->rx.head;
@@ -98,7 +97,7 @@ size_t iwarp_direct_ahead(struct iwarp_ep *ep, size_t room)
 
     if (now->n + before->n == 0 || ep->cfg.rx.markers)
         return SIZE_MAX;
-    /* A frame that does not go directly has to be staged as a whole. */
+    /* A frame that is not placed directly has to be staged as a whole. */
     if (staged >= HDR_LEN)
         return may_begin(ep, room, &seg, &region) ? AHEAD : iwarp_in_need(ep) + AHEAD;
     if (before->n > 0 && now->n == before->n && as_before(ep))
@@ -129,8 +128,8 @@ size_t iwarp_direct_plan(struct iwarp_ep *ep, uint8_t *dst, size_t room, struct 
         return 0;
     iwarp_in_compact(ep);
     gap = ep->cfg.in_buf + ep->rx.tail;
-    left = ep->cfg.in_cap - ep->rx.tail;        /* where all of it must find room if need be */
-    to_end = region->to + region->len - seg.to; /* a Write ends there, whatever the one before was like */
+    left = ep->cfg.in_cap - ep->rx.tail;        /* there must be room for all of it in staging */
+    to_end = region->to + region->len - seg.to; /* a Write ends there, whatever the previous run was like */
     plan[0].len = get_be16(ep->cfg.in_buf + ep->rx.head) - DDP_TAGGED_HDR_LEN;
     plan[0].staged = (uint32_t)(ep->rx.tail - ep->rx.head - HDR_LEN);
     known = ep->rx.before.n > ep->rx.now.n && as_before(ep) && ep->rx.before.len[ep->rx.now.n] == plan[0].len;
@@ -171,7 +170,7 @@ size_t iwarp_direct_plan(struct iwarp_ep *ep, uint8_t *dst, size_t room, struct 
 
 /* ---- what came ---- */
 
-/* Is this header, foreseen as the same as the first but for length and TO, that? */
+/* Is this header as expected: like the first, but for length and TO? */
 static bool as_foreseen(const struct iwarp_ep *ep, const uint8_t *hdr, size_t payload)
 {
     const uint8_t *first = ep->cfg.in_buf + ep->rx.head;
@@ -180,8 +179,8 @@ static bool as_foreseen(const struct iwarp_ep *ep, const uint8_t *hdr, size_t pa
 }
 
 /*
- * The n octets that went to frame i's payload and all that is planned behind it, into staging at
- * `at`, where frame i's gap begins. From the last piece to the first: each moves up.
+ * Gathers the n octets that were placed in frame i's payload, and everything planned behind it, in staging at `at`,
+ * where frame i's gap begins. It moves from the last piece to the first: each moves up.
  */
 static void gather(struct iwarp_ep *ep, unsigned i, uint8_t *at, size_t n)
 {
@@ -237,7 +236,7 @@ ssize_t iwarp_direct_decode(struct iwarp_ep *ep, struct mpa_fpdu *out, const uin
     const uint8_t *trailer = hdr + HDR_LEN + f->staged;
     size_t pad = trailer_len(f->len) - MPA_CRC_LEN;
 
-    /* RFC 5044 6/1,2 and RFC 5044 4.4/11,12: as mpa_fpdu_decode; before it no octet is given to anybody. */
+    /* RFC 5044 6/1,2 and RFC 5044 4.4/11,12: as mpa_fpdu_decode; no octet is delivered before. */
     if (ep->cfg.rx.crc) {
         uint32_t crc = crc32c_update(CRC32C_INIT, hdr, HDR_LEN + f->staged);
 

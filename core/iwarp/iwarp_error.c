@@ -117,9 +117,7 @@ void iwarp_fail_read(struct iwarp_ep *ep, const struct iwarp_ctrl *c, uint32_t o
         .qn = RDMAP_QN_READ_REQUEST,
         .msn = c->msn,
     };
-    /*
-     * RFC 5040 section 4.8: "updated to reflect the current location of the RDMA Read operation".
-     */
+    /* RFC 5040 section 4.8: "updated to reflect the current location of the RDMA Read operation". */
     struct rdmap_read rd = {
         .sink_stag = c->read.sink_stag,
         .sink_to = c->read.sink_to + off,

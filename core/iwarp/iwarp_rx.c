@@ -27,25 +27,24 @@ enum rx_result {
 /* ---- staging ---- */
 
 #define ULPDU_MIN DDP_TAGGED_HDR_LEN
-/* With less room than this behind tail it is worth moving a partial frame to the front. */
+/* A partial frame is moved to the front when there is less room than this behind tail. */
 #define IN_ROOM_WANTED 65536u
 
-/* Of a Send of several segments, the octets that are joined already. */
+/* The octets of a Send of several segments that are joined already. */
 static size_t part_len(const struct iwarp_ep *ep)
 {
     return ep->rx.part_at > 0 ? (size_t)ep->rx.msg_len : 0;
 }
 
-/* Nothing that was handed up is left. (A part of a message was not.) */
+/* All that was handed up has been given back. (A part of a message was not handed up.) */
 static size_t nothing_held(const struct iwarp_ep *ep)
 {
     return ep->rx.part_at > 0 ? ep->rx.part_at : ep->rx.head;
 }
 
 /*
- * Moves what is there to the front: octets handed up (already at `used` - their number), the part
- * of a message, frames to decode. (part_at is never 0: an FPDU's headers lie before its first
- * octet, and here is room for them.)
+ * Moves what is there to the front: octets handed up (they end at `used`), the part of a message, frames to decode.
+ * (part_at is never 0: an FPDU's headers lie before its first octet, and leave room for them.)
  */
 static void move_down(struct iwarp_ep *ep, size_t used)
 {
@@ -68,9 +67,7 @@ size_t iwarp_in_space(struct iwarp_ep *ep, uint8_t **p)
     size_t cap = ep->cfg.in_cap, staged = ep->rx.tail - ep->rx.head, room = cap - ep->rx.tail;
     size_t part = part_len(ep);
 
-    /*
-     * With nothing of ours handed up, what is staged may move; else the ULP's pointers forbid it.
-     */
+    /* When nothing is handed up, what is staged may move; otherwise the ULP's pointers forbid it. */
     if (ep->rx.hold == nothing_held(ep) && ep->rx.head > part + MPA_HDR_LEN &&
         ((staged == 0 && part == 0) || room == 0 || (room < IN_ROOM_WANTED && staged + part <= ep->rx.head))) {
         move_down(ep, 0);
@@ -155,10 +152,7 @@ void iwarp_release(struct endpoint *e, const uint8_t *upto)
     SW_CHECK(upto >= ep->cfg.in_buf && off <= ep->rx.head, "release of %zu, head %zu", off, ep->rx.head);
     if (off > ep->rx.hold)
         ep->rx.hold = off;
-    /*
-     * Behind the last event's data there is nothing to hold on to: its pad and CRC, and frames
-     * absorbed since.
-     */
+    /* Behind the last event's data nothing needs to be kept: its pad and CRC, and frames absorbed since. */
     if (ep->rx.hold >= ep->rx.last_end)
         ep->rx.hold = nothing_held(ep);
 }
@@ -244,7 +238,7 @@ static void message_goes_on(struct iwarp_ep *ep, const struct iwarp_segment *s)
     }
 }
 
-/* The region [to, to+len) of a segment with payload, or NULL with the error recorded. */
+/* Returns the region for [to, to+len) of a segment with payload, or NULL with the error recorded. */
 static struct ddp_region *region_of(struct iwarp_ep *ep, const struct iwarp_segment *s, uint8_t access)
 {
     struct ddp_region *region;
@@ -339,7 +333,7 @@ static enum rx_result rx_read_request(struct iwarp_ep *ep, const struct iwarp_se
 
     if (check_untagged(ep, s) != RX_DONE)
         return RX_FAILED;
-    /* The untagged buffer of this queue is exactly one Read Request header long. */
+    /* The untagged buffer of this queue is as long as one Read Request header. */
     if (s->len > RDMAP_READ_HDR_LEN || (!s->ddp.last && s->len == RDMAP_READ_HDR_LEN))
         return fail_untagged(ep, s, TERM_DDP_U_TOO_LONG);
     if (!s->ddp.last || rdmap_read_decode(s->payload, s->len, &c.read) < 0)
@@ -525,7 +519,7 @@ static enum rx_result rx_terminate(struct iwarp_ep *ep, const struct iwarp_segme
  */
 static const struct {
     enum rx_result (*handle)(struct iwarp_ep *ep, const struct iwarp_segment *s, struct endpoint_event *ev);
-    bool between; /* may stand between the segments of another message */
+    bool between; /* may come between the segments of another message */
 } rx_opcode[16] = {
     [RDMAP_WRITE] = { rx_write, false },
     [RDMAP_READ_REQUEST] = { rx_read_request, false },
@@ -539,7 +533,7 @@ static const struct {
     [RDMAP_IMMEDIATE_SE] = { rx_immediate, false },
 };
 
-/* placed: where its payload is if that is not behind its header. */
+/* placed: the address of its payload if that is not behind its header. */
 static enum rx_result rx_segment(struct iwarp_ep *ep, const struct mpa_fpdu *f, const uint8_t *placed,
                                  struct endpoint_event *ev)
 {
@@ -607,8 +601,8 @@ static ssize_t take_counted_twice(struct iwarp_ep *ep, struct mpa_fpdu *f)
 }
 
 /*
- * The next frame, whole and checked: its length; 0: it is not there yet; -EPROTO: the stream has failed. placed: of a
- * direct one.
+ * The next frame, whole and checked: returns its length; 0: it has not arrived; -EPROTO: the stream has failed. placed:
+ * as of a direct one.
  */
 static inline ssize_t next_fpdu(struct iwarp_ep *ep, struct mpa_fpdu *f, const uint8_t **placed)
 {
@@ -630,7 +624,7 @@ static inline ssize_t next_fpdu(struct iwarp_ep *ep, struct mpa_fpdu *f, const u
     return n;
 }
 
-/* Where ev's octets lie, and what in_buf holds from now on. none: it held nothing before this frame. */
+/* Sets where ev's octets lie, and what in_buf holds from now on. none: it held nothing before this frame. */
 static inline void note_place(struct iwarp_ep *ep, struct endpoint_event *ev, enum rx_result r, bool placed, bool none)
 {
     if (placed) {
@@ -672,7 +666,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
             return -EPROTO;
 
         ep->rx.head += (size_t)n;
-        ep->rx.pos += (uint64_t)n; /* (not looked at where frames are placed directly: there are no markers) */
+        ep->rx.pos += (uint64_t)n; /* (not looked at where frames are placed directly: those have no markers) */
         ep->stats.rx_fpdus++;
         if (SW_UNLIKELY(state == IWARP_WAIT_RTR && iwarp_state_load(ep) == IWARP_WAIT_RTR))
             atomic_store_explicit(&ep->state, IWARP_FULL, memory_order_release);

@@ -17,7 +17,7 @@
 #include "core/iwarp/iwarp_impl.h"
 #include "core/mpa/startup.h"
 
-/* The longest payload that out_buf takes. */
+/* The longest payload that fits into out_buf. */
 static size_t copy_max(const struct iwarp_ep *ep)
 {
     if (!ep->cfg.tx.markers)
@@ -72,7 +72,7 @@ static int may_post(const struct iwarp_ep *ep)
     }
 }
 
-/* The same; the answer to an RTR, that was left for this, comes first in the batch. */
+/* The same; if the answer to an RTR was left for this call, it comes first in the batch. */
 static int begin_post(struct iwarp_ep *ep)
 {
     int err = may_post(ep);
@@ -84,8 +84,8 @@ static int begin_post(struct iwarp_ep *ep)
 }
 
 /*
- * Pieces the next len octets of src lie in, at most IWARP_PIECES_MAX + 1 counted; -EINVAL if there
- * are fewer octets.
+ * The number of pieces in which the next len octets of src lie, at most IWARP_PIECES_MAX + 1; -EINVAL if there are
+ * fewer octets.
  */
 static int count_pieces(const struct iov_iter *src, size_t len)
 {
@@ -353,7 +353,7 @@ void iwarp_tx_terminate(struct iwarp_ep *ep)
     };
     uint8_t payload[TERM_MAX];
 
-    /* The longest of all headers; scratch and the last frame are kept for it. */
+    /* The longest of all headers; scratch and the last frame are reserved for it. */
     iwarp_frame(ep, IWARP_KIND_CTRL, &seg, payload, terminate_encode(&ep->term, payload), NULL, 0);
     atomic_store_explicit(&ep->term_state, IWARP_TERM_IN_BATCH, memory_order_relaxed);
 }
@@ -396,7 +396,7 @@ void iwarp_tx_read_responses(struct iwarp_ep *ep)
                 return;
             }
             iov.iov_base = c->src->base + (c->read.src_to - c->src->to) + off;
-            if (!marked) /* else the frame is put together by a copy */
+            if (!marked) /* otherwise the frame is made by a copy */
                 iov.iov_base = memcpy(copy, iov.iov_base, n);
         }
         iwarp_frame(ep, IWARP_KIND_CTRL, &seg, NULL, 0, &it, n);

@@ -1,6 +1,4 @@
-/*
- * The software endpoint with a device's manners.
- */
+/* The software endpoint with the properties of a device. */
 #include "core/iwarp/soft.h"
 
 #include <errno.h>
@@ -9,7 +7,7 @@
 #include "core/base/fault.h"
 
 #define FENCE_LEN 8u
-#define TERMINATE_ROOM 128u /* it may come with a message */
+#define TERMINATE_ROOM 128u /* the most that may come with a message */
 
 static struct soft_ep *soft_of(struct endpoint *e)
 {
@@ -79,7 +77,7 @@ int soft_init(struct soft_ep *ep, const struct soft_cfg *cfg)
     for (unsigned i = cfg->local.bufs; i-- > 0;)
         ep->free[ep->free_n++] = (uint8_t)i;
     ep->dry = true;
-    /* Its STag was told before this endpoint was. The peer reads it for its own fence. */
+    /* The peer learned the region's STag before this endpoint existed. It reads the region for its own fence. */
     ep->iw.stags.region[0] = (struct ddp_region){
         .stag = cfg->local.ring_stag,
         .access = DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ,
@@ -119,7 +117,7 @@ static int ep_poll(struct endpoint *e, struct endpoint_event *ev)
         ep->dry = r != 1;
         return r;
     }
-    /* RFC 5041 7.1: "a buffer was not available"; a peer that keeps to its credits does not come here. */
+    /* RFC 5041 7.1: "a buffer was not available"; a peer that keeps to its credits never causes this. */
     if (ep->free_n == 0 || ev->len > ep->cfg.local.msg_max) {
         iwarp_fail(&ep->iw, (struct term_code){ TERM_LAYER_DDP, TERM_DDP_UNTAGGED,
                                                 ep->free_n == 0 ? TERM_DDP_U_NO_BUFFER : TERM_DDP_U_TOO_LONG });
@@ -142,7 +140,7 @@ static void ep_release(struct endpoint *e, const uint8_t *upto)
 
 /* ---- send side ---- */
 
-/* The most that a message of len octets can become. */
+/* The largest number of octets that a message of len octets can become. */
 static size_t framed_max(const struct soft_ep *ep, size_t len)
 {
     size_t mulpdu = ep->iw.cfg.mulpdu - DDP_UNTAGGED_HDR_LEN;
@@ -165,7 +163,8 @@ static void put(struct soft_ep *ep, const uint8_t *p, size_t len)
 }
 
 /*
- * What the endpoint has to send goes to the queue. False: there is no room for all. What was posted has found its own.
+ * Moves what the endpoint has to send to the queue. False: there is no room for all of it. What was posted has room
+ * already.
  */
 static bool take_out(struct soft_ep *ep)
 {
@@ -181,7 +180,7 @@ static bool take_out(struct soft_ep *ep)
     return true;
 }
 
-/* May a message of len octets be posted, so that the queue takes it whole? 0, -EAGAIN. */
+/* May a message of len octets be posted, so that the queue takes all of it? 0, -EAGAIN. */
 static int room(struct soft_ep *ep, size_t len)
 {
     return take_out(ep) && framed_max(ep, len) <= ep->cfg.queue_len - soft_unsent(ep) ? 0 : -EAGAIN;
@@ -201,7 +200,7 @@ static size_t ep_send_max(const struct endpoint *e)
     return most < ep->cfg.peer.msg_max ? most : ep->cfg.peer.msg_max;
 }
 
-/* Either of the two; hdr NULL: a Write. */
+/* Posts a Send; or, with hdr NULL, a Write. */
 static int post(struct soft_ep *ep, uint32_t stag, uint64_t to, const uint8_t *hdr, size_t hdr_len,
                 struct iov_iter *src, size_t len)
 {
@@ -212,7 +211,7 @@ static int post(struct soft_ep *ep, uint32_t stag, uint64_t to, const uint8_t *h
         r = iwarp_post_send(&ep->iw.base, hdr, hdr_len, src, len);
     else
         r = iwarp_post_write(&ep->iw.base, stag, ep->cfg.peer.base + to, src, len);
-    take_out(ep); /* the message has room; a control frame behind it may have to wait */
+    take_out(ep); /* there is room for the message; a control frame behind it may have to wait */
     return r;
 }
 

@@ -60,7 +60,7 @@ size_t mpa_fpdu_look(const struct mpa_framing *framing, uint64_t pos, const uint
                      uint8_t *dst, size_t n, size_t *ulpdu_len)
 {
     size_t lead = leading(framing, pos), start = lead + MPA_HDR_LEN, done = 0;
-    /* Of the ULPDU, the octets before the first marker behind its start. */
+    /* The number of octets of the ULPDU before its first marker. */
     size_t before = (lead ? MPA_MARKER_EVERY : mpa_marker_first(pos)) - start;
     *ulpdu_len = len < start ? 0 : get_be16(buf + lead);
     for (; done < n && from + done < *ulpdu_len; done++) {
@@ -95,7 +95,7 @@ static bool markers_agree(const uint8_t *buf, size_t total, size_t first, size_t
     return true;
 }
 
-/* Moves the ULPDU's octets together. at: where it starts, mark: where the next marker stands. */
+/* Moves the ULPDU's octets together. at: where it starts, mark: the position of the next marker. */
 static void take_markers_out(uint8_t *buf, size_t at, size_t mark, size_t ulpdu_len)
 {
     size_t to = at;

@@ -1,8 +1,8 @@
 /*
  * MPA startup frames, initiator and responder: RFC 5044 section 7.1, RFC 6581 sections 6 and 9.
  *
- * Stands before the receive path: what it consumes are the last octets of streaming mode; the next
- * one is an FPDU's (mpa/fpdu.c).
+ * They come before the receive path: what this file consumes are the last octets of streaming mode; the next octet is
+ * an FPDU's (mpa/fpdu.c).
  */
 #include "core/mpa/startup.h"
 
@@ -28,7 +28,7 @@ static const uint8_t key_request[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ',
                                               'e', 'q', ' ', 'F', 'r', 'a', 'm', 'e' };
 static const uint8_t key_reply[KEY_LEN] = { 'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R',
                                             'e', 'p', ' ', 'F', 'r', 'a', 'm', 'e' };
-/* The proposal's: 4D 50 41 20 49 44 20 52 74 52 20 46 72 61 6D 65. */
+/* The key that the proposal defines: 4D 50 41 20 49 44 20 52 74 52 20 46 72 61 6D 65. */
 static const uint8_t key_rtr[KEY_LEN] = {
     'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R', 't', 'R', ' ', 'F', 'r', 'a', 'm', 'e'
 };
@@ -163,13 +163,13 @@ int mpa_startup_init(struct mpa_startup *s, const struct mpa_startup_cfg *cfg)
 
 /* ---- RTR and IRD/ORD, RFC 6581 section 9 ---- */
 
-/* The kind of the set that we like best; 0 if the set is empty. */
+/* The kind of the set that we prefer; 0 if the set is empty. */
 static uint8_t rtr_choose(const struct mpa_startup_cfg *cfg, uint8_t set)
 {
     for (size_t i = 0; i < SW_ARRAY_LEN(cfg->rtr_pref) && cfg->rtr_pref[i] != 0; i++)
         if (set & cfg->rtr_pref[i])
             return set & cfg->rtr_pref[i];
-    return set & (uint8_t)-set; /* lowest bit: send, write, read */
+    return set & (uint8_t)-set; /* the lowest bit of: send, write, read */
 }
 
 /*
@@ -190,7 +190,7 @@ static uint16_t depth_local(uint16_t ours, uint16_t replied)
     return replied == MPA_IRD_ORD_NONE ? ours : replied;
 }
 
-/* Initiator, with the Reply's IRD, ORD and RTR kinds in res. */
+/* For the initiator, with the Reply's IRD, ORD and RTR kinds in res. */
 static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
 {
     struct mpa_startup_result *res = &s->res;
@@ -227,8 +227,8 @@ static ssize_t initiator_enhanced(struct mpa_startup *s, bool asked_p2p)
 /* ---- receiving ---- */
 
 /*
- * The frame under way. That of an RtR frame is put where the Reply was, which is out by then: the
- * Request's private data are still the ULP's.
+ * The frame under way. An RtR frame is put where the Reply was, which has been sent by then: the Request's private data
+ * are still the ULP's.
  */
 static const uint8_t *frame_in(const struct mpa_startup *s)
 {
@@ -267,9 +267,8 @@ static const uint8_t *key_expected(const struct mpa_startup *s)
 }
 
 /*
- * Judges the octets of the frame's fixed part that are there. What it says does not depend on how
- * the octets were cut into pieces: a Request where a Reply is due is one only when its whole key is
- * there.
+ * Judges those octets of the frame's fixed part that have come. The result does not depend on how the octets were cut
+ * into pieces: a Request in place of a Reply is one only when its whole key has come.
  */
 static enum mpa_startup_err check_header(const struct mpa_startup *s)
 {
@@ -342,8 +341,8 @@ static void take_result(struct mpa_startup *s)
 }
 
 /*
- * The initiator is ready. Flags: the Request's M, and C, by the proposal, as in the Reply; the rest
- * is 0. No private data are defined.
+ * The initiator is ready. Flags: the Request's M; C, by the proposal, as in the Reply; the rest is 0. No private data
+ * are defined.
  */
 static void put_rtr_frame(struct mpa_startup *s)
 {
@@ -352,7 +351,7 @@ static void put_rtr_frame(struct mpa_startup *s)
     move(s, MPA_ST_SEND_RTR);
 }
 
-/* The whole frame is there. R is looked at in a Reply only (RFC 5044 section 7.1.1). */
+/* The whole frame has come. R is looked at in a Reply only (RFC 5044 section 7.1.1). */
 static ssize_t frame_complete(struct mpa_startup *s)
 {
     if (s->state == MPA_ST_WAIT_RTR) {
@@ -473,8 +472,7 @@ int mpa_startup_accept(struct mpa_startup *s, const void *priv, size_t priv_len)
     res->ird = depth_local(s->cfg.ird, e.ird);
     res->ord = depth_local(s->cfg.ord, e.ord);
     /*
-     * C also if only the Request has it: the outcome is the same, and some initiators heed the
-     * Reply alone.
+     * C is also set if only the Request has it: the outcome is the same, and some initiators look at the Reply alone.
      */
     return reply(s, (uint8_t)(own_flags(s) | (res->crc ? FLAG_C : 0) | (res->rtr_frame ? FLAG_S : 0)), &e, priv,
                  priv_len);

@@ -1,10 +1,9 @@
 /*
- * Hello frames: encode, decode, and the search for an answer behind streamed octets. The
- * streaming-mode exchange before MPA that RFC 5044 section 7.1.3 (delayed startup) leaves to the
- * ULP.
+ * Hello frames: encode, decode, and the search for an answer behind streamed octets. The streaming-mode exchange before
+ * MPA that RFC 5044 section 7.1.3 (delayed startup) leaves to the ULP.
  *
- * These are the first octets of a connection, before the receive path exists: the other end may not run sockwarp at
- * all, so each octet is judged as soon as it is there.
+ * These are the first octets of a connection, before the receive path exists. The other end may not run sockwarp at
+ * all, so each octet is judged as soon as it arrives.
  */
 #include "core/negotiate/hello.h"
 
@@ -38,7 +37,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The CRC of a whole frame as if its CRC field were zero. */
+/* The CRC of a whole frame, computed as if its CRC field were zero. */
 static uint32_t frame_crc(const uint8_t *buf, size_t len)
 {
     static const uint8_t zero[4];
@@ -67,13 +66,13 @@ ssize_t hello_encode(const struct hello *h, uint8_t *buf, size_t cap)
     return (ssize_t)total;
 }
 
-/* Whether the len octets may be the beginning of this kind's key. */
+/* May the len octets be the beginning of this kind's key? */
 static bool key_matches(enum hello_kind kind, const uint8_t *buf, size_t len)
 {
     return memcmp(buf, keys[kind], min_size(len, HELLO_KEY_LEN)) == 0;
 }
 
-/* Sees whether the first len octets of the fixed part may stand so: 0, -EPROTO. */
+/* May the first len octets of the fixed part be those of this kind? 0, -EPROTO. */
 static int check_prefix(const uint8_t *buf, size_t len)
 {
     bool any_version =
@@ -95,7 +94,7 @@ static int check_prefix(const uint8_t *buf, size_t len)
 static enum hello_kind kind_of(const uint8_t *buf)
 {
     enum hello_kind kind = HELLO_HELO;
-    while (!key_matches(kind, buf, HELLO_KEY_LEN)) /* it is one of them: check_prefix */
+    while (!key_matches(kind, buf, HELLO_KEY_LEN)) /* check_prefix has seen to it that it is one of them */
         kind++;
     return kind;
 }
@@ -125,7 +124,7 @@ ssize_t hello_decode(const uint8_t *buf, size_t len, struct hello *out)
     return (ssize_t)total;
 }
 
-/* May this be the octet at `at` of an HSWI? Before OFF_STREAMED. */
+/* May this be the octet at `at` of an HSWI? For octets before OFF_STREAMED. */
 static bool may_be_switch_at(size_t at, uint8_t octet, const uint8_t *nonce)
 {
     if (at < HELLO_KEY_LEN)
@@ -136,8 +135,8 @@ static bool may_be_switch_at(size_t at, uint8_t octet, const uint8_t *nonce)
 }
 
 /*
- * Whether the len octets at a position may be the beginning of what is looked for, which is of either kind. Stricter
- * than hello_decode, so that an echoed HELO, another connection's answer or an accident holds back as little as can be.
+ * May the len octets at a position be the beginning of one of the two kinds that are looked for? It is stricter than
+ * hello_decode, so that an echoed HELO, another connection's answer or a coincidence keeps back as little as can be.
  */
 static bool may_be(const enum hello_kind kinds[2], const uint8_t *buf, size_t len, uint64_t at, const uint8_t *nonce)
 {

@@ -11,10 +11,10 @@
 #include "core/base/reason.h"
 #include "core/negotiate/negotiate_parts.h"
 
-/* The stream goes by a connection beside this one. */
+/* The stream is carried by a connection beside this one. */
 #define BY_DEVICE (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)
 
-/* Has said, or may say, that it goes on in streaming mode and switches later. */
+/* This end has said, or may say, that it goes on in streaming mode and switches later. */
 static bool switches(const struct hello *h)
 {
     return (h->flags & HELLO_FLAG_SWITCH) != 0;
@@ -34,7 +34,7 @@ static size_t offer_encode(const struct negotiate_offer *o, uint8_t buf[4 + NEGO
     return 8 + addr_len + sizeof(o->token);
 }
 
-/* False: there is none, or it makes no sense. */
+/* False: there is none, or it is not valid. */
 static bool offer_decode(const struct hello *h, struct negotiate_offer *o)
 {
     size_t len = 0;
@@ -56,7 +56,7 @@ static bool offer_decode(const struct hello *h, struct negotiate_offer *o)
 #define FRAME_MAX (MPA_STARTUP_HDR_LEN + MPA_PRIVATE_MAX)
 _Static_assert(HELLO_LEN + 4 + FRAME_MAX <= HELLO_LEN_MAX, "a startup frame fits into a Hello");
 
-/* The startup frame that is to be sent, as a TLV; 0: none is. */
+/* The startup frame that is to be sent, as a TLV; 0: there is none. */
 static size_t frame_encode(struct negotiate *n, uint8_t buf[4 + FRAME_MAX])
 {
     const uint8_t *frame;
@@ -71,7 +71,7 @@ static size_t frame_encode(struct negotiate *n, uint8_t buf[4 + FRAME_MAX])
     return 4 + len;
 }
 
-/* Behind what is to be sent already; it ends in the startup frame that is ready, if any. */
+/* Queues a Hello behind what is to be sent already; it ends in the startup frame that is ready, if any. */
 static void add_hello(struct negotiate *n, enum hello_kind kind, uint32_t arg, const uint8_t *nonce, uint64_t streamed)
 {
     struct hello h = { .kind = kind, .arg = arg, .streamed = streamed, .host = n->cfg.host };
@@ -106,10 +106,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     n->cfg = *cfg;
     n->cfg.mpa.priv = NULL;
     n->cfg.mpa.priv_len = 0;
-    /*
-     * What could not be put into a startup frame is to be found here, not in the middle of a
-     * connection.
-     */
+    /* A configuration that does not fit a startup frame must be found here, not in the middle of a connection. */
     if (negotiate_mpa_init(n) < 0)
         return -EINVAL;
     if (!cfg->responder && cfg->immediate) {
@@ -127,7 +124,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     n->deadline_ns = now_ns + cfg->timeout_ns;
     put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
     n->hello_len = n->out_len;
-    if (cfg->at_once) { /* the program goes on: the HWDR is there with the HELO */
+    if (cfg->at_once) { /* the program goes on: the HWDR is sent with the HELO */
         add_hello(n, HELLO_HWDR, 0, cfg->nonce, 0);
         negotiate_move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
     }
@@ -141,7 +138,7 @@ static void decline(struct negotiate *n, const struct hello *h, unsigned reason)
     negotiate_move(n, (h->flags & HELLO_FLAG_MAY_WITHDRAW) ? NEGOTIATE_NAKED : NEGOTIATE_PLAIN, reason);
 }
 
-/* No Hello came; if we would have declined one, that is why the connection is plain. */
+/* No Hello came; if this end would have declined one, that is why the connection is plain. */
 static void peer_is_plain(struct negotiate *n)
 {
     negotiate_move(n, NEGOTIATE_PLAIN, n->reason != REASON_NONE ? n->reason : REASON_PEER_PLAIN);
@@ -164,7 +161,9 @@ static int find_request(const struct negotiate *n, const uint8_t *buf, size_t le
     return s.state == MPA_ST_DECIDE ? 0 : -EAGAIN;
 }
 
-/* If the HELO ends in a Request that is accepted, the Reply is ready then. Any other one is left to come by itself. */
+/*
+ * If the HELO ends in a Request that is accepted, the Reply is ready then. Any other Request is left to come by itself.
+ */
 static void reply_early(struct negotiate *n, const struct hello *h)
 {
     size_t len;
@@ -202,14 +201,14 @@ static void put_acceptance(struct negotiate *n, const struct hello *h, uint32_t 
     put_hello(n, HELLO_HACK, by, h->nonce, n->streamed);
 }
 
-/* A Hello with the HWDR behind it. To the initiator, too, a HACK without the Reply is the end of the negotiation. */
+/* Queues a Hello with the HWDR behind it. For the initiator a HACK without the Reply ends the negotiation, too. */
 static void accept_late(struct negotiate *n, const struct hello *h, uint64_t now_ns)
 {
     put_acceptance(n, h, HELLO_TRANSPORT_IWARP, now_ns);
     n->switched = negotiate_replied_early(n);
     n->deferred = n->switched && n->defers;
     if (!n->switched && n->defers)
-        n->out_len = 0; /* octets of the program's say as much */
+        n->out_len = 0; /* octets of the program's have the same meaning */
     if (n->switched)
         negotiate_move(n, NEGOTIATE_DONE, REASON_UPGRADED);
     else
@@ -249,7 +248,7 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
             n->deadline_ns = now_ns + NEGOTIATE_PREFIX_NS;
         return 0;
     }
-    if (request == 0) { /* left where it is: the next state takes it */
+    if (request == 0) { /* it is not consumed: the next state takes it */
         n->declined = n->reason;
         negotiate_mpa_begin(n, now_ns);
         return 0;
@@ -263,13 +262,13 @@ static size_t in_peek(struct negotiate *n, const uint8_t *buf, size_t len, uint6
         negotiate_decline(n, REASON_VERSION);
     bool late;
     ssize_t hwdr_len = negotiate_find_withdrawal(n, buf + r, len - (size_t)r, &late);
-    /* One end at least has a device, and both say what the other one needs. */
+    /* At least one end has a device, and both say what the other end needs. */
     uint32_t common = h.arg & n->cfg.transports & BY_DEVICE;
     bool device = common != 0 && ((h.arg | n->cfg.transports) & HELLO_TRANSPORT_VERBS) != 0;
     n->asked = (uint8_t)h.arg;
     if (n->reason == REASON_NONE && device && !n->offer_made) {
-        n->device = NEGOTIATE_DEVICE_WANTED; /* left where it is until the owner has answered */
-        n->deadline_ns = 0;                  /* (it is whole, though it may have come in pieces) */
+        n->device = NEGOTIATE_DEVICE_WANTED; /* it is not consumed until the owner has answered */
+        n->deadline_ns = 0;                  /* (it is whole, though it may have arrived in pieces) */
         return 0;
     }
     unsigned reason = why_declined(n, &h, late);
@@ -313,7 +312,7 @@ void negotiate_withdraw(struct negotiate *n)
 {
     if (n->state != NEGOTIATE_HELLO || !n->cfg.shim_known)
         return;
-    if (n->out_off < n->out_len) { /* not even the Hello went: nothing has happened yet */
+    if (n->out_off < n->out_len) { /* not even the Hello was sent: nothing has happened yet */
         bool none = n->out_off == 0;
         n->out_len = n->out_off = 0;
         negotiate_move(n, none ? NEGOTIATE_PLAIN : NEGOTIATE_FALLBACK, REASON_WITHDRAWN);
@@ -330,7 +329,7 @@ size_t negotiate_lead(const struct negotiate *n, const uint8_t **p)
                                                                                            : 0;
 }
 
-/* The answer is the first that the server sends, or there is none. */
+/* The server's first octets are the answer, or there is none. */
 static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
 {
     struct hello h;
@@ -365,7 +364,7 @@ static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
     return frame_len;
 }
 
-/* As in_hello, but whatever the answer is, it changes nothing any more. */
+/* As in_hello; but whatever the answer is, it changes nothing any more. */
 static size_t in_withdrawn(struct negotiate *n, const uint8_t *buf, size_t len)
 {
     struct hello h;
@@ -381,7 +380,7 @@ static size_t in_withdrawn(struct negotiate *n, const uint8_t *buf, size_t len)
     return (size_t)at + frame_len;
 }
 
-/* The owner connects by its device, in the same time as for the Hello; without it, the startup goes on here. */
+/* The owner connects by its device, in the time that the Hello has; without the device the startup goes on here. */
 static void device_begin(struct negotiate *n, const struct hello *h, uint64_t now_ns)
 {
     if (!offer_decode(h, &n->offer)) {
@@ -434,7 +433,7 @@ static bool in_reply(struct negotiate *n, const struct hello *h)
     return true;
 }
 
-/* Does the answer name a device's transport that was offered? */
+/* Does the answer name a device's transport that this end offered? */
 static bool is_our_device(const struct negotiate *n, const struct hello *h)
 {
     return (h->arg == HELLO_TRANSPORT_VERBS || h->arg == HELLO_TRANSPORT_MIXED) && (n->cfg.transports & h->arg);
@@ -445,20 +444,20 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     struct hello h;
     size_t frame_len = 0, safe = 0;
     ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
-    if (n->cfg.may_switch && (at < 0 ? safe > 0 : at > 0)) { /* the server spoke first, and leaves it at that */
+    if (n->cfg.may_switch && (at < 0 ? safe > 0 : at > 0)) { /* the server spoke first, and sends nothing else */
         n->out_len = n->out_off = 0;
         negotiate_move(n, NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
         return 0;
     }
     if (at < 0) {
         n->answered = n->answered || len > 0;
-        /* An echo server cannot have spoken our HELO first: no need to wait for the deadline. */
+        /* An echo server sends our own HELO back: there is no need to wait for the deadline. */
         bool echo = len >= n->hello_len && memcmp(buf, n->out, n->hello_len) == 0;
         if (safe > NEGOTIATE_STREAMED_MAX || echo)
             negotiate_spoil(n, REASON_HELLO_GARBAGE);
         return 0;
     }
-    /* The same limit however the octets were cut: the owner has room for no more than that. */
+    /* The limit is the same however the octets were cut: the owner has no more room. */
     if ((size_t)at > NEGOTIATE_STREAMED_MAX) {
         negotiate_spoil(n, REASON_HELLO_GARBAGE);
         return 0;
@@ -485,7 +484,7 @@ size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_
         return in_hello(n, buf, len, now_ns);
     case NEGOTIATE_MPA: {
         size_t used = negotiate_mpa_in(n, buf, len);
-        if (n->device == NEGOTIATE_DEVICE_ASKED) /* that the owner will know soon */
+        if (n->device == NEGOTIATE_DEVICE_ASKED) /* the owner will know that soon */
             n->deadline_ns = now_ns + n->cfg.timeout_ns;
         return used;
     }
@@ -504,7 +503,7 @@ void negotiate_eof(struct negotiate *n)
 {
     switch (n->state) {
     case NEGOTIATE_PEEK:
-        /* Whatever there is, the program shall see it as it is. */
+        /* Whatever has come, the program sees it as it is. */
         peer_is_plain(n);
         break;
     case NEGOTIATE_HELLO:
@@ -514,14 +513,14 @@ void negotiate_eof(struct negotiate *n)
         negotiate_spoil(n, REASON_CLOSED);
         break;
     case NEGOTIATE_MPA:
-        if (negotiate_replied_early(n)) { /* what is left to say is FPDUs' */
+        if (negotiate_replied_early(n)) { /* what is still to be sent belongs to the FPDUs */
             negotiate_mpa_settle(n);
             break;
         }
         mpa_startup_eof(&n->mpa);
         /*
-         * A peer that runs sockwarp closed because its program did; another one perhaps because of what it did not
-         * understand.
+         * A peer that runs sockwarp closed because its program did; another peer perhaps because it did not understand
+         * something.
          */
         negotiate_spoil(n, negotiate_peer_known(n) ? REASON_CLOSED : REASON_MPA_FAILED);
         break;

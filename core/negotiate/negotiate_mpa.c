@@ -59,7 +59,7 @@ void negotiate_spoil_mpa(struct negotiate *n)
         put_terminate(n, code);
 }
 
-/* The Reply accepts, but not in terms that we could go on with: an error of this end's, as far as MPA is concerned. */
+/* The Reply accepts, but on terms that this end cannot go on with: for MPA that is an error of this end's. */
 static void spoil_params(struct negotiate *n)
 {
     negotiate_spoil(n, REASON_PEER_LIMIT);
@@ -79,7 +79,7 @@ int negotiate_mpa_init(struct negotiate *n)
     return mpa_startup_init(&n->mpa, &mpa);
 }
 
-/* (negotiate_init has found that it can be done.) */
+/* (negotiate_init has checked that this cannot fail.) */
 void negotiate_mpa_restart(struct negotiate *n)
 {
     int r = negotiate_mpa_init(n);
@@ -94,7 +94,7 @@ void negotiate_mpa_begin(struct negotiate *n, uint64_t now_ns)
     negotiate_move(n, NEGOTIATE_MPA, REASON_NONE);
 }
 
-/* The peer's private data must be ours, with values that make sense. */
+/* The peer's private data must be sockwarp's, with valid values. */
 bool negotiate_params_ok(struct negotiate *n)
 {
     const struct mpa_startup_result *res = &n->mpa.res;
@@ -104,7 +104,7 @@ bool negotiate_params_ok(struct negotiate *n)
     return !(n->cfg.params.flags & STREAM_FLAG_LLP) || (n->peer.flags & STREAM_FLAG_LLP);
 }
 
-/* The Request is there. 0: the Reply that accepts it is ready; else it is to be rejected. */
+/* The Request has arrived. 0: the Reply that accepts it is ready; otherwise it is to be rejected. */
 int negotiate_mpa_accept(struct negotiate *n)
 {
     uint8_t priv[STREAM_PARAMS_LEN];
@@ -114,7 +114,7 @@ int negotiate_mpa_accept(struct negotiate *n)
 
 void negotiate_mpa_decide(struct negotiate *n)
 {
-    /* The peer has connected by its device: is it up here, too? */
+    /* The peer has connected by its device: is the connection up at this end, too? */
     if (n->device == NEGOTIATE_DEVICE_ASKED)
         return;
     if (n->device == NEGOTIATE_DEVICE_OFFERED) {
@@ -162,8 +162,8 @@ void negotiate_mpa_settle(struct negotiate *n)
 }
 
 /*
- * The Reply was part of the HACK, and nothing has come since. (Where it goes by itself, the MPA startup is over when it
- * is sent, and with it this state.)
+ * The Reply was part of the HACK, and nothing has come since. (Where the Reply is sent by itself, the MPA startup is
+ * over when it is sent, and with it this state.)
  */
 bool negotiate_replied_early(const struct negotiate *n)
 {

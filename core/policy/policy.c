@@ -1,10 +1,9 @@
 /*
- * Rules: parsing and matching; grammar and contracts in policy.h, DESIGN section 8. No standard:
- * the words are our own. Stands above negotiation: a connection asks here before anything is sent
- * for it.
+ * Rules: parsing and matching; grammar and contracts in policy.h, DESIGN section 8. No standard: the words are
+ * sockwarp's own. They come before negotiation: the rules decide about a connection before anything is sent on it.
  *
- * The parser walks the text once with a cursor; a word is a slice of the text, so that every error
- * can say where the bad one stands.
+ * The parser walks the text once with a cursor; a word is a slice of the text, so that every error can give the
+ * position of the bad word.
  */
 #include "core/policy/policy.h"
 
@@ -66,7 +65,7 @@ static bool blank(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* The next word before `end`; len 0 (standing at the end) if there is none. Moves *p behind it. */
+/* The next word before `end`; len 0 (at the end) if there is none. Moves *p behind it. */
 static struct word next_word(const char **p, const char *end)
 {
     struct word w;
@@ -80,10 +79,7 @@ static struct word next_word(const char **p, const char *end)
     return w;
 }
 
-/*
- * Splits w at the first `sep`: the part before it is returned, w becomes the rest. found: was there
- * one?
- */
+/* Splits w at the first `sep`: returns the part before it, and w becomes the rest. found: does w contain sep? */
 static struct word cut(struct word *w, char sep, bool *found)
 {
     struct word head = *w;
@@ -585,7 +581,7 @@ static bool target_init(struct target *t, const struct sockaddr *sa, socklen_t l
         memcpy(t->addr, &in.sin_addr, 4);
         return true;
     }
-    /* The kernel takes an IPv6 address without its scope id as well (RFC 2133's length). */
+    /* The kernel also takes an IPv6 address without its scope id (RFC 2133's length). */
     if (family == AF_INET6 && len >= offsetof(struct sockaddr_in6, sin6_scope_id)) {
         memcpy(&in6, sa, offsetof(struct sockaddr_in6, sin6_scope_id));
         t->family = AF_INET6;
@@ -637,7 +633,7 @@ const struct policy_rule *policy_match_listener(const struct policy *p, const st
     static const uint8_t zero[16];
     const struct policy_rule *r;
     struct target t;
-    unsigned open; /* families whose connections no earlier rule has taken altogether */
+    unsigned open; /* families of which no earlier rule has taken all connections */
 
     if (!target_init(&t, addr, addr_len))
         return NULL;
@@ -646,10 +642,7 @@ const struct policy_rule *policy_match_listener(const struct policy *p, const st
         return r && r->action != POLICY_OFF ? r : NULL;
     }
 
-    /*
-     * Bound to a wildcard. A listener on [::] takes IPv4 as well, unless IPV6_V6ONLY; reckon with
-     * both.
-     */
+    /* Bound to a wildcard. A listener on [::] takes IPv4 too, unless IPV6_V6ONLY is set; both are reckoned with. */
     open = t.family == AF_INET ? V4 : V4 | V6;
     for (size_t i = 0; i < p->n && open; i++) {
         unsigned of;

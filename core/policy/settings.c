@@ -1,6 +1,6 @@
 /*
- * The environment, read once; names, defaults and ranges in settings.h. Stands above everything but
- * preload/, and is what `sockwarp` checks before it starts a program.
+ * The environment, read once; names, defaults and ranges in settings.h. Only preload/ is above it. `sockwarp` checks
+ * the same settings before it starts a program.
  */
 #include "core/policy/settings.h"
 
@@ -12,16 +12,16 @@
 #include "core/base/crc32c.h"
 #include "core/base/trace.h"
 
-#define TEXT_MAX_SHOWN 60 /* octets of a bad value that an error repeats */
+#define TEXT_MAX_SHOWN 60 /* octets of a bad value that an error message repeats */
 
-/* getenv's contract, with an empty variable counting as absent. */
+/* As getenv; an empty variable counts as absent. */
 static const char *value_of(const char *(*get)(void *arg, const char *name), void *arg, const char *name)
 {
     const char *v = get(arg, name);
     return v && v[0] != '\0' ? v : NULL;
 }
 
-/* The value as errors show it: cut, and no control characters. */
+/* The value as errors show it: truncated, and without control characters. */
 static const char *shown(const char *v, char buf[TEXT_MAX_SHOWN + 4])
 {
     size_t i;
@@ -93,7 +93,7 @@ static int read_io(struct settings *s, const char *v, char *err, size_t cap)
     return 0;
 }
 
-/* The name of an implementation of CRC32C: none that needs more of the CPU. */
+/* The name of an implementation of CRC32C, or of one that needs less of the CPU. */
 static int read_crc(struct settings *s, const char *v, char *err, size_t cap)
 {
     char want[128] = "auto";

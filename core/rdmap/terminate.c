@@ -105,9 +105,9 @@ size_t terminate_encode(const struct terminate *t, uint8_t *buf)
 }
 
 /*
- * Linux siw on little-endian machines lays bit-fields over the wire: nibbles swapped, flags in bits
- * 0 to 2. The reserved bits must be zero on transmit, so flags in the wrong place give it away;
- * without any flag only the code can tell.
+ * Linux siw on little-endian machines lays bit-fields over the wire: nibbles swapped, flags in bits 0 to 2. The
+ * reserved bits must be zero on transmit, so flags in the wrong place show such a sender; without any flag only the
+ * code can.
  */
 static bool looks_like_siw(uint8_t first, uint8_t code, uint8_t flags)
 {
@@ -131,7 +131,7 @@ int terminate_decode(const uint8_t *buf, size_t len, struct terminate *out)
     memset(out, 0, sizeof(*out));
     if (r.bad)
         return -EMSGSIZE;
-    /* From here on what is missing is just not there: a cut Terminate still says why. */
+    /* What is missing from here on is taken as absent: a truncated Terminate still tells why. */
     flags = bytes_rd_u8(&r);
     (void)bytes_rd_u8(&r);
     out->code = (struct term_code){ .layer = first >> 4, .etype = first & 0x0f, .code = code };

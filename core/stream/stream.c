@@ -1,7 +1,4 @@
-/*
- * The byte stream, set-up: which of the two flow controls, and what the two sides offered each
- * other.
- */
+/* The byte stream's set-up: which of the two flow controls is used, and what the two sides offered each other. */
 #include "core/stream/stream.h"
 
 #include <errno.h>
@@ -18,13 +15,13 @@ int stream_init(struct stream *st, const struct stream_cfg *cfg)
     memset((uint8_t *)st + slices_len, 0, sizeof(*st) - slices_len);
     st->rx.first = STREAM_SLICE_FIRST;
     st->cfg = *cfg;
-    /* RFC 7306 1.1/1. One side that needs credits is enough: the other one can always count. */
+    /* RFC 7306 1.1/1. If one side needs credits both use them: the other can always count. */
     st->llp = (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_LLP) != 0;
     if (!st->llp && cfg->ring == NULL)
         return -EINVAL;
     st->immediate = st->llp && (cfg->local.flags & cfg->peer.flags & STREAM_FLAG_IMMEDIATE) &&
                     endpoint_ops(cfg->ep)->post_immediate != NULL;
-    /* A peer that offers flow control by the LLP may not have said how many buffers it has. */
+    /* A peer that offers flow control by the LLP need not have said how many buffers it has. */
     if (!params_ok(&cfg->local, st->llp) || !params_ok(&cfg->peer, st->llp))
         return -EINVAL;
     size_t send_max = endpoint_ops(cfg->ep)->send_max(cfg->ep);

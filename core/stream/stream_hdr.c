@@ -61,7 +61,7 @@ int stream_params_decode(const uint8_t *buf, size_t len, struct stream_params *o
     if (s != 'S' || w != 'W' || out->version != 1 || out->ring_len < STREAM_RING_MIN ||
         out->ring_len > STREAM_RING_MAX || out->eager_max == 0)
         return -EPROTO;
-    /* With credits a sender keeps some buffers back: it must have more than those. */
+    /* With credits a sender keeps some buffers in reserve: it must have more than those. */
     if (!(out->flags & STREAM_FLAG_LLP) && out->bufs <= STREAM_BUFS_KEPT)
         return -EPROTO;
     return 0;

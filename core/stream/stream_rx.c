@@ -47,8 +47,8 @@ static struct stream_slice *slice_at(struct stream *st, uint32_t i)
 }
 
 /*
- * A program that does not read, or waits for a number of octets, and a peer that writes them one by
- * one: neighbours become one slice, over the headers that were between them.
+ * A program may not read, or wait for a number of octets, while a peer writes them one by one: neighbours become one
+ * slice, over the headers that lay between them.
  */
 static void join_slices(struct stream *st)
 {
@@ -81,11 +81,11 @@ bool stream_pack(struct stream *st)
     return true;
 }
 
-/* An event without octets for the program: given back behind what waits before it. */
+/* An event without octets for the program: it is given back behind the events that wait before it. */
 static void release_behind(struct stream *st, const uint8_t *upto)
 {
     if (endpoint_ops(st->cfg.ep)->each_alone)
-        return; /* (it was, at once: take_send) */
+        return; /* (it was returned at once: take_send) */
     for (uint32_t i = st->rx.n; i-- > 0;) {
         struct stream_slice *s = &st->rx.slice[(st->rx.first + i) % STREAM_SLICES];
         if (s->upto != NULL) {
@@ -104,7 +104,7 @@ static int take_write(struct stream *st, const struct endpoint_event *ev)
     st->rx.ring_to += ev->len;
     st->rx.off += ev->len;
     if (ev->placed) {
-        /* The owner asks for it only while nothing else waits to be read. */
+        /* The owner asks for this only while nothing else waits to be read. */
         SW_CHECK(st->rx.n == 0, "%u slices before octets that were placed", st->rx.n);
         st->rx.placed += ev->len;
         st->rx.total += ev->len;
@@ -138,9 +138,8 @@ static int take_ring(struct stream *st, uint32_t len)
 }
 
 /*
- * What the header says about the other direction. A buffer without octets for the program counts as
- * returned at once, and before the send side can make use of what the peer says: so whatever it
- * posts then tells of it.
+ * Takes what the header says about the other direction. A buffer without octets for the program counts as returned at
+ * once, and before the send side can use what the peer says: so whatever it posts then reports it.
  */
 static void take_credit(struct stream *st, const struct stream_hdr *h, size_t payload)
 {
@@ -158,8 +157,8 @@ static void take_credit(struct stream *st, const struct stream_hdr *h, size_t pa
 }
 
 /*
- * The last octet that came is urgent: as Linux, which knows one at a time. An older one is an octet like others from
- * now on, unless all before it was read: then it is gone.
+ * The last octet that came is urgent. As in Linux, the stream knows one at a time: from now on an older one is an
+ * ordinary octet, unless everything before it was read; then it is gone.
  */
 static void take_urgent(struct stream *st, uint8_t octet)
 {
@@ -181,18 +180,18 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
         return broken(st);
 
     uint32_t more = h.off - (uint32_t)st->rx.off; /* octets since the last message */
-    /* Nothing may follow the end, but what the other direction needs, or a reset. */
+    /* Nothing may follow the end except what the other direction needs, or a reset. */
     if (st->rx.end != STREAM_OPEN && (more > 0 || !(h.type == STREAM_RESET || (h.type == STREAM_CREDIT && !st->llp))))
         return broken(st);
     /*
-     * Where buffers are the device's, one that is told to be free has to be there: a CREDIT's even while the program
-     * does not read.
+     * Where buffers are the device's, one that is reported free has to exist: also a CREDIT's, while the program does
+     * not read.
      */
     if (payload == 0 && endpoint_ops(st->cfg.ep)->each_alone)
         endpoint_ops(st->cfg.ep)->release(st->cfg.ep, upto);
     /*
-     * The peer knows how many buffers there are: RFC 5042 section 6.4.1. RFC 5041 7.1/1,2: who sends without is at
-     * fault.
+     * The peer knows how many buffers there are: RFC 5042 section 6.4.1. RFC 5041 7.1/1,2: a peer that sends without
+     * one is at fault.
      */
     if (!st->llp && h.type != STREAM_CREDIT && ++st->rx.bufs_used - st->rx.bufs_back > st->cfg.local.bufs)
         return broken(st);
@@ -216,7 +215,7 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
     return 0;
 }
 
-/* The notify in 8 octets: the Writes before it reach so far, no more and no less. */
+/* The notify in 8 octets: the Writes before it reach exactly to this count. */
 static int take_immediate(struct stream *st, const struct endpoint_event *ev)
 {
     if (!st->immediate || st->rx.end != STREAM_OPEN || ev->len != sizeof(uint64_t) || get_be64(ev->data) != st->rx.off)
@@ -266,7 +265,7 @@ int stream_poll(struct stream *st)
     return changed;
 }
 
-/* The first slice gave len octets. */
+/* The program has read len octets of the first slice. */
 static void slice_used(struct stream *st, size_t len)
 {
     struct stream_slice *s = &st->rx.slice[st->rx.first];

@@ -26,7 +26,7 @@ static uint32_t peer_ring_free(const struct stream *st)
     return used >= st->cfg.peer.ring_len ? 0 : st->cfg.peer.ring_len - used;
 }
 
-/* All but CREDITs: see STREAM_BUFS_KEPT. */
+/* The least for all but CREDITs: see STREAM_BUFS_KEPT. */
 static bool may_send(const struct stream *st)
 {
     return st->llp || peer_bufs_free(st) > STREAM_BUFS_KEPT;
@@ -48,7 +48,7 @@ static void batch_add(struct stream *st, uint8_t type, uint8_t flags, size_t len
     st->tx.batch[i].told_credits = atomic_load(&st->told_credits);
 }
 
-/* A CREDIT that is to be answered is counted on its own, one that answers not at all. */
+/* A CREDIT that is to be answered is counted on its own, a CREDIT that answers is not counted. */
 static void count_send(struct stream *st, uint8_t type, uint8_t flags, int by)
 {
     if (type != STREAM_CREDIT)
@@ -57,7 +57,7 @@ static void count_send(struct stream *st, uint8_t type, uint8_t flags, int by)
         atomic_fetch_add(&st->sent_credits, (uint32_t)by);
 }
 
-/* One Send of type with the next len octets of src. */
+/* Posts one Send of `type` with the next len octets of src. */
 static int post(struct stream *st, enum stream_type type, uint8_t flags, struct iov_iter *src, size_t len)
 {
     if (st->tx.batch_n == STREAM_BATCH)
@@ -95,7 +95,7 @@ static int post_immediate(struct stream *st)
 {
     if (st->tx.batch_n == STREAM_BATCH)
         return -EAGAIN;
-    /* Solicited: the receiver that waits for the Writes is to know now. */
+    /* Solicited: the receiver that waits for the Writes must be woken now. */
     int r = endpoint_ops(st->cfg.ep)->post_immediate(st->cfg.ep, st->tx.off, true);
     if (r < 0)
         return r;
@@ -104,20 +104,21 @@ static int post_immediate(struct stream *st)
     return 0;
 }
 
-/* The peer has to be told how far the Writes reach. */
+/* The peer has to be told up to which octet the Writes reach. */
 static void post_notify(struct stream *st)
 {
     if (!st->tx.notify_owed || !may_send(st))
         return;
     int r = st->immediate ? post_immediate(st) : post_empty(st, STREAM_DATA, 0);
-    (void)r; /* no room: still owed, stream_flushed does it; or the endpoint is terminated */
+    (void)r; /* no room: it is still owed, and stream_flushed sends it; or the endpoint is terminated */
 }
 
 #define WRITE_STEP 64u
 
 /*
- * How long the next Write is when left octets are to go. Long ones are a number of cache lines, as what follows them is
- * copied from and to there; a runt that they leave is short enough to go as a Send, which then is the notify, too.
+ * The length of the next Write when `left` octets remain. Long ones are a whole number of cache lines, because the
+ * octets that follow are copied from there and to there. A short rest is left to go as a Send, which then is the notify
+ * too.
  */
 static size_t write_len(const struct stream *st, size_t left)
 {
@@ -138,13 +139,10 @@ ssize_t stream_write(struct stream *st, struct iov_iter *src, size_t len)
         return -EPIPE;
     size_t done = 0;
     int r = 0;
-    /* The last place in the batch is for the notify. */
+    /* The last place in the batch is reserved for the notify. */
     while (done < len && st->tx.batch_n < STREAM_BATCH - 1) {
         size_t left = len - done, n;
-        /*
-         * With credits also Writes: their octets are useless to the peer until a Send can follow
-         * them.
-         */
+        /* With credits this holds for Writes too: the peer cannot use their octets before a Send can follow them. */
         if (!may_send(st))
             break;
         if (left <= st->cfg.eager_limit) {
@@ -235,7 +233,7 @@ size_t stream_unpost(struct stream *st, unsigned frames)
             st->tx.fin = false;
     }
     st->tx.total -= back;
-    /* What stays, or went before, may end in Writes that are not announced. */
+    /* What stays, or was sent before, may end in Writes that are not announced. */
     st->tx.notify_owed = st->tx.batch_n > 0 ? st->tx.batch[st->tx.batch_n - 1].type == 0 : st->tx.owed_before;
     post_notify(st);
     return back;
@@ -262,7 +260,7 @@ int stream_credit(struct stream *st)
 {
     if (st->llp)
         return 0;
-    /* An answer must not want an answer, or the two sides would never stop. */
+    /* An answer must not ask for an answer, or the two sides would never stop. */
     bool answer = stream_answer_due(st) && (stream_credit_unanswered(st) || !stream_credit_due(st));
     if (!answer && stream_credit_unanswered(st))
         return -EAGAIN;

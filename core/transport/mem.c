@@ -23,7 +23,7 @@ static size_t cut(struct mem_pipe *p)
     return p->cut_max ? 1 + p->random32(p->arg) % p->cut_max : SIZE_MAX;
 }
 
-/* Into the ring, as far as there is room. */
+/* Puts octets into the ring, as far as there is room. */
 static size_t put(struct mem_pipe *p, const uint8_t *src, size_t len)
 {
     size_t done = 0;

@@ -1,6 +1,6 @@
 /*
- * Transport by plain system calls: nothing goes on without the program, so the owner keeps a tail
- * and sends it at the program's next call. Also the choice between the variants.
+ * Transport by plain system calls: nothing is sent without the program, so the owner keeps a tail and sends it at the
+ * program's next call. Also the choice between the variants.
  */
 #include <errno.h>
 #include <string.h>
@@ -57,7 +57,7 @@ const struct transport_ops *transport_choose(int want_uring, const struct transp
     }
     int r = transport_uring_setup(env);
     if (r < 0) {
-        /* Containers often forbid it: seccomp answers EPERM or ENOSYS, the sysctl EPERM. */
+        /* Containers often forbid io_uring: seccomp answers EPERM or ENOSYS, the sysctl EPERM. */
         *why = r == -ENOSYS                  ? "the kernel has no io_uring"
                : r == -EOPNOTSUPP            ? "the kernel's io_uring cannot cancel in step (Linux 6.0 can)"
                : r == -EPERM || r == -EACCES ? "io_uring is not allowed here"

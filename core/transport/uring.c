@@ -1,20 +1,17 @@
 /*
- * Sends that complete without the program, by io_uring: one small ring per thread, made at its
- * first use.
+ * Sends that complete without the program, by io_uring: one small ring per thread, made at its first use.
  *
- * Default-mode rings, on purpose: the kernel finishes a send in the submitting task's context by
- * task work, which interrupts even a program that computes (with DEFER_TASKRUN or COOP_TASKRUN it
- * would wait for the next call). The price: a wait of that thread may see EINTR (thread_busy tells
- * the waiter).
+ * The rings are in default mode, on purpose: the kernel finishes a send in the submitting task's context by task work,
+ * which interrupts even a program that computes (with DEFER_TASKRUN or COOP_TASKRUN it would wait for the next call).
+ * The price: a wait of that thread may end with EINTR (thread_busy tells the waiter).
  *
- * A request may be looked after by another thread than the one that started it. No thread sleeps with a ring's lock
- * held: one job's slow peer must not hold up another's. The thread that sleeps is the only one that takes completions
- * meanwhile (any completion wakes it), and it tells the others.
+ * A thread may look after a request that another thread has started. No thread sleeps with a ring's lock held: one
+ * job's slow peer must not delay another job's. The thread that sleeps is the only one that takes completions meanwhile
+ * (any completion wakes it), and it tells the others.
  *
- * The program may close a ring's descriptor without our seeing it (a daemon that closes "all"). The
- * ring lives on in its mappings: running requests go on and their completions appear there, only
- * nothing can be submitted or waited for. The thread then gets a new ring. The number is never
- * closed by us again, it may be another file's by now.
+ * The program may close a ring's descriptor without our seeing it (a daemon that closes "all"). The ring lives on in
+ * its mappings: running requests go on and their completions appear there, but nothing can be submitted or waited for.
+ * The thread then gets a new ring. We never close that number again: it may be another file's by now.
  */
 #include "core/transport/uring.h"
 
@@ -28,14 +25,14 @@
 #include "core/base/rawsys.h"
 
 #define RING_ENTRIES 16u
-#define NOBODY 1u       /* user data of what was taken back */
+#define NOBODY 1u       /* user data of a request that was taken back */
 #define BEHIND_BIT 2u   /* beside the job's address: the shutdown or close behind its send */
-#define NAP_NS 1000000l /* a ring without descriptor can only be looked at */
+#define NAP_NS 1000000l /* a ring without descriptor cannot be waited for, only looked at */
 #define LOST_CANCEL_NS 1000000000ll
 /*
- * When the kernel has handed a request to a worker of its own, which it does with one that found room too little too
- * often, the worker lets go of it only after the completion is visible, and that interrupts the thread as well. How
- * much later is not told: as long as it has to wait for the processor.
+ * The kernel hands a request to a worker of its own when it has found too little room too often. That worker lets go of
+ * the request only after the completion is visible, which interrupts the thread as well. The kernel does not report
+ * when: it may take as long as the worker waits for a processor.
  */
 #define LET_GO_NS 1000000000ull
 
@@ -47,11 +44,11 @@ struct ring {
     bool open;    /* io is set up */
     bool waiting; /* a thread waits in the kernel, and takes the completions */
     bool lost;    /* its descriptor was closed by the program */
-    bool orphan;  /* lost, and its thread has another one: goes with its last job */
+    bool orphan;  /* lost, and its thread has another ring: it ends with its last job */
     _Atomic bool used;
     _Atomic int running;
-    _Atomic uint64_t over_ns; /* when the last one was over, 0: long ago */
-    /* All rings ever made; never freed, since a late thread may be about to look at one. */
+    _Atomic uint64_t over_ns; /* when the last job was over; 0: long ago */
+    /* All rings ever made; never freed, because a late thread may be about to look at one. */
     struct ring *next;
 };
 
@@ -72,7 +69,7 @@ static uint64_t now_ns(void)
 
 static bool is_lost(int e)
 {
-    return e == -EBADF || e == -EOPNOTSUPP; /* nothing there, or something else than a ring */
+    return e == -EBADF || e == -EOPNOTSUPP; /* nothing there, or something other than a ring */
 }
 
 /* ---- rings ---- */
@@ -100,7 +97,7 @@ static void io_close(struct io_uring *io, bool lost)
     io_uring_queue_exit(io);
 }
 
-/* No jobs, no thread waits. The lock is held, or no other thread can know the ring. */
+/* No jobs, and no thread waits. The caller holds the lock, or no other thread can know the ring. */
 static void ring_shut(struct ring *r)
 {
     io_close(&r->io, r->lost);
@@ -148,12 +145,12 @@ static void job_over(struct ring *r, struct transport_job *job, ssize_t result)
     job->result = result;
     atomic_store(&r->over_ns, now_ns());
     atomic_fetch_sub(&r->running, 1);
-    atomic_store(&job->over, true); /* from here on the owner may do with it as it likes */
+    atomic_store(&job->over, true); /* from here on the owner may use it again */
 }
 
 /*
- * A linked request looks its descriptor up when it is its turn, by the number, and interrupts its
- * thread's waits as well: a job is over when that is done, too.
+ * A linked request looks its descriptor up by number when its turn comes, and interrupts its thread's waits as well: a
+ * job is over only when that is done, too.
  */
 static void completed(struct ring *r, struct transport_job *job, bool behind, int result)
 {
@@ -163,7 +160,7 @@ static void completed(struct ring *r, struct transport_job *job, bool behind, in
         job_over(r, job, job->sent);
 }
 
-/* The lock is held, no thread is waiting. */
+/* The caller holds the lock, and no thread is waiting. */
 static void reap(struct ring *r)
 {
     struct io_uring_cqe *cqe;
@@ -178,8 +175,8 @@ static void reap(struct ring *r)
 }
 
 /*
- * Waits until something was completed, at most until end_ns (0: no end). The lock is held, but not
- * meanwhile.
+ * Waits until something is completed, at most until end_ns (0: no end). The caller holds the lock, which is free during
+ * the wait.
  */
 static void reap_wait(struct ring *r, uint64_t end_ns)
 {
@@ -222,8 +219,8 @@ static bool listed(const struct ring *r, const struct transport_job *job)
 }
 
 /*
- * Without the descriptor requests cannot be stopped one by one, only with the ring: what they sent
- * is not known then. The lock is held.
+ * Without the descriptor requests cannot be stopped one by one, only with the ring: how much they sent is unknown then.
+ * The caller holds the lock.
  */
 static void give_up(struct ring *r)
 {
@@ -231,7 +228,7 @@ static void give_up(struct ring *r)
         pthread_cond_wait(&r->reaped, &r->lock);
     while (r->jobs != NULL)
         job_over(r, r->jobs, -ECONNABORTED);
-    /* No completion may appear any more: with the mappings the kernel lets go of the requests. */
+    /* No completion may appear any more: the kernel lets go of the requests when the mappings are gone. */
     if (r->orphan) {
         ring_shut(r);
     } else {
@@ -240,7 +237,7 @@ static void give_up(struct ring *r)
     }
 }
 
-/* Not on r's list afterwards. The lock is held. job is looked at only while it is on the list. */
+/* Waits until job is not on r's list. The caller holds the lock. It reads job only while that is on the list. */
 static void cancel(struct ring *r, struct transport_job *job)
 {
     uint64_t lost_end = 0;
@@ -250,7 +247,7 @@ static void cancel(struct ring *r, struct transport_job *job)
             .timeout = { -1, -1 },
         };
         if (!r->lost) {
-            /* The request cannot vanish meanwhile: its completion is taken with the lock held. */
+            /* The request cannot vanish meanwhile: its completion is taken only with the lock held. */
             pthread_mutex_unlock(&r->lock);
             int e = io_uring_register_sync_cancel(&r->io, &reg);
             pthread_mutex_lock(&r->lock);
@@ -266,15 +263,16 @@ static void cancel(struct ring *r, struct transport_job *job)
         if (r->lost && now_ns() >= lost_end)
             give_up(r);
         else
-            reap_wait(r, 0); /* stopped, or done before: its completion is on its way */
+            reap_wait(r, 0); /* stopped, or done before: its completion follows */
     }
 }
 
 /* ---- a thread's ring ---- */
 
 /*
- * A thread that ends takes its requests with it: what they sent so far is booked, the rest stays with their owners. But
- * a request with a close behind it has no owner any more, so the thread stays until those are done, within limits.
+ * A thread that ends takes its requests with it: what they have sent so far is booked, the rest stays with their
+ * owners. But a request with a close behind it has no owner any more, so the thread stays until those are done, within
+ * limits.
  */
 static void ring_free(void *arg)
 {
@@ -304,7 +302,7 @@ static void ring_free(void *arg)
 static void thread_end_make(void)
 {
     int e = pthread_key_create(&thread_end, ring_free);
-    (void)e; /* without it a thread's ring stays until exit */
+    (void)e; /* without it a thread's ring stays until the exit */
 }
 
 static struct ring *ring_get(void)
@@ -343,7 +341,7 @@ static struct ring *ring_get(void)
 
 /* ---- the operations ---- */
 
-/* What was put into the submission queue must not go out later. */
+/* What was put into the submission queue must not be sent later. */
 static void take_back(struct io_uring_sqe *sqe)
 {
     io_uring_prep_nop(sqe);
@@ -360,8 +358,8 @@ static int submit(struct ring *r, struct transport_job *job)
         return -EAGAIN;
     send = io_uring_get_sqe(&r->io);
     /*
-     * One that has found too little room too often is given to a worker, which is to sleep in the socket's send. With
-     * sendmsg it would not on a socket that does not block, but give up.
+     * A request that has found too little room too often is given to a worker, which is to sleep in the socket's send.
+     * With sendmsg on a socket that does not block it would not sleep, but give up.
      */
     if (job->iov_n == 1)
         io_uring_prep_send(send, job->fd, job->iov->iov_base, job->iov->iov_len, MSG_NOSIGNAL | MSG_WAITALL);
@@ -374,7 +372,7 @@ static int submit(struct ring *r, struct transport_job *job)
         behind = io_uring_get_sqe(&r->io);
         io_uring_prep_close(behind, job->fd);
     } else if (job->then == TRANSPORT_THEN_SHUT_WR) {
-        send->flags |= IOSQE_IO_LINK; /* a send that is cancelled or short takes it along */
+        send->flags |= IOSQE_IO_LINK; /* a send that is cancelled or short cancels it too */
         behind = io_uring_get_sqe(&r->io);
         io_uring_prep_shutdown(behind, job->fd, SHUT_WR);
     }
@@ -492,7 +490,7 @@ static void before_fork(void)
     }
 }
 
-/* Only the mappings and the descriptors are ours here; the requests are the parent's. */
+/* Only the mappings and the descriptors are this process's; the requests are the parent's. */
 static void after_fork(void)
 {
     atomic_store(&my_pid, rawsys_getpid());
@@ -531,8 +529,8 @@ int transport_uring_setup(const struct transport_env *e)
     if (r < 0)
         return r;
     /*
-     * Without it (before Linux 6.0) what a stopped send has sent could not be told; nor does
-     * MSG_WAITALL go on there.
+     * Without it (before Linux 6.0) the number of bytes that a stopped send has sent is not reported; nor does
+     * MSG_WAITALL continue there.
      */
     struct io_uring_sync_cancel_reg reg = { .addr = NOBODY, .timeout = { -1, -1 } };
     r = io_uring_register_sync_cancel(&io, &reg);

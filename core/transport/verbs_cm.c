@@ -1,6 +1,4 @@
-/*
- * Endpoints' connections: the connection manager's events move them on.
- */
+/* Endpoints' connections: the events of the connection manager move them on. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +30,10 @@ static const struct sm_state states[] = {
     [VERBS_DOWN] = { "down", 0 },
 };
 
-/* This process' part; the lock protects all of it, and what endpoints say it protects. Innermost. */
+/*
+ * This process's part; the lock protects all of it, and the members of endpoints that their declaration names.
+ * Innermost.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     const struct verbs_lib *lib;
@@ -41,17 +42,17 @@ static struct {
     struct verbs_ep *all;
     struct {
         struct rdma_cm_id *id;
-        struct sockaddr_storage at; /* the address, and the port that was got */
+        struct sockaddr_storage at; /* the address, and the port that was chosen */
         enum verbs_kind kind;
     } listener[LISTENERS_MAX];
     unsigned listeners;
-    struct ibv_context *context[CONTEXTS_MAX]; /* whose descriptors were hidden */
+    struct ibv_context *context[CONTEXTS_MAX]; /* the context whose descriptors were hidden */
     unsigned contexts;
-    bool forked; /* the libraries hold what is the parent's */
+    bool forked; /* the libraries' state belongs to the parent */
 } host;
 static _Atomic int cm_fd = -1;
 
-/* With the lock: the libraries are called then. */
+/* The caller holds the lock: it calls the libraries. */
 static void enter(void)
 {
     foreign_enter();
@@ -87,9 +88,7 @@ static int setup(const struct verbs_env *env, const char **why)
     host.lib = verbs_lib_load(why);
     if (host.lib == NULL)
         return -ENOSYS;
-    /*
-     * Where the kernel does not keep registered pages for the parent, what the libraries have is kept out of children.
-     */
+    /* Where the kernel does not keep registered pages for the parent, the libraries' memory is kept out of children. */
     host.lib->ibv_fork_init();
     struct rdma_event_channel *channel = host.lib->rdma_create_event_channel();
     if (channel == NULL) {
@@ -118,7 +117,7 @@ int verbs_cm_fd(void)
     return atomic_load_explicit(&cm_fd, memory_order_relaxed);
 }
 
-/* A device's context was opened, by librdmacm: its descriptors go out of the program's way. */
+/* librdmacm has opened a device's context: moves its descriptors out of the program's way. */
 static void hide_context(struct ibv_context *ctx)
 {
     for (unsigned i = 0; i < host.contexts; i++)
@@ -200,13 +199,13 @@ static void put_private(const struct verbs_ep *ep, bool request, uint8_t buf[VER
     verbs_private_put(&ep->local, (uintptr_t)ep->ring, request ? ep->cfg.token : NULL, buf);
 }
 
-/* What the peer says of itself. False: that cannot be. */
+/* Takes the peer's private data. False: they are not valid. */
 static bool take_private(struct verbs_ep *ep, const struct rdma_conn_param *param)
 {
     return verbs_private_take(param->private_data, param->private_data_len, &ep->peer, &ep->peer_base);
 }
 
-/* One Read at a time, for the fence. A receiver that is not ready is no error: there are buffers enough. */
+/* One Read at a time, for the fence. A receiver that is not ready is no error: there are enough buffers. */
 static struct rdma_conn_param conn_param(const uint8_t *priv)
 {
     return (struct rdma_conn_param){
@@ -219,7 +218,7 @@ static struct rdma_conn_param conn_param(const uint8_t *priv)
     };
 }
 
-/* A new id, and the first step to the peer. 0 or -errno. */
+/* Makes a new id, and takes the first step to the peer. 0 or -errno. */
 static int resolve(struct verbs_ep *ep)
 {
     if (host.lib->rdma_create_id(host.channel, &ep->id, ep, RDMA_PS_TCP) < 0 ||
@@ -267,7 +266,7 @@ socklen_t verbs_address(const struct sockaddr *local, struct sockaddr_storage *o
     return sizeof(in);
 }
 
-/* The port, which IPv4 and IPv6 have in the same place. */
+/* The port, which is in the same place for IPv4 and IPv6. */
 static void set_port(struct sockaddr_storage *at, uint16_t be_port)
 {
     memcpy((uint8_t *)at + offsetof(struct sockaddr_in, sin_port), &be_port, sizeof(be_port));
@@ -278,7 +277,7 @@ static enum verbs_kind kind_of(const struct rdma_cm_id *id)
     return id->verbs->device->transport_type == IBV_TRANSPORT_IWARP ? VERBS_KIND_IWARP : VERBS_KIND_IB;
 }
 
-/* An id of the device that has the address. -ENODEV: none has. */
+/* Makes an id of the device that has the address. -ENODEV: none has. */
 static int bind_at(const struct sockaddr_storage *at, struct rdma_cm_id **out)
 {
     const struct verbs_lib *lib = host.lib;
@@ -325,7 +324,7 @@ static int listen_once(struct sockaddr_storage *at, struct rdma_cm_id **out)
     return 0;
 }
 
-/* at: an address without port, which is filled in. */
+/* at: an address without a port, which is filled in. */
 static int listen_at(struct sockaddr_storage *at, enum verbs_kind *kind)
 {
     for (unsigned i = 0; i < host.listeners; i++) {
@@ -362,7 +361,7 @@ int verbs_expect(struct verbs_ep *ep, const struct sockaddr *local, struct socka
     return r;
 }
 
-/* ---- events; the lock is held ---- */
+/* ---- events; the caller holds the lock ---- */
 
 static void address_known(struct verbs_ep *ep)
 {
@@ -376,8 +375,8 @@ static void address_known(struct verbs_ep *ep)
 }
 
 /*
- * The connection manager chose a port that siw, whose ports are TCP's, finds taken there: again, with an id that has
- * another one. The caller is to destroy the former id.
+ * The connection manager chose a port that siw, whose ports are TCP's, finds taken there: tries again, with an id that
+ * has another port. The caller has to destroy the former id.
  */
 static void other_port(struct verbs_ep *ep)
 {
@@ -390,7 +389,7 @@ static void other_port(struct verbs_ep *ep)
         move(ep, VERBS_RESOLVING, "the address is looked up again");
 }
 
-/* True: the event's id is to be destroyed. */
+/* True: the caller has to destroy the event's id. */
 static bool route_known(struct verbs_ep *ep)
 {
     const char *why;
@@ -430,7 +429,7 @@ static struct verbs_ep *expected(const uint8_t *token)
     return ep;
 }
 
-/* True: an endpoint has the id now. */
+/* True: an endpoint owns the id now. */
 static bool requested(struct rdma_cm_id *id, const struct rdma_conn_param *asks)
 {
     struct verbs_ep *ep = expected(verbs_private_token(asks->private_data, asks->private_data_len));
@@ -461,7 +460,7 @@ static bool requested(struct rdma_cm_id *id, const struct rdma_conn_param *asks)
     return true;
 }
 
-/* A device goes: nothing listens there any more. Endpoints learn it from their flushed receives as well. */
+/* A device goes: nothing listens there any more. Endpoints also learn it from their flushed receives. */
 static void removed(struct rdma_cm_id *id)
 {
     if (id->context != NULL) {
@@ -473,7 +472,7 @@ static void removed(struct rdma_cm_id *id)
             host.listener[i] = host.listener[--host.listeners];
 }
 
-/* The event's id is to be destroyed once it is acknowledged. */
+/* The event's id is to be destroyed once the event is acknowledged. */
 static bool take_event(const struct rdma_cm_event *ev)
 {
     struct verbs_ep *ep = ev->id->context;
@@ -591,8 +590,8 @@ struct endpoint *verbs_endpoint(struct verbs_ep *ep)
 /* ---- fork ---- */
 
 /*
- * The kernel's objects live as long as a process has the descriptors: the child gives them up. What the libraries have
- * in memory refers to them, so the libraries are not used here again.
+ * The kernel's objects live as long as a process has the descriptors: the child closes its own. The libraries' memory
+ * refers to those objects, so the child never uses the libraries again.
  */
 void verbs_after_fork(void)
 {

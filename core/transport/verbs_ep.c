@@ -37,8 +37,8 @@ static size_t page_up(size_t n)
 }
 
 /*
- * Shared, though with no other process: fork then leaves the pages where the device knows them, where private ones
- * would be copied when the parent writes to them.
+ * Shared, though with no other process: a fork then leaves the pages where the device knows them. It would copy private
+ * pages when the parent writes to them.
  */
 static int map(struct verbs_ep *ep)
 {
@@ -65,7 +65,7 @@ static int post_recv(struct verbs_ep *ep, uint32_t i)
     return ibv_post_recv(ep->qp, &wr, &bad);
 }
 
-/* The most inline data that the device gives, of a few sizes. */
+/* The largest inline data of a few sizes that the device accepts. */
 static int make_qp(struct verbs_ep *ep, const struct verbs_lib *lib)
 {
     static const uint32_t inline_sizes[] = { 220, 64, 0 };
@@ -116,7 +116,7 @@ int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct
     ep->scq = lib->ibv_create_cq(ctx, VERBS_SQ + 8, NULL, ep->channel, 0);
     if (ep->rcq == NULL || ep->scq == NULL)
         return fail(why, "completion queues");
-    /* Its protection domain is the one that librdmacm has for the device. */
+    /* Its protection domain is librdmacm's for the device. */
     ep->ring_mr = lib->ibv_reg_mr(ep->id->pd, ep->ring, ep->cfg.ring_len + VERBS_SCRATCH,
                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     ep->msg_mr =
@@ -227,7 +227,7 @@ static int ep_poll(struct endpoint *e, struct endpoint_event *ev)
     struct verbs_ep *ep = from(e);
     const struct ibv_wc *wc;
     while ((wc = next_wc(ep)) != NULL) {
-        /* A receive that failed, or was flushed since the connection is no more. */
+        /* A receive that failed, or was flushed because the connection is gone. */
         if (wc->status != IBV_WC_SUCCESS) {
             if (wc->status != IBV_WC_WR_FLUSH_ERR)
                 ep->stats.errors++;
@@ -249,7 +249,7 @@ static void ep_release(struct endpoint *e, const uint8_t *upto)
 {
     struct verbs_ep *ep = from(e);
     if (post_recv(ep, (uint32_t)((size_t)(upto - 1 - ep->bufs) / stride(ep))) != 0)
-        atomic_store(&ep->tx.failed, true); /* the queue pair is no more; completions tell the rest */
+        atomic_store(&ep->tx.failed, true); /* the queue pair is gone; completions report the rest */
 }
 
 /* ---- send side ---- */
@@ -278,7 +278,7 @@ static void reap(struct verbs_ep *ep)
         atomic_store(&ep->tx.failed, true);
 }
 
-/* Where len octets may be staged; they are when tx.head is *upto. NULL: no room. */
+/* Where len octets may be staged; they are once tx.head is *upto. NULL: there is no room. */
 static uint8_t *stage(struct verbs_ep *ep, size_t len, uint64_t *upto)
 {
     uint64_t at = ep->tx.head, off = at % ep->cfg.tx_len;
@@ -288,7 +288,7 @@ static uint8_t *stage(struct verbs_ep *ep, size_t len, uint64_t *upto)
     return *upto - ep->tx.tail <= ep->cfg.tx_len ? ep->tx_mem + at % ep->cfg.tx_len : NULL;
 }
 
-/* Room for one more request and len octets. *p: where they go, *upto: see stage. 0, -EAGAIN, -EPIPE. */
+/* Finds room for one more request and len octets. *p: where they go, *upto: see stage. 0, -EAGAIN, -EPIPE. */
 static int room(struct verbs_ep *ep, size_t len, uint8_t **p, uint64_t *upto)
 {
     if (atomic_load_explicit(&ep->tx.failed, memory_order_relaxed))
@@ -317,7 +317,7 @@ bool verbs_may_post(struct verbs_ep *ep)
     return much_room(ep) || atomic_load(&ep->tx.failed); /* (then a post fails at once) */
 }
 
-/* Queues a request of the len octets that were staged. */
+/* Queues a request for the len octets that were staged. */
 static struct ibv_send_wr *queue(struct verbs_ep *ep, enum ibv_wr_opcode opcode, const uint8_t *p, size_t len,
                                  uint64_t upto, bool signalled)
 {

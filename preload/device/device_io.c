@@ -1,5 +1,5 @@
 /*
- * Receiving and sending over a device, and the end of it.
+ * Receiving and sending over a device, and the end of both.
  *
  * Receive path: device -> receive buffer, ring -> [verbs endpoint] -> [stream] -> the program's buffer.
  *
@@ -26,7 +26,7 @@
 #include "preload/sock/notify.h"
 #include "preload/sock/wait.h"
 
-/* The peer's TCP end has come, or its device's: how long the other one is waited for. */
+/* How long one of the peer's two ends, TCP's and the device's, is waited for once the other has come. */
 #define OTHER_END_NS 200000000u
 
 bool device_is_ours(const struct conn *c)
@@ -63,10 +63,10 @@ static void tell_sender(struct conn *c)
         return;
     turn_event_signal(&c->rx.left);
     conn_tell(c);
-    atomic_store(&c->rx.arrived, true); /* a waiter in epoll or poll looks at it as a whole */
+    atomic_store(&c->rx.arrived, true); /* a waiter in epoll or poll looks at all of it */
 }
 
-/* Gives posted messages to the device. */
+/* Hands posted messages to the device. */
 static int put_out(struct conn *c)
 {
     int r = rnic_flush(c);
@@ -74,11 +74,11 @@ static int put_out(struct conn *c)
     return r < 0 ? r : rnic_flush(c);
 }
 
-/* Sends credits and other control messages. tx held. */
+/* Sends credits and other control messages. The caller holds tx. */
 static void answer(struct conn *c, int fd)
 {
     bool credit = stream_wants_credit(&c->st);
-    /* One that has closed sends nothing more, and a frame that comes to its port would be answered by a reset. */
+    /* An end that has closed sends nothing more: a frame that comes to its port would be answered by a reset. */
     if (credit && c->dev.mixed != NULL && tcpinfo_peer_closed(fd))
         credit = false;
     if (!credit && !rnic_ctrl_pending(c))
@@ -86,7 +86,7 @@ static void answer(struct conn *c, int fd)
     int r = credit ? stream_credit(&c->st) : 0;
     if (r == 0)
         r = put_out(c);
-    (void)r; /* no room, or the device has failed: there will be another occasion, or the end */
+    (void)r; /* no room, or the device has failed: the next flush or the end sees to it */
 }
 
 static void after_read(struct conn *c, int fd)
@@ -98,8 +98,8 @@ static void after_read(struct conn *c, int fd)
         return;
     }
     /*
-     * A sender at work sends the credits with its messages, or before it waits. One that waits may be waiting for the
-     * peer, which waits for our credits.
+     * A sender at work sends the credits with its messages, or before it waits. A sender that waits may be waiting for
+     * the peer, which waits for our credits.
      */
     if (turn_try(&c->tx.turn) < 0) {
         turn_event_signal(&c->rx.left);
@@ -112,7 +112,7 @@ static void after_read(struct conn *c, int fd)
 
 /* ---- receiving ---- */
 
-/* rx held; tx: and that by the same thread. */
+/* The caller holds rx; tx: it also holds tx. */
 static int take_in(struct conn *c, int fd, bool tx)
 {
     if (!device_is_ours(c) || c->st.rx.end == STREAM_BROKEN || c->broken)
@@ -150,7 +150,7 @@ void device_decode(struct conn *c, int fd)
 void device_after_recv(struct sock *s, struct conn *c, int fd)
 {
     after_read(c, fd);
-    /* Edges are told by the channel. What has come before it was armed is told by the ready list. */
+    /* The channel reports edges. The ready list reports what arrived before the channel was armed. */
     if (s->watches != NULL && device_is_ours(c)) {
         rnic_arm(c, true);
         take_in(c, fd, false);
@@ -166,7 +166,7 @@ static int tcp_end(struct conn *c, int fd)
     ssize_t n = REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
-    int err = n < 0 ? errno : n > 0 ? EPROTO : 0; /* no byte of the stream comes there */
+    int err = n < 0 ? errno : n > 0 ? EPROTO : 0; /* no byte of the stream arrives there */
     atomic_store(&c->dev.tcp_end, true);
     return err != 0 ? -err : 1;
 }
@@ -180,7 +180,7 @@ void device_was_reset(struct conn *c, int fd)
     }
 }
 
-/* Both ends come, but in any order: waits for the other one a little. */
+/* Both ends come, in any order: waits a little for the other one. */
 static void await_other_end(struct conn *c, int fd, bool tx)
 {
     uint64_t end = proc_now_ns() + OTHER_END_NS, now;
@@ -212,11 +212,11 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
         return -EAGAIN;
     if (take_in(c, fd, tx) > 0)
         return 1; /* the peer's bytes came before the end */
-    /* Software sees the end of its own connection only behind all bytes that came there. */
+    /* The software stream shows the end of its own connection only behind all bytes that arrived there. */
     if (c->dev.mixed != NULL && r == 1 && !rnic_ended(c))
         return -EAGAIN;
     if (r >= 0 && !(r == 1 && rnic_ended(c))) {
-        /* A peer that closes knows that its bytes have arrived, one that is killed does not. */
+        /* A peer that closes knows that its bytes have arrived; a peer that is killed does not. */
         await_other_end(c, fd, tx);
         if (take_in(c, fd, tx) > 0)
             return 1;
@@ -227,7 +227,7 @@ static ssize_t fill(struct conn *c, int fd, bool tx)
         atomic_store(&c->so_error, -r);
         c->reset = true;
     }
-    stream_eof(&c->st, r < 0 || (r == 1 && !rnic_cut_off(c))); /* (a reset is told by so_error, once) */
+    stream_eof(&c->st, r < 0 || (r == 1 && !rnic_cut_off(c))); /* (so_error reports a reset, once) */
     atomic_store(&c->rx.arrived, true);
     tell_sender(c);
     return 0;
@@ -239,8 +239,8 @@ ssize_t device_fill(struct conn *c, int fd)
 }
 
 /*
- * Sleeps until the device, or the TCP connection, has something for a side that was armed. 0: look again; -errno.
- * Whatever the channel told the other side is passed on. reader: rx is held.
+ * Sleeps until the device, or the TCP connection, has something for a side that was armed. 0: look again; -errno. What
+ * the channel reports for the other side is passed on. reader: the caller holds rx.
  */
 static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, bool reader)
 {
@@ -252,7 +252,7 @@ static int sleep_on(struct sock *s, struct conn *c, int fd, uint64_t deadline, b
     if (told & VERBS_TOLD_TX)
         tell_sender(c);
     if ((told & VERBS_TOLD_RX) && !reader)
-        conn_tell(c); /* a reader that has come since sleeps on the channel as well */
+        conn_tell(c); /* a reader that has come since sleeps on the channel too */
     return r == 0 && deadline != 0 && proc_now_ns() >= deadline ? -EAGAIN : 0;
 }
 
@@ -270,7 +270,7 @@ int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns)
 
 ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
 {
-    (void)most, (void)waits; /* it stages nothing, and counts its own waits */
+    (void)most, (void)waits; /* a device stages nothing, and counts its own waits */
     if (!device_is_ours(c))
         return -EOPNOTSUPP;
     if (conn_tail_is_mine(c) && turn_try(&c->tx.turn) == 0) {
@@ -305,7 +305,7 @@ ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
 
 /* ---- sending ---- */
 
-/* Takes in credits, unless another thread does. tx held. True: something came. */
+/* Takes in credits, unless another thread does. The caller holds tx. True: something came. */
 static bool take_credits(struct sock *s, struct conn *c, int fd)
 {
     if (turn_try(&c->rx.turn) < 0)
@@ -360,7 +360,10 @@ bool device_end_owed(struct sock *s, int fd)
     return owed;
 }
 
-/* tx held; seen: before anything was looked at. Nothing that is told by conn_tell or rx.left is missed. */
+/*
+ * The caller holds tx; seen: from before anything was looked at. So nothing that conn_tell or rx.left signals is
+ * missed.
+ */
 static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t deadline, uint32_t seen)
 {
     atomic_store(&c->dev.tx_wanted, true);
@@ -381,7 +384,7 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
         return 0;
     int r;
     turn_sleep(&c->tx.turn);
-    if (reader) { /* it takes in what comes, and tells */
+    if (reader) { /* the reader takes in what comes, and tells */
         r = turn_event_wait(&c->rx.left, seen, wait_left(deadline));
         r = r == -ETIMEDOUT ? -EAGAIN : r;
     } else {
@@ -391,7 +394,7 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
     return c->tx.shut ? -EPIPE : r;
 }
 
-/* Waits until there may be room. 0: the caller tries again; -errno. tx held. */
+/* Waits until there may be room. 0: the caller tries again; -errno. The caller holds tx. */
 static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 {
     uint32_t seen = turn_event_seen(&c->rx.left);
@@ -406,13 +409,13 @@ static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
 
 /*
  * Bytes sent to a peer that has closed are lost. TCP learns that from the answer, and the next call fails. The device
- * knows it at once. True: this call's bytes are those that TCP would have lost.
+ * knows it at once. True: TCP would have lost this call's bytes too.
  */
 static bool lost(struct sock *s, struct conn *c, int fd)
 {
     if (c->reset || c->tx.shut || c->broken || atomic_load(&c->dev.tcp_end))
         return false;
-    /* (rdma_rxe does not say that the peer's queue pair is gone. TCP's end is the last close's.) */
+    /* (rdma_rxe does not report that the peer's queue pair is gone. TCP's end is that of the last close.) */
     if (!rnic_ended(c) && !(c->st.rx.end == STREAM_EOF && tcpinfo_peer_closed(fd)))
         return false;
     atomic_store(&c->so_error, c->st.rx.end == STREAM_EOF ? EPIPE : ECONNRESET);
@@ -424,7 +427,7 @@ static bool lost(struct sock *s, struct conn *c, int fd)
     return true;
 }
 
-/* Posts the next part, and sends it. Bytes, which may be 0; -errno. */
+/* Posts the next part, and sends it. Returns a number of bytes, which may be 0; or -errno. */
 static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
 {
     if (c->tx.shut || c->broken || atomic_load(&c->dev.tcp_end))
@@ -438,7 +441,8 @@ static ssize_t send_part(struct conn *c, struct iov_iter *it, size_t len)
 }
 
 /*
- * Is there room after all? If not, its waiters learn of it from now on: for an edge none looks again before it comes.
+ * Is there room after all? If not, its waiters are told from now on: a waiter for an edge does not look again before
+ * one comes.
  */
 static bool found_room(struct sock *s, struct conn *c, int fd)
 {
@@ -448,7 +452,7 @@ static bool found_room(struct sock *s, struct conn *c, int fd)
     return take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st));
 }
 
-/* As await_room, in a call that may wait until *deadline; 0: that is not known yet. */
+/* As await_room, in a call that may wait until *deadline; 0: the deadline is not known yet. */
 static int wait_for_room(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
 {
     if (*deadline == 0)
@@ -458,9 +462,7 @@ static int wait_for_room(struct sock *s, struct conn *c, int *fd, uint64_t *dead
     return r;
 }
 
-/*
- * In a blocking send: the program may do something else for long afterwards, so the kernel must get all. 0 or -errno.
- */
+/* In a blocking send: the program may then make no call for long, so the kernel must get everything. 0 or -errno. */
 static int send_out(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
 {
     int r = 0;
@@ -508,8 +510,8 @@ ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
 /* ---- the end ---- */
 
 /*
- * The peer's device is asked whether all has arrived, which it answers without the peer's program: nothing of ours is
- * in a kernel that would send it on without us.
+ * Asks the peer's device whether everything has arrived, which it answers without the peer's program: no kernel holds
+ * bytes of ours that it would send without us.
  */
 static void drain(struct sock *s, struct conn *c, int fd, uint32_t linger_ms)
 {
@@ -561,7 +563,7 @@ void device_close(struct sock *s, struct conn *c, int fd, bool exits)
         turn_give(&c->tx.turn);
     }
     conn_record(s, c);
-    /* A child that was forked since has the socket, and can do nothing with it: the peer sees the end now. */
+    /* A child that was forked since then has the socket, and cannot use it: the peer sees the end now. */
     if (!holders_alone(&c->holders))
         REAL(shutdown)(fd, SHUT_RDWR);
 }

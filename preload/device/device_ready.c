@@ -28,7 +28,7 @@ static bool is_readable(struct conn *c, int fd)
            conn_rx_avail(c) >= conn_rx_target(c);
 }
 
-/* rx held. Armed unless it is readable; for edges, always: the next thing that comes is to be told. */
+/* The caller holds rx. Armed unless it is readable; for edges always: the next arrival has to be reported. */
 static bool readable(struct sock *s, struct conn *c, int fd)
 {
     rnic_drain(c);
@@ -65,14 +65,14 @@ short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
     int err = errno; /* (asking is not the program's) */
     short got = kernel & ALWAYS;
     bool in = false;
-    if (turn_take_brief(&c->rx.turn) == 0) { /* else another thread sleeps in recv: it is first in line */
+    if (turn_take_brief(&c->rx.turn) == 0) { /* otherwise another thread sleeps in recv: it gets the bytes first */
         fd = atomic_load(&s->fd);
         in = readable(s, c, fd);
         turn_give(&c->rx.turn);
     }
     if (kernel & POLLERR)
         device_was_reset(c, fd);
-    /* As the kernel: its side and ours (tcp_poll). */
+    /* As the kernel: the peer's direction and ours have ended (tcp_poll). */
     bool reset = c->reset, ended = c->st.rx.end == STREAM_EOF || c->rx.shut || reset;
     if (ended)
         got |= want & POLLRDHUP;
@@ -93,7 +93,7 @@ short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         c->tx.rest = device_flush(c, fd) != 0;
         turn_give(&c->tx.turn);
     }
-    /* It says nothing more, but would be readable for ever. */
+    /* It reports nothing more, but would be readable for ever. */
     if (atomic_load(&c->dev.tcp_end) && s->watches != NULL)
         notify_changed(s);
     if (!atomic_load(&c->dev.tcp_end))

@@ -20,12 +20,12 @@
 #include "preload/process/stats.h"
 
 /*
- * Memory of a connection: the ring (ring=, at most this), receive buffers, and what is sent and not known to have left.
- * With its ring at the most 0.9 MB, which RLIMIT_MEMLOCK has to allow.
+ * Memory of a connection: the ring (ring=, at most this), receive buffers, and what is sent but not known to have left.
+ * With the largest ring it is 0.9 MB, which RLIMIT_MEMLOCK has to allow.
  */
 #define RING_LEN_MAX (512u * 1024u)
 #define EAGER_LEN 1008u
-#define BUFS 128u /* about how many messages may wait unread, of any length */
+#define BUFS 128u /* about this many messages may wait unread, of any length */
 #define TX_LEN (256u * 1024u)
 #define WRITE_LEN (64u * 1024u)
 
@@ -67,7 +67,7 @@ static void close_hidden(int fd)
     hidden_close(fd);
 }
 
-/* The libraries, at their first need. 0, or why not. */
+/* Loads the libraries when they are first needed. 0, or why not. */
 static unsigned open_device(void)
 {
     static struct verbs_env env = { .hide_fd = hidden_move, .reveal_fd = hidden_reveal, .close_fd = close_hidden };
@@ -79,13 +79,13 @@ static unsigned open_device(void)
     return r == 0 ? REASON_NONE : r == -ENOTSUP ? REASON_DEVICE_FORKED : REASON_DEVICE_NONE;
 }
 
-/* For tests of what is in software where there is no device: both ends are, and one says that it has one. */
+/* For tests of the software part where there is no device: both ends are software, and one claims a device. */
 static bool plays_device(void)
 {
     return strcmp(proc.set.device, ":software") == 0;
 }
 
-/* Which transports this process has for c; notes the reason if a device is not among them. */
+/* The transports that this process has for c; notes the reason if a device is not among them. */
 static uint8_t transport_now(struct conn *c)
 {
     if (sandbox_on()) {
@@ -136,14 +136,14 @@ static bool make_endpoint(struct conn *c, const uint8_t token[VERBS_TOKEN_LEN], 
     return rnic_there(c);
 }
 
-/* It will not be, for this reason; the stream goes by TCP. */
+/* No device, for this reason; the stream goes by TCP. */
 static void not_by_device(struct conn *c, unsigned reason)
 {
     c->dev.reason = (uint8_t)reason;
     device_drop(c);
 }
 
-/* Where the initiator reaches our device: REASON_NONE with *at and *kind, or why it cannot. */
+/* The address at which the initiator reaches our device: REASON_NONE with *at and *kind, or why there is none. */
 static unsigned expect_by_device(struct sock *s, struct conn *c, const struct sockaddr *local,
                                  struct negotiate_offer *o, struct sockaddr_storage *at)
 {
@@ -168,7 +168,7 @@ static bool expect_in_software(struct sock *s, struct conn *c, const struct sock
     return make_endpoint(c, o->token, true) && setups_add(s) && mixed_expect(c->dev.mixed, local, at) == 0;
 }
 
-/* An endpoint that waits for c's initiator, and where. False: there is none. */
+/* Makes an endpoint that waits for c's initiator, and its address. False: there is none. */
 static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *o)
 {
     struct sockaddr_storage local, at;
@@ -179,7 +179,7 @@ static bool expect_peer(struct sock *s, struct conn *c, struct negotiate_offer *
     unsigned why = expect_by_device(s, c, (struct sockaddr *)&local, o, &at);
     if (why != REASON_NONE) {
         not_by_device(c, why);
-        /* The initiator's device, if it has one: does it go with software? */
+        /* The initiator's device, if it has one: does it work with our software endpoint? */
         if ((~c->neg.asked & (HELLO_TRANSPORT_VERBS | HELLO_TRANSPORT_MIXED)) != 0)
             return false;
         if (!expect_in_software(s, c, (struct sockaddr *)&local, o, &at)) {
@@ -203,12 +203,12 @@ bool device_offer(struct sock *s, struct conn *c)
     struct negotiate_offer offer = { 0 };
     if (!negotiate_wants_offer(&c->neg) || (conn_is_held(c) && !c->startup.no_device))
         return false;
-    bool may = !c->startup.no_device && !conn_zerocopy_on(atomic_load(&s->fd)); /* (the kernel would tell of nothing) */
+    bool may = !c->startup.no_device && !conn_zerocopy_on(atomic_load(&s->fd)); /* (the kernel would report nothing) */
     negotiate_offer(&c->neg, may && expect_peer(s, c, &offer) ? &offer : NULL);
     return true;
 }
 
-/* The address in the HelloAck. Returns its length. */
+/* Writes the address for the HelloAck. Returns its length. */
 static socklen_t offered(const struct conn *c, struct sockaddr_storage *peer)
 {
     const struct negotiate_offer *o = &c->neg.offer;
@@ -228,8 +228,8 @@ static socklen_t offered(const struct conn *c, struct sockaddr_storage *peer)
 }
 
 /*
- * A peer cannot send us to a third host, or to another address of this one: the offer is the address we have connected
- * to.
+ * A peer cannot send us to a third host, or to another address of this host: we connect to the address that this
+ * connection has.
  */
 static bool is_peers_own(const struct conn *c, const struct sockaddr_storage *at)
 {
@@ -238,7 +238,7 @@ static bool is_peers_own(const struct conn *c, const struct sockaddr_storage *at
            verbs_address((const struct sockaddr *)at, &theirs) != 0 && memcmp(&ours, &theirs, sizeof(ours)) == 0;
 }
 
-/* The initiator: connects to what the HelloAck said, by its device or in software. False: it cannot. */
+/* The initiator connects to the address in the HelloAck, by its device or in software. False: it cannot. */
 static bool connect_offered(struct sock *s, struct conn *c)
 {
     struct sockaddr_storage peer;
@@ -272,14 +272,14 @@ bool device_step(struct sock *s, struct conn *c)
     if (!rnic_there(c) && !negotiate_wants_device(&c->neg))
         return false;
     if (rnic_there(c) && c->dev.pid == proc.pid && c->neg.device == NEGOTIATE_DEVICE_NONE) {
-        /* The initiator says that it cannot; or the negotiation did not wait any longer. */
+        /* The initiator says that it cannot; or the negotiation has stopped waiting. */
         bool told = c->responder && (c->neg.peer.flags & STREAM_FLAG_DEVICE) == 0;
         not_by_device(c, told ? REASON_DEVICE_FAILED : REASON_DEVICE_TIMEOUT);
         return true;
     }
     if (!negotiate_wants_device(&c->neg))
         return false;
-    if (rnic_there(c) && c->dev.pid != proc.pid) { /* it was begun by the process that this one was forked from */
+    if (rnic_there(c) && c->dev.pid != proc.pid) { /* the process that this one was forked from has begun it */
         c->dev.reason = REASON_DEVICE_FORKED;
         negotiate_device(&c->neg, false, proc_now_ns());
         return true;
@@ -336,7 +336,7 @@ int device_begin(struct conn *c)
     int r = stream_init(&c->st, &sc);
     if (r < 0)
         return r;
-    if (c->dev.mixed == NULL) { /* (else the reason stays why there is no device here) */
+    if (c->dev.mixed == NULL) { /* (otherwise the reason remains why there is no device here) */
         strncpy(c->dev.name, verbs_device(c->dev.ep), sizeof(c->dev.name) - 1);
         c->dev.reason = REASON_NONE;
     }
@@ -366,7 +366,7 @@ void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; i < n; i++) {
         struct conn *c = now[i]->conn;
-        /* (One that this thread is connecting, with the turns, it steps itself when its wait has ended.) */
+        /* (A connection that this thread is connecting, with the turns, is stepped by it when its wait has ended.) */
         if (c != NULL && !turn_is_mine(&c->rx.turn) && step(now[i], true) < 0)
             conn_tell(c); /* the thread that holds the turn looks again */
         sock_put(now[i]);
@@ -383,11 +383,11 @@ bool device_is_anothers(const struct conn *c)
     return rnic_there(c) && c->dev.pid != proc.pid;
 }
 
-/* In the child of a fork: what was being set up is the parent's. */
+/* In the child of a fork: connections that were being set up are the parent's. */
 void device_forked(void)
 {
     pthread_mutex_init(&lock, NULL);
-    setups_n = 0; /* (with the references that a parent's thread had) */
+    setups_n = 0; /* (with the references that a thread of the parent had) */
     verbs_after_fork();
     mixed_after_fork();
 }

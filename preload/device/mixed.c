@@ -40,7 +40,7 @@ struct mixed {
     struct verbs_cfg cfg;
     bool crc;
     size_t fpdu_len;
-    _Atomic uint8_t state; /* enum verbs_state; changed with the lock */
+    _Atomic uint8_t state; /* enum verbs_state; changes with the lock held */
     _Atomic(const char *) why;
     size_t mem_len; /* of this and what follows it */
     uint8_t *ring, *mem;
@@ -55,8 +55,8 @@ struct mixed {
     struct sockaddr_storage to; /* initiator */
 
     int fd, chan;        /* constant from UP on */
-    _Atomic bool eof;    /* nothing more comes; set with the receive side */
-    _Atomic bool failed; /* nothing more goes out; set with either */
+    _Atomic bool eof;    /* nothing more arrives; set with the receive side */
+    _Atomic bool failed; /* nothing more is sent; set with either side */
     struct soft_ep ep;
 };
 
@@ -125,7 +125,7 @@ struct mixed *mixed_new(const struct verbs_cfg *cfg, bool crc, size_t fpdu_len)
     return m;
 }
 
-/* ---- the lock is held from here on ---- */
+/* ---- the caller holds the lock from here on ---- */
 
 static void move(struct mixed *m, enum verbs_state to, const char *why)
 {
@@ -135,7 +135,7 @@ static void move(struct mixed *m, enum verbs_state to, const char *why)
     atomic_store(&m->state, st);
 }
 
-/* (A duplicate of the file may live on in a child: so it is taken out of the set by hand.) */
+/* (A duplicate of the file may live on in a child, so it is removed from the set explicitly.) */
 static void close_fd(int *fd)
 {
     if (*fd < 0)
@@ -194,7 +194,7 @@ static int begin_mpa(struct mixed *m, bool responder)
     return mpa_startup_init(&m->mpa, &cfg);
 }
 
-/* The startup is over: what follows are FPDUs. 0 or -errno. */
+/* The startup is over: FPDUs follow. 0 or -errno. */
 static int begin_fpdus(struct mixed *m)
 {
     const struct mpa_startup_result *res = &m->mpa.res;
@@ -218,9 +218,9 @@ static int begin_fpdus(struct mixed *m)
     if (REAL(epoll_ctl)(m->chan, EPOLL_CTL_ADD, m->fd, &ev) < 0)
         return -errno;
     REAL(epoll_ctl)(setup_fd, EPOLL_CTL_DEL, m->fd, NULL);
-    REAL(setsockopt)(m->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* sent frames are gathered here */
+    REAL(setsockopt)(m->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* frames to be sent are gathered here */
     close_fd(&m->listen_fd);
-    r = mixed_flush(m); /* the RTR: a device tells its program that it is up only then */
+    r = mixed_flush(m); /* the RTR: only then does a device tell its program that the connection is up */
     if (r == 0)
         move(m, VERBS_UP, "up");
     return r;
@@ -236,7 +236,7 @@ static int dial(struct mixed *m)
     return r == 0 ? watch(m, m->fd, EPOLLOUT) : r;
 }
 
-/* A frame of the startup. RNICs want it in one segment. False: it did not go. */
+/* Sends a frame of the startup. RNICs want it in one segment. False: it was not sent. */
 static bool send_frame(struct mixed *m)
 {
     const uint8_t *p;
@@ -254,7 +254,7 @@ static bool token_is_right(const struct mixed *m)
     return token != NULL && memcmp(token, m->cfg.token, VERBS_TOKEN_LEN) == 0;
 }
 
-/* A whole Request. False: it is refused. */
+/* A whole Request has come. False: it is refused. */
 static bool answer(struct mixed *m)
 {
     const struct mpa_startup_result *res = &m->mpa.res;
@@ -263,7 +263,7 @@ static bool answer(struct mixed *m)
     if (!token_is_right(m) || !verbs_private_take(res->peer_priv, res->peer_priv_len, &m->peer, &m->peer_base) ||
         mpa_startup_accept(&m->mpa, priv, sizeof(priv)) < 0) {
         if (mpa_startup_reject(&m->mpa, NULL, 0) == 0)
-            send_frame(m); /* (or it does not; it is closed) */
+            send_frame(m); /* (or it does not; then it is closed) */
         return false;
     }
     move(m, VERBS_ACCEPTING, "the Reply is under way");
@@ -318,7 +318,7 @@ static void say_why(const struct mixed *m)
     trace_info("mixed %p: Terminate 2/0/%u, %zd octets", (const void *)m, code, n);
 }
 
-/* A device that has closed without an answer may know the older form only (RFC 6581 section 10). */
+/* A device that has closed without an answer may know only the older form (RFC 6581 section 10). */
 static bool try_rev_1(struct mixed *m)
 {
     if (m->rev_1 || !mpa_startup_retry_rev1(&m->mpa))
@@ -366,7 +366,7 @@ static void step(struct mixed *m)
         down(m, "no memory");
 }
 
-/* ---- it is not, from here on ---- */
+/* ---- the caller does not hold the lock from here on ---- */
 
 void mixed_free(struct mixed *m)
 {
@@ -402,7 +402,7 @@ int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len)
 int mixed_expect(struct mixed *m, const struct sockaddr *local, struct sockaddr_storage *at)
 {
     pthread_mutex_lock(&lock);
-    socklen_t len = verbs_address(local, at); /* (the port is left to the kernel) */
+    socklen_t len = verbs_address(local, at); /* (the kernel chooses the port) */
     int r = len == 0 ? -EAFNOSUPPORT : new_socket(at->ss_family, &m->listen_fd);
     if (r == 0 && (REAL(bind)(m->listen_fd, (struct sockaddr *)at, len) < 0 || REAL(listen)(m->listen_fd, BACKLOG) < 0))
         r = -errno;
