@@ -178,7 +178,7 @@ static void init_once(void)
     if (r < 0) {
         /* The launcher has refused to start by now; with LD_PRELOAD alone everything stays plain. */
         char line[320];
-        int n = snprintf(line, sizeof(line), "sockwarp[%d]: %s; nothing is accelerated\n", (int)proc.pid, err);
+        int n = snprintf(line, sizeof(line), "sockwarp[%d]: %s; nothing is upgraded\n", (int)proc.pid, err);
         rawsys_write(STDERR_FILENO, line, (size_t)n);
     } else {
         if (proc.set.log_file[0] != '\0')

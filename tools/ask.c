@@ -1,4 +1,4 @@
-/* The question and what may come back; see ask.h. RFC 5044 section 7.1.3: streaming mode comes first. */
+/* The question and the possible answers; see ask.h. RFC 5044 section 7.1.3: streaming mode comes first. */
 #include "tools/ask.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static double ms_since(const struct question *q)
     return (double)(now_ns() - q->since_ns) / 1e6;
 }
 
-/* Waits until the time is up. false: it is. */
+/* Waits until there is something to read. false: the time is over. */
 static bool wait_for(const struct question *q, short events)
 {
     for (;;) {
@@ -66,7 +66,9 @@ static bool send_question(struct question *q, uint32_t transports)
     return len > 0 && send(q->fd, frame, (size_t)len, MSG_NOSIGNAL) == len;
 }
 
-/* The first of these answers that is there, with *h; what a server says before it is passed over. */
+/*
+ * Looks for the first of these answers that has arrived, and puts it into *h; skips what a server has sent before it.
+ */
 static unsigned take_answer(struct question *q, struct hello *h)
 {
     uint64_t base = 0;

@@ -10,8 +10,8 @@
 /*
  * Connects, sends a Hello that offers transports (HELLO_TRANSPORT_*), prints what comes back and after what time, and
  * closes. Each of the two waits timeout_ms at most. The server's program sees a connection that is closed at once; one
- * without sockwarp sees 64 bytes on it. The reason that a connection would have (core/base/reason.h): REASON_UPGRADED,
- * REASON_NOT_CONNECTED and others.
+ * without sockwarp sees 64 bytes on it. Returns the reason that a connection would have (core/base/reason.h):
+ * REASON_UPGRADED, REASON_NOT_CONNECTED and others.
  */
 unsigned ask_print(const struct sockaddr *addr, socklen_t len, uint32_t transports, unsigned timeout_ms) SW_MUST;
 

@@ -13,7 +13,7 @@
 
 #include "tools/usage.h"
 
-/* Text that neither ends late nor speaks to a terminal. */
+/* Makes sure that a text ends within its array and holds nothing that controls a terminal. */
 static void take_text(char *to, const char *from, size_t cap)
 {
     size_t i;
@@ -62,7 +62,7 @@ static bool take_conn(struct board_conn *c, const struct board_slot *s, uint64_t
     return true;
 }
 
-/* Does the process still have the file? If that cannot be seen, it has as long as it lives. */
+/* Does the process still have the file? If that cannot be seen: does the process live? */
 static bool is_alive(pid_t pid, ino_t inode)
 {
     char path[64], *line = NULL;
@@ -115,7 +115,7 @@ static bool is_wanted(const struct board_process *p, const char *only)
     return only[0] != '\0' && *end == '\0' ? p->pid == pid : strcmp(p->program, only) == 0;
 }
 
-/* Is it a file that a process of this user made? */
+/* Is it a file that a process of this user has made? */
 static bool is_board(int fd, uid_t uid, struct stat *st, struct board_head *h)
 {
     return fstat(fd, st) == 0 && S_ISREG(st->st_mode) && st->st_uid == uid &&
@@ -133,7 +133,7 @@ static void take_head(struct board_process *p, const struct board_head *h)
     p->unseen = h->unseen;
 }
 
-/* 1: taken; 0: not one of ours, or not wanted; -ENOMEM. */
+/* 1: taken; 0: it is not a board, or not wanted; -ENOMEM. */
 static int take_file(int folder, const char *name, uid_t uid, const char *only, struct board_process *p)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), rc = 0;

@@ -1,6 +1,7 @@
 /*
- * What the processes under sockwarp tell of their connections: preload/process/board_format.h. The files are written by
- * any program of their user, so that nothing in them is believed: what is here is checked, and its text can be printed.
+ * What the processes under sockwarp publish about their connections: preload/process/board_format.h. Any program of
+ * their user can write the files, so nothing in them is trusted: what this header describes is checked, and its text
+ * can be printed.
  */
 #ifndef SW_TOOLS_BOARD_H
 #define SW_TOOLS_BOARD_H
@@ -29,9 +30,9 @@ struct board_process {
     pid_t pid;
     uid_t uid;
     char program[64];
-    bool killed; /* it is gone, and has not removed its file */
+    bool killed; /* the process is gone, and has not removed its file */
     uint64_t ended[BOARD_REASONS], ended_tx_bytes, ended_rx_bytes;
-    uint64_t unseen; /* connections that had no place in the file */
+    uint64_t unseen; /* connections that found no place in the file */
     struct board_conn *conns;
     size_t count;
 };
@@ -42,8 +43,8 @@ struct boards {
 };
 
 /*
- * Reads them all: this user's, or if this is root, everybody's. only: a pid or the name of a program, NULL: all.
- * forget: files of killed processes are removed once they are read. 0 or -ENOMEM.
+ * Reads all of them: this user's, or everybody's if the caller is root. only: a pid or the name of a program, NULL:
+ * all. forget: files of killed processes are removed once they are read. 0 or -ENOMEM.
  */
 int boards_read(struct boards *b, const char *only, bool forget) SW_MUST;
 void boards_free(struct boards *b);

@@ -1,5 +1,5 @@
 /*
- * sockwarp check. What it says of the kernel and of devices it has tried; what it says of a connection follows the
+ * sockwarp check. It has tried what it says of the kernel and of devices. What it says of a connection follows from the
  * rules, and holds if the peer agrees.
  */
 #include "tools/check.h"
@@ -122,7 +122,7 @@ static void say_devices(void)
 
 #if HAVE_VERBS
 
-/* Which device leads to addr: its name in device, or false and why not. */
+/* The device that leads to addr: its name in `device`, or false and why there is none. */
 static bool device_for(const struct sockaddr *addr, const char *only, char *device, size_t cap, const char **why)
 {
     const struct verbs_lib *lib = verbs_lib_load(why);
@@ -247,7 +247,7 @@ static void say_choice(const char *what, const char *rules, const struct setting
         say("", "(%s leads there; transport=verbs would use it)", device);
 }
 
-/* As a rule allows it; a server may be asked though the rules would not. */
+/* What a rule allows; --ask may ask a server though the rules would not. */
 static int ask_there(const struct settings *s, const struct target *t)
 {
     const struct sockaddr *addr = (const struct sockaddr *)&t->addr;

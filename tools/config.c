@@ -1,4 +1,4 @@
-/* Reading and asking configuration files; see config.h. The format is libinih's. */
+/* Reading and searching configuration files; see config.h. The format is libinih's. */
 #include "tools/config.h"
 
 #include <ctype.h>
@@ -37,7 +37,7 @@ const char *const config_variables[] = {
         NULL,
 };
 
-/* sockwarp.conf(5) says what each is for. */
+/* sockwarp.conf(5) explains each of them. */
 static const struct {
     const char *profile, *variable, *value;
 } profiles[] = {
@@ -94,7 +94,7 @@ static void complain(struct reader *r, unsigned line, const char *fmt, ...)
     r->config->bad++;
 }
 
-/* libinih's fgets: counts lines, and sees what libinih would cut off without a word. */
+/* libinih's fgets: counts lines, and notices what libinih would cut off silently. */
 static char *next_line(char *buf, int cap, void *arg)
 {
     struct reader *r = arg;
@@ -119,7 +119,7 @@ static char *next_line(char *buf, int cap, void *arg)
     return buf;
 }
 
-/* In the file that is being read. */
+/* The section in the file that is being read. */
 static struct config_entry *find(struct config *c, const char *section, const char *variable)
 {
     for (size_t i = 0; i < c->count; i++)
@@ -188,7 +188,7 @@ static bool is_valid(struct reader *r, const char *variable, const char *value)
     return true;
 }
 
-/* A rule more: rules of a section go together in their order. */
+/* Appends a rule: the rules of a section stay in their order. */
 static void take_rule(struct reader *r, const char *section, const char *value)
 {
     struct config *c = r->config;
@@ -224,7 +224,10 @@ static void take_variable(struct reader *r, const char *section, const char *var
         add(c, section, variable, value);
 }
 
-/* libinih's handler. (Always 1: mistakes are told here, and libinih's own by what it returns in the end.) */
+/*
+ * libinih's handler. (It always returns 1: it reports mistakes itself, and libinih reports its own by its final
+ * result.)
+ */
 static int take(void *arg, const char *section, const char *key, const char *value)
 {
     struct reader *r = arg;
@@ -243,7 +246,7 @@ static int take(void *arg, const char *section, const char *key, const char *val
     return 1;
 }
 
-/* A user that can write the file chooses where the program's output goes. */
+/* A user that can write the file could choose where the program's output goes. */
 static bool is_trusted(struct reader *r)
 {
     struct stat st;

@@ -14,7 +14,7 @@
 #define CONFIG_SYSTEM "/etc/sockwarp.conf"
 
 struct config_entry {
-    unsigned file;                    /* how many files came before */
+    unsigned file;                    /* the number of files that came before */
     char *section, *variable, *value; /* variable: "SOCKWARP_..." or "profile" */
 };
 
@@ -22,13 +22,13 @@ struct config {
     struct config_entry *entries;
     size_t count;
     unsigned files; /* that were read */
-    unsigned bad;   /* lines that were complained about */
+    unsigned bad;   /* lines with mistakes that were reported */
 };
 
 /*
- * Adds what a file says, which comes before what earlier ones said. A line on standard error, "sockwarp: FILE:LINE:
- * ...", for each mistake, counted in bad. A file that is not there is a mistake if must_exist; one that others can
- * write is one, too.
+ * Adds what a file says, which overrides what earlier ones said. Prints a line on standard error, "sockwarp: FILE:LINE:
+ * ...", for each mistake, counted in bad. A file that does not exist is a mistake if must_exist; one that other users
+ * can write is one, too.
  */
 void config_read(struct config *c, const char *path, bool must_exist);
 
@@ -40,9 +40,9 @@ void config_read(struct config *c, const char *path, bool must_exist);
 void config_read_all(struct config *c, const char *root);
 
 /*
- * What is said of a variable for a program (the last part of its name), NULL if nothing is. The later file comes before
- * the earlier one; in a file the section of that name before those of patterns that match it, and these before [*]; in
- * a section the variable before the profile.
+ * What the files say of a variable for a program (the last part of its name), NULL if nothing. A later file overrides
+ * an earlier one; in a file the section of that name overrides those of patterns that match it, and these override [*];
+ * in a section the variable overrides the profile.
  */
 const char *config_value(const struct config *c, const char *program, const char *variable) SW_MUST;
 

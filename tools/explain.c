@@ -1,8 +1,8 @@
 /*
- * What to do about each reason code; its meaning is core/base/reason.h's. scripts/reasons writes both
- * into sockwarp(7), so that these texts are plain sentences without markup.
+ * What to do about each reason code; its meaning is core/base/reason.h's. scripts/reasons writes both into sockwarp(7),
+ * so that these texts are plain sentences without markup.
  *
- * (Here and not in core/, so that the library that programs load does not carry the texts.)
+ * (They are here and not in core/, so that the library that programs load does not contain them.)
  */
 #include "tools/explain.h"
 
@@ -17,7 +17,7 @@
 
 #define TEXT_COLUMNS 72
 
-/* (No default: a code that is added to the list does not compile without a text here.) */
+/* (No default: the compiler rejects a code that is added to the list without a text here.) */
 static const char *advice(enum reason reason)
 {
     switch (reason) {
@@ -170,7 +170,7 @@ static int lookup(const char *code)
     return -1;
 }
 
-/* Words that begin at column indent, and lines that end before TEXT_COLUMNS. */
+/* Prints words from column `indent` on, in lines that end before TEXT_COLUMNS. */
 static void print_filled(const char *text, int indent)
 {
     int column = 0;

@@ -33,8 +33,8 @@ static int check(const char *path)
 }
 
 /*
- * In a build tree the program is TOP/sockwarp, TOP/.libs/sockwarp (started by libtool's wrapper) or
- * one folder further down, and the library TOP/.libs/libsockwarp.so.
+ * In a build tree the program is TOP/sockwarp, TOP/.libs/sockwarp (started by libtool's wrapper) or one folder further
+ * down, and the library is TOP/.libs/libsockwarp.so.
  */
 static bool in_build_tree(char path[PATH_MAX])
 {

@@ -1,4 +1,4 @@
-/* What decides about a variable; see overlay.h. */
+/* What decides the value of a variable; see overlay.h. */
 #include "tools/overlay.h"
 
 #include <stdlib.h>

@@ -10,9 +10,9 @@
 /* All borrowed; NULL = not given. */
 struct overlay {
     const char *policy, *transport, *stats, *profile; /* options */
-    const char *program;                              /* the last part of its name, for config; "" = no certain one */
-    bool environment;                                 /* do this process's variables count? */
-    const struct config *config;                      /* overlay_start sets it */
+    const char *program;         /* the last part of the program's name, for config; "" = not certain */
+    bool environment;            /* do this process's variables count? */
+    const struct config *config; /* overlay_start sets it */
 };
 
 /*
@@ -21,7 +21,7 @@ struct overlay {
  */
 void overlay_start(struct overlay *o, struct config *config, const char *root);
 
-/* The rules get the option's transport, if it is given. The text that they are then, to be freed. */
+/* Gives the rules the option's transport, if there is one. Returns the text of the rules then, to be freed. */
 char *overlay_add_transport(struct overlay *o) SW_MUST;
 
 /* settings_read's get. For SOCKWARP_POLICY never NULL: the default rule where none is given. */

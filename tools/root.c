@@ -12,11 +12,11 @@
 
 struct walk {
     const char *root;
-    char *done; /* what has been gone through, without root */
+    char *done; /* the part that has been resolved, without root */
     unsigned links;
 };
 
-/* Where the link that was reached leads to. false: it is none. */
+/* Where the link that was reached leads. false: it is no link. */
 static bool read_link(const struct walk *w, char target[PATH_MAX])
 {
     char *full = text_of("%s%s", w->root, w->done);

@@ -10,7 +10,9 @@
 /* -t: exits with a message unless name is one of the policy's transports, or several joined with '+'. */
 void rules_check_transport(const char *name);
 
-/* The rules, each with " transport=NAME" unless it has one. The caller frees it. Exits when memory is out. */
+/*
+ * The rules, with " transport=NAME" added to each that has none. The caller frees the text. Exits when memory is out.
+ */
 char *rules_add_transport(const char *rules, const char *name) SW_MUST;
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * sockwarp PROGRAM…: starts a program with the preload library and checked settings. It replaces
- * itself by the program (execvp), so process id, signals and exit status are the program's own.
+ * sockwarp PROGRAM…: starts a program with the preload library and checked settings. It replaces itself by the program
+ * (execvp), so process id, signals and exit status are the program's own.
  *
- * Order matters: everything that can be wrong is looked at before the environment is touched.
+ * Order matters: everything that can be wrong is checked before the environment is changed.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -60,7 +60,7 @@ static int print_help(void)
           "stat: the connections of running programs (see stat --help).\n"
           "enable: lets a service of systemd run under it (see enable --help).\n"
           "\n"
-          "  -p, --policy RULES        which connections to accelerate, and how; instead of\n"
+          "  -p, --policy RULES        which connections to upgrade, and how; instead of\n"
           "                            SOCKWARP_POLICY (default: " DEFAULT_POLICY ")\n"
           "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
           "  -v, --explain             one line on stderr for every decision\n"
@@ -82,8 +82,7 @@ static int print_version(void)
 }
 
 /*
- * The index of PROGRAM in argv; exits for --help, --version and mistakes. Stops at the first
- * non-option.
+ * The index of PROGRAM in argv; exits for --help, --version and mistakes. It stops at the first word that is no option.
  */
 static int parse_options(int argc, char **argv, struct options *o)
 {
@@ -147,7 +146,8 @@ static int parse_options(int argc, char **argv, struct options *o)
 }
 
 /*
- * --stats: absolute, since the program may change folder; can it be written? The caller frees it.
+ * --stats: makes the name absolute, since the program may change its folder, and checks that it can be written. The
+ * caller frees it.
  */
 static char *stats_path(const char *file)
 {
@@ -210,7 +210,7 @@ static int check(const struct options *o, struct overlay *env, const char *lib, 
     return rc < 0 && finish_output() == EXIT_SUCCESS ? EXIT_REFUSED : finish_output();
 }
 
-/* What is said about a program that cannot be reached. */
+/* Prints what concerns a program that LD_PRELOAD cannot reach. */
 static void note(const struct target *t)
 {
     static const char *const why[] = {
@@ -244,10 +244,7 @@ static void set_environment(const struct options *o, struct overlay *env, const 
     free(with);
 }
 
-/*
- * A library left over from an outer sockwarp would keep a program with another C library from
- * starting.
- */
+/* A library left in LD_PRELOAD by an outer sockwarp would keep a program with another C library from starting. */
 static void clear_preload(const char *lib)
 {
     const char *old = getenv("LD_PRELOAD");
@@ -273,7 +270,7 @@ static int explain(int argc, char **argv)
     return finish_output();
 }
 
-/* Commands with options of their own. A program of such a name needs "run" before it. */
+/* Commands with options of their own. To start a program of such a name takes "run" before it. */
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);

@@ -103,7 +103,7 @@ static int add_line(struct libscols_table *t, const struct board_process *p, con
     return bad ? -ENOMEM : 0;
 }
 
-/* What is below the table: what is not in it. */
+/* What stands below the table: what the table leaves out. */
 static void print_rest(const struct boards *b)
 {
     uint64_t unseen = 0, killed = 0, conns = 0;

@@ -30,7 +30,7 @@
 #error "tools/target.c: which ELF machine is this?"
 #endif
 
-/* 0 if path can be executed as far as its mode says, else -errno. */
+/* 0 if path can be executed as far as its mode tells, else -errno. */
 static int executable(const char *path)
 {
     struct stat st;
@@ -78,10 +78,7 @@ static int search(const char *name, char path[PATH_MAX])
     }
 }
 
-/*
- * Will the kernel set AT_SECURE: does the file give an owner, group or capability that the caller
- * has not got?
- */
+/* Will the kernel set AT_SECURE: does the file give an owner, group or capability that the caller does not have? */
 static bool gains_privileges(const char *path)
 {
     struct stat st;
@@ -158,7 +155,7 @@ static int open_in(const char *root, const char *path)
     return fd;
 }
 
-/* From t->path, a program or script, to the ELF file that decides. */
+/* From t->path, a program or script, to the ELF file that decides its kind. */
 static void follow(const char *root, struct target *t)
 {
     for (int depth = 0; depth < SCRIPT_DEPTH_MAX; depth++) {
@@ -171,7 +168,7 @@ static void follow(const char *root, struct target *t)
 
         memset(&head, 0, sizeof(head));
         fd = open_in(root, t->path);
-        if (fd < 0) /* may be run but not read: all that can be told is its mode */
+        if (fd < 0) /* it may be run but not read: only its mode is known */
             return;
         n = pread(fd, &head, SCRIPT_LINE_MAX, 0);
         if (n >= (ssize_t)sizeof(head.eh) && memcmp(head.eh.e_ident, ELFMAG, SELFMAG) == 0) {
@@ -222,7 +219,7 @@ int target_find_in(const char *root, const char *path, struct target *t)
     return rc;
 }
 
-/* Where the file has what the dynamic linker will find at an address; 0 if nowhere. */
+/* The offset in the file of what the dynamic linker will find at an address; 0 if nowhere. */
 static off_t offset_of(int fd, const ElfW(Ehdr) * eh, ElfW(Addr) addr)
 {
     for (unsigned i = 0; i < eh->e_phnum; i++) {
@@ -235,7 +232,7 @@ static off_t offset_of(int fd, const ElfW(Ehdr) * eh, ElfW(Addr) addr)
     return 0;
 }
 
-/* The dynamic section: is there a DT_NEEDED whose name begins so? */
+/* The dynamic section: is there a DT_NEEDED whose name begins with this? */
 static bool dynamic_needs(int fd, const ElfW(Ehdr) * eh, const ElfW(Phdr) * dynamic, const char *name)
 {
     size_t count = dynamic->p_filesz / sizeof(ElfW(Dyn));

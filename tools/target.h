@@ -11,7 +11,7 @@
 #include "core/base/must.h"
 
 enum target_kind {
-    TARGET_DYNAMIC, /* LD_PRELOAD works; or it cannot be looked at, and exec will say why */
+    TARGET_DYNAMIC, /* LD_PRELOAD works; or the file cannot be examined, and exec will report why */
     TARGET_STATIC,  /* no dynamic linker: LD_PRELOAD means nothing to it */
     TARGET_SECURE,  /* gains privileges: the dynamic linker ignores LD_PRELOAD */
     TARGET_FOREIGN, /* the dynamic linker of another C library (musl …) refuses ours */

@@ -1,4 +1,4 @@
-/* Adding up what boards tell; see totals.h. */
+/* Adding up what boards contain; see totals.h. */
 #include "tools/totals.h"
 
 #include <errno.h>

@@ -19,7 +19,7 @@
 struct context {
     const char *root, *lib, *stats;
     const struct unit *unit;
-    const char *user; /* the user that it runs as; NULL: root */
+    const char *user; /* the user as which it runs; NULL: root */
     unsigned obstacles;
     struct unit_needs *needs;
 };
@@ -175,10 +175,10 @@ static void check_programs(struct context *c)
 
 /* ---- what the service may do ---- */
 
-/* SystemCallFilter=: the first list says whether it allows or forbids; later ones with ~ take away. */
+/* SystemCallFilter=: the first list says whether it allows or forbids; later ones with ~ remove names. */
 struct filter {
-    bool set, allows;   /* allows: nothing but what is listed */
-    bool ring, service; /* io_uring, and @system-service, are among what may be called */
+    bool set, allows;   /* allows: nothing is allowed except what is listed */
+    bool ring, service; /* io_uring, and @system-service, may be called */
 };
 
 static void filter_list(struct filter *f, const char *list)
@@ -315,7 +315,7 @@ static void check_stats(struct context *c)
 
 /* ---- its environment ---- */
 
-/* VARIABLE=value as one word; keeps what LD_PRELOAD holds, without our library. */
+/* VARIABLE=value as one word; keeps what LD_PRELOAD holds, except our library. */
 static void take_variable(struct context *c, const char *word)
 {
     static const char preload[] = "LD_PRELOAD=";
@@ -326,7 +326,7 @@ static void take_variable(struct context *c, const char *word)
     c->needs->preload = library_preload(word + strlen(preload), c->lib, false);
 }
 
-/* Files come after Environment=, so what is said there holds against ours. */
+/* Files are read after Environment=, so what they set overrides ours. */
 static void check_environment_file(struct context *c, const char *value)
 {
     const char *path = value + (*value == '-');

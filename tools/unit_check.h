@@ -12,7 +12,7 @@ struct unit_needs {
 
 /*
  * Prints a line for each obstacle ("in the way: ...") and each thing to know ("note: ..."). root as for unit_read; lib:
- * the library's name in that system; stats: the file for statistics, or NULL. The number of obstacles.
+ * the library's name in that system; stats: the file for statistics, or NULL. Returns the number of obstacles.
  */
 unsigned unit_check(const char *root, const struct unit *u, const char *lib, const char *stats,
                     struct unit_needs *needs) SW_MUST;

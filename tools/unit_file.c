@@ -236,7 +236,7 @@ static bool follow_alias(const char *root, struct unit *u)
 /* ---- drop-ins ---- */
 
 struct drop_in {
-    char *base, *path; /* path: in the system below root */
+    char *base, *path; /* path: its name in the system below root */
 };
 
 static int by_base(const void *a, const void *b)
@@ -249,7 +249,7 @@ struct drop_ins {
     size_t count;
 };
 
-/* What a folder has, unless a drop-in of that name was found before: then it is hidden by that. */
+/* Adds what a folder has, except drop-ins whose name was found before: those are hidden by the earlier ones. */
 static void collect(struct drop_ins *d, const char *root, const char *folder, bool ours)
 {
     char *full = root_path(root, folder, true);
@@ -275,7 +275,7 @@ static void collect(struct drop_ins *d, const char *root, const char *folder, bo
         closedir(dir);
 }
 
-/* Of one name ("foo-bar.service", "foo-.service", "service"), in all folders. */
+/* Adds the drop-ins of one name ("foo-bar.service", "foo-.service", "service"), in all folders. */
 static void collect_name(struct drop_ins *d, const char *root, const char *name, bool own)
 {
     for (size_t i = 0; i < SW_ARRAY_LEN(folders); i++) {
@@ -305,7 +305,7 @@ static void read_drop_ins(const char *root, struct unit *u)
     for (size_t i = 0; i < d.count; i++) {
         char *full = root_path(root, d.list[i].path, true);
 
-        (void)parse(u, full); /* (what cannot be read systemd passes over, too) */
+        (void)parse(u, full); /* (systemd also skips what it cannot read) */
         free(full);
         free(d.list[i].base);
         free(d.list[i].path);
@@ -333,7 +333,7 @@ int unit_read(const char *root, const char *name, struct unit *u, char *err, siz
         if (!follow_alias(root, u))
             break;
     }
-    /* (What masks a unit is a link to /dev/null, which the image of a system need not have.) */
+    /* (What masks a unit is a link to /dev/null, which the image of a system need not contain.) */
     char *path = root_path(root, u->fragment, true), *null = text_of("%s/dev/null", root);
     int rc = stat(path, &st) < 0 ? -errno : 0;
     if (strcmp(path, null) == 0 || (rc == 0 && st.st_size == 0))

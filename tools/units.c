@@ -21,7 +21,7 @@
 #include "tools/unit_file.h"
 #include "tools/usage.h"
 
-/* The first line of what we write: files without it are not ours, and are left alone. */
+/* The first line of what we write: files without it are not ours, and stay untouched. */
 #define MARK "# Written by 'sockwarp enable'; 'sockwarp disable' removes it."
 
 struct options {
@@ -38,7 +38,7 @@ static int print_help(void)
           "Lets a service of systemd run under sockwarp from its next start on, by a drop-in\n"
           "of its own; removes that; lists the services that have one.\n"
           "\n"
-          "  -p, --policy RULES        which connections to accelerate, and how\n"
+          "  -p, --policy RULES        which connections to upgrade, and how\n"
           "                            (default: that of " CONFIG_SYSTEM ", else " DEFAULT_POLICY ")\n"
           "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
           "      --profile NAME        latency, throughput or safe: see sockwarp.conf(5)\n"
@@ -52,7 +52,7 @@ static int print_help(void)
     return finish_output();
 }
 
-/* Exits for --help and mistakes. units: how many names may follow. */
+/* Reads options; exits for --help and mistakes. units: how many names may follow. */
 static void parse(int argc, char **argv, const char *allowed, int units, struct options *o)
 {
     static const struct option longs[] = {
@@ -118,7 +118,7 @@ static void print_variable(void *file, const char *name, const char *value)
     fputs("\"\n", f);
 }
 
-/* What cannot be in a drop-in. Exits on mistakes. */
+/* Refuses what a drop-in cannot contain. Exits on mistakes. */
 static void check_options(const struct options *o)
 {
     if (o->stats && o->stats[0] != '/')
@@ -222,7 +222,7 @@ int units_enable(int argc, char **argv)
     if (obstacles > 0 && !o.force) {
         puts("nothing is written (--force does it all the same)");
     } else {
-        fflush(stdout); /* (what is to know stands before what goes wrong) */
+        fflush(stdout); /* (notes come before errors) */
         write_drop_in(path, &env, lib, &needs);
         printf("written: %s\n", path);
         print_effect(u.name);
@@ -237,7 +237,7 @@ int units_enable(int argc, char **argv)
 
 /* ---- removing and listing ---- */
 
-/* Removes path, and its folder if nothing else is in it. */
+/* Removes path, and its folder if that is empty then. */
 static void remove_drop_in(const char *path, const char *unit)
 {
     char *folder = text_of("%.*s", (int)(strrchr(path, '/') - path), path);
@@ -250,7 +250,7 @@ static void remove_drop_in(const char *path, const char *unit)
     print_effect(unit);
 }
 
-/* The value of a variable in a drop-in of ours, with its quoting taken off; "" if it has none. */
+/* The value of a variable in a drop-in of ours, without its quoting; "" if it has none. */
 static void variable_of(const char *path, const char *name, char *value, size_t cap)
 {
     FILE *f = fopen(path, "re");
@@ -325,7 +325,7 @@ int units_disable(int argc, char **argv)
         each(o.root, remove_drop_in);
         return finish_output();
     }
-    /* (The unit may be gone by now, and its drop-in still there.) */
+    /* (The unit may be gone by now, and its drop-in may remain.) */
     if (unit_read(o.root, argv[optind], &u, err, sizeof(err)) == -EINVAL)
         die("%s", err);
     char *path = unit_drop_in(o.root, u.name);

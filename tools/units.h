@@ -7,7 +7,7 @@
 
 #include "core/base/must.h"
 
-/* argv[0] is the command's name. The exit status: 0, EXIT_REFUSED or EXIT_USAGE; they may also exit by themselves. */
+/* argv[0] is the command's name. Returns the exit status: 0, EXIT_REFUSED or EXIT_USAGE; may also exit by itself. */
 int units_enable(int argc, char **argv) SW_MUST;
 int units_disable(int argc, char **argv) SW_MUST;
 int units_enabled(int argc, char **argv) SW_MUST;

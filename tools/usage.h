@@ -1,4 +1,4 @@
-/* What all commands of the launcher share: its exit statuses, how it says things, and small helpers. */
+/* What all commands of the launcher share: exit statuses, messages, and small helpers. */
 #ifndef SW_TOOLS_USAGE_H
 #define SW_TOOLS_USAGE_H
 
@@ -14,7 +14,7 @@ enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND =
 /* Writes a line of text like vprintf's behind `start`. */
 void print_line(FILE *f, const char *start, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
 
-/* Prints a line to standard output: what it is about, and text like printf's, in a column of its own. */
+/* Prints a line to standard output: its subject, and text like printf's in a column of its own. */
 void say(const char *what, const char *fmt, ...) SW_PRINTF(2, 3);
 
 /* Prints "sockwarp: TEXT" and exits with EXIT_USAGE. */

@@ -197,7 +197,7 @@ def accepts():
 
 
 def overhead():
-    """What is not accelerated: with the library and without it."""
+    """What is not upgraded: with the library and without it."""
     for name, title, rules, prove in (
             ("off", "rule: off", "any * off", OFF),
             ("no-rule", "no rule matches", "any 192.0.2.1 auto", proof.nothing)):

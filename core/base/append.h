@@ -2,9 +2,9 @@
  * Lines that are appended to a file the user has named: statistics and the log. No allocation; errno is not touched.
  * Async-signal-safe.
  *
- * The program must not wait for it, and no other user that may write to the folder must lead it elsewhere: no symbolic
- * link is followed but the standard streams' (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), and what a pipe or
- * a terminal does not take at once is lost.
+ * The program must not wait for a line, and no other user that may write to the folder may redirect it: no symbolic
+ * link is followed except the standard streams' (/dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N), and what a pipe
+ * or a terminal does not take at once is lost.
  */
 #ifndef SW_BASE_APPEND_H
 #define SW_BASE_APPEND_H
@@ -14,8 +14,8 @@
 #include "core/base/must.h"
 
 /*
- * A descriptor that neither blocks nor goes on across exec, or -errno. Regular files, FIFOs with a reader, character
- * devices.
+ * Opens the file. A descriptor that neither blocks nor survives exec, or -errno. Regular files, FIFOs with a reader,
+ * character devices.
  */
 int append_open(const char *path) SW_MUST;
 /* The whole line: 0, or -errno. */

@@ -1,7 +1,7 @@
 /*
- * This thread is inside a library that we have called (libibverbs, librdmacm, libunwind): what that reads, writes or
- * waits for, by calls that we intercept, is its own business, and no occasion to go on with connections, whose turns
- * and locks this thread may hold.
+ * Marks that this thread is inside a library that sockwarp has called (libibverbs, librdmacm, libunwind). What that
+ * library reads, writes or waits for by intercepted calls is its own: such a call does not go on with connections,
+ * whose turns and locks this thread may hold.
  */
 #ifndef SW_BASE_FOREIGN_H
 #define SW_BASE_FOREIGN_H

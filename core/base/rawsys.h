@@ -90,7 +90,7 @@ static inline int rawsys_close(int fd)
     return (int)rawsys4(__NR_close, fd, 0, 0, 0);
 }
 
-/* Not cached anywhere, so right in a forked child. */
+/* Not cached, so it is right in a forked child. */
 static inline pid_t rawsys_getpid(void)
 {
     return (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
@@ -102,8 +102,8 @@ static inline pid_t rawsys_gettid(void)
 }
 
 /*
- * All of buf, as far as the kernel takes it: goes on after a short write or a signal, gives up at
- * any other error (a full non-blocking stderr loses the line; it must never hold up the program).
+ * Writes all of buf, as far as the kernel takes it: goes on after a short write or a signal, gives up at any other
+ * error (a full non-blocking stderr loses the line, since the log must never delay the program).
  */
 static inline void rawsys_write_all(int fd, const void *buf, size_t len)
 {

@@ -1,7 +1,6 @@
 /*
- * Reason codes: why a connection was accelerated or stayed plain. One table; the names appear in
- * statistics, logs, --explain and man page, the numbers travel in HelloNak (so they never change
- * meaning; new ones go at the end).
+ * Reason codes: why a connection was upgraded or stayed plain. One table; the names appear in statistics, logs,
+ * --explain and man page, the numbers travel in HelloNak (so they never change meaning; new ones go at the end).
  */
 #ifndef SW_BASE_REASON_H
 #define SW_BASE_REASON_H
@@ -22,7 +21,7 @@
     X(SPOKE_FIRST, 11, "spoke-first", "no Hello came while the program was sending or receiving")           \
     X(MPA_FAILED, 12, "mpa-failed", "the MPA startup failed")                                               \
     X(MPA_REJECTED, 13, "mpa-rejected", "the peer rejected the MPA request")                                \
-    X(STD_FD, 14, "std-fd", "file descriptors 0 to 2 are not accelerated")                                  \
+    X(STD_FD, 14, "std-fd", "file descriptors 0 to 2 are not upgraded")                                     \
     X(SHARED_FD, 15, "shared-fd", "the descriptor was duplicated, passed or inherited while negotiating")   \
     X(FASTOPEN, 16, "fastopen", "TCP Fast Open is in use")                                                  \
     X(ZEROCOPY, 17, "zerocopy", "SO_ZEROCOPY is set (a peer of an older version)")                          \

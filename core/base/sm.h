@@ -17,7 +17,7 @@ struct sm_state {
 
 #define SM_TO(s) (1u << (s))
 
-/* Moves *state to `to`; an illegal move is an internal error (SW_CHECK). who names the object. */
+/* Moves *state to `to`; an illegal move is an internal error (SW_CHECK). `who` is the object's name in the log. */
 static inline void sm_move(const struct sm_state *table, const char *machine, const void *who, uint8_t *state,
                            uint8_t to)
 {

@@ -1,6 +1,6 @@
 /*
- * Looking for a while before sleeping: worth it where what is waited for mostly comes sooner than a sleeper is woken,
- * and costs a processor where it does not. So it is learned, for each place that waits:
+ * Looking for a while before sleeping. It pays where the awaited event mostly comes sooner than a sleeper is woken, and
+ * costs a processor elsewhere. So each place that waits learns whether to look:
  *
  *   waits that ended within SPIN_SLEPT windows, SPIN_NEED in a row -> the next ones look before they sleep (what a sleeper
  *     measures includes its own wake-up, and often that of a peer that would look, too)
@@ -9,7 +9,7 @@
  *   looked, and lost the processor to another while at it -> SPIN_NEED << SPIN_LEVELS at once: processors are scarce, and a
  *     thread that uses its share up by looking waits for the next one
  *
- * A peer that has to share its processor, or computes for long, is thus looked for in vain once in a thousand waits.
+ * So a wait for a peer that has to share its processor, or computes for long, looks in vain once in a thousand times.
  * Sans-IO: the caller knows the time. Not synchronised: a torn value costs a wrong guess.
  */
 #ifndef SW_BASE_SPIN_H
@@ -25,17 +25,17 @@
 
 struct spin {       /* all zero at the beginning */
     uint16_t quick; /* waits in a row that ended within the window */
-    uint8_t level;  /* SPIN_NEED << level of them are wanted */
+    uint8_t level;  /* SPIN_NEED << level waits are needed */
     uint8_t hits;   /* since level last changed */
 };
 
-/* Is the next wait to begin with a look? */
+/* Should the next wait begin with a look? */
 static inline bool spin_worth(const struct spin *s)
 {
     return s->quick >= SPIN_NEED << s->level;
 }
 
-/* A wait without a look has taken slept_ns. */
+/* A wait without a look took slept_ns. */
 static inline void spin_slept(struct spin *s, uint64_t slept_ns, uint64_t window_ns)
 {
     if (slept_ns > SPIN_SLEPT * window_ns)
@@ -44,7 +44,7 @@ static inline void spin_slept(struct spin *s, uint64_t slept_ns, uint64_t window
         s->quick++;
 }
 
-/* A look has found what was waited for, or not within the window. */
+/* A look has found what was awaited, or not within the window. */
 static inline void spin_looked(struct spin *s, bool found)
 {
     if (!found) {
@@ -57,7 +57,7 @@ static inline void spin_looked(struct spin *s, bool found)
     }
 }
 
-/* It lost the processor to another in the middle of a look. */
+/* The thread lost the processor to another one during a look. */
 static inline void spin_preempted(struct spin *s)
 {
     s->quick = 0;

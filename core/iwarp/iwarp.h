@@ -125,10 +125,10 @@ size_t iwarp_in_need(const struct iwarp_ep *ep);
  */
 bool iwarp_in_eof(const struct iwarp_ep *ep);
 /*
- * The pipe has ended, and all that came has been polled. On a message boundary (true) it is the
- * peer's graceful half-close; elsewhere a fatal error, 2/0/1, which iwarp_error then tells unless there
- * was one before (RFC 5041 section 6.2.2). No Terminate is made of it: nobody may be there to hear it,
- * and what is sent to a closed socket is answered by a reset. The send side goes on in both cases.
+ * The pipe has ended, and all that came has been polled. On a message boundary (true) it is the peer's graceful
+ * half-close; elsewhere a fatal error, 2/0/1, which iwarp_error then tells unless there was one before (RFC 5041
+ * section 6.2.2). No Terminate is made of it: the peer may be gone, and a closed socket answers it by a reset. The send
+ * side goes on in both cases.
  */
 bool iwarp_in_end(struct iwarp_ep *ep);
 

@@ -53,7 +53,7 @@ static void move(struct mpa_startup *s, enum mpa_startup_state to)
     sm_move(states, "mpa-startup", s, &s->state, (uint8_t)to);
 }
 
-/* RFC 5044 8 code 4/1,2, RFC 5044 7.1.2 rule 2/2, RFC 5044 7.1.2 rule 3/2: told to the owner, who closes. */
+/* RFC 5044 8 code 4/1,2, RFC 5044 7.1.2 rule 2/2, RFC 5044 7.1.2 rule 3/2: the owner learns of it, and closes. */
 static ssize_t fail(struct mpa_startup *s, enum mpa_startup_err err)
 {
     s->err = (uint8_t)err;

@@ -69,7 +69,7 @@ enum mpa_dialect {
     MPA_DIALECT_RFC,       /* RFC 5044, RFC 6581 */
     MPA_DIALECT_RTR_FRAME, /* the 2007 proposal: at Rev 1, S=1 says that an RtR frame will follow
                               the Reply (Request), or is waited for (Reply). A responder does it
-                              with those who ask, and serves others by the RFCs */
+                              with an initiator that asks, and serves others by the RFCs */
 };
 
 struct mpa_startup_cfg {

@@ -52,7 +52,7 @@ void names_leave(struct names *n, bool can, bool spawn);
 void names_stayed(struct names *n);
 /*
  * fd goes over an AF_UNIX socket to another process, of which nothing is known. If it is one of ours, that one opens a
- * listener's names anew. A program that passes a connection passes more of them, and an accelerated one cannot go: from
+ * listener's names anew. A program that passes a connection passes more of them, and an upgraded one cannot go: from
  * then on this process has plain ones only. Clients of this host find no names here, others' Hellos are declined.
  */
 void names_passed(int fd);
@@ -66,7 +66,7 @@ bool spawn_is_dup2ed(int fd);
 
 /* ---- inherit.c ---- */
 
-/* The environment variable that tells the next program where the accelerated connections it inherits are. */
+/* The environment variable that tells the next program where the upgraded connections it inherits are. */
 #define INHERIT_VAR "SOCKWARP_INHERIT"
 #define INHERIT_ENTRIES_MAX 1000u /* connections that it tells of at most: an environment variable may have 128 KiB */
 
@@ -86,12 +86,12 @@ struct inherit {
 };
 
 /*
- * Collects the accelerated connections that the next program will have; `can`: it will load this library. Others are
+ * Collects the upgraded connections that the next program will have; `can`: it will load this library. Others are
  * ended rather than misread, when no other process has them. Memory: malloc, given back by inherit_failed.
  */
 void inherit_begin(struct inherit *in, bool can);
 /*
- * Does this process know fd as a listener or as a connection that may be or is accelerated? By the inode in a vfork
+ * Does this process know fd as a listener or as a connection that may be or is upgraded? By the inode in a vfork
  * child.
  */
 bool inherit_is_ours(int fd);

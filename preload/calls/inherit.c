@@ -1,7 +1,7 @@
 /*
  * Connections across exec.
  *
- * An accelerated connection's state is in the arena (preload/conn/shmem.h): the next program is told in
+ * An upgraded connection's state is in the arena (preload/conn/shmem.h): the next program is told in
  * SOCKWARP_INHERIT where, and by which descriptor to map it, and finds its own descriptor for the connection by the
  * inode, whatever number it has by then. What was not decided yet needs no telling: bytes that are not read are still
  * in the kernel, and the next program looks at them as if it had accepted the connection.
@@ -215,7 +215,7 @@ static void bury(struct inherit *in, int fd)
  */
 static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)
 {
-    trace_error("fd %d: the next program cannot take this accelerated connection over; it is ended", fd);
+    trace_error("fd %d: the next program cannot take this upgraded connection over; it is ended", fd);
     if (in->spawn && !proc_is_borrowed()) {
         if (!spawn_is_dup2ed(fd) && in->kept_n < SW_ARRAY_LEN(in->kept) && REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0) {
             in->kept[in->kept_n].fd = fd;

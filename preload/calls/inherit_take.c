@@ -75,7 +75,7 @@ static void take_up_given(int fd, int domain, struct given *g)
     struct conn *c = conn_take_up(&g->at);
     struct sock *s = c != NULL ? sock_new(fd, domain) : NULL;
     if (s == NULL) {
-        trace_error("fd %d: an accelerated connection of the former program cannot be taken over", fd);
+        trace_error("fd %d: an upgraded connection of the former program cannot be taken over", fd);
         if (!g->shared) /* what the others have goes on */
             REAL(shutdown)(fd, SHUT_RDWR);
         if (c != NULL)

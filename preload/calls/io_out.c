@@ -208,7 +208,7 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
     return io_out_iov(s, fd, msg->msg_iov, msg->msg_iovlen, flags);
 }
 
-/* On what is not accelerated. */
+/* On what is not upgraded. */
 static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 {
     if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && msg != NULL && io_header_check(msg, flags) == 0 &&
@@ -239,7 +239,7 @@ static bool is_part(const struct msghdr *msg, ssize_t sent)
     return (size_t)sent < io_cut(iov_iter_left(&whole));
 }
 
-/* On what is not accelerated. */
+/* On what is not upgraded. */
 static int send_messages(int fd, struct mmsghdr *vec, unsigned n, int flags)
 {
     unsigned done = 0;

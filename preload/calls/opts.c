@@ -67,7 +67,7 @@ static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 }
 
 /*
- * The low-water mark of an accelerated connection counts the program's bytes, the kernel's counts frames and is ours.
+ * The low-water mark of an upgraded connection counts the program's bytes, the kernel's counts frames and is ours.
  * The kernel is asked all the same: it knows the limits, and makes its buffer large enough.
  */
 static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)

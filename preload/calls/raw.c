@@ -45,7 +45,7 @@ void _Exit(int status)
 /* (libc reads time-outs by itself, where the kernel says EFAULT.) */
 #define GOOD(i, type) (P(i) == NULL || usermem_readable(P(i), sizeof(type)))
 
-/* Numbers we do not know pass; so does everything while nothing is accelerated. */
+/* Numbers we do not know pass; so does everything while nothing is upgraded. */
 long syscall(long number, ...)
 {
     long a[6];

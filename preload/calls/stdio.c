@@ -197,7 +197,7 @@ static FILE *stdio_over(int fd, FILE *plain, bool append)
 
 /* ---- calls ---- */
 
-/* Is fd a socket of ours, that is or can become accelerated? */
+/* Is fd a socket of ours, that is or can become upgraded? */
 static bool tracked(int fd)
 {
     struct sock *s = proc_on() ? sock_get(fd) : NULL;

@@ -1,6 +1,6 @@
 /*
  * system and popen: libc starts their child by its own posix_spawn, which tells the child nothing
- * of the accelerated connections that it inherits, nor has a listener's name end where that goes to a program without
+ * of the upgraded connections that it inherits, nor has a listener's name end where that goes to a program without
  * us. They are made again of ours while there are any, and else are libc's.
  */
 #include <errno.h>

@@ -1,5 +1,5 @@
 /*
- * A connection that is negotiating, accelerated, or was found to stay plain. It lives in memory shared by fork, so that
+ * A connection that is negotiating, upgraded, or was found to stay plain. It lives in memory shared by fork, so that
  * parent and child may both use it as they may a TCP socket.
  *
  *   CONNECTING --TCP is up--> NEGOTIATING --first FPDU possible--> FULL

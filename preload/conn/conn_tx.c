@@ -1,6 +1,6 @@
 /*
- * Sending on an upgraded connection: the send turn, and who sends what is left. The sending itself is the carrier's
- * (conn_ops.h).
+ * Sending on an upgraded connection: the send turn, and which thread or process sends what is left. The carrier does
+ * the sending itself (conn_ops.h).
  */
 #include <errno.h>
 

@@ -6,7 +6,7 @@
 
 #include "preload/conn/conn.h"
 
-/* As recv(2) with MSG_OOB on an accelerated connection. */
+/* As recv(2) with MSG_OOB on an upgraded connection. */
 ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags);
 /*
  * A read stops before the urgent byte, and if it begins there it passes over it, unless that is read in its place

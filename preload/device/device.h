@@ -1,6 +1,6 @@
 /*
  * Connections whose stream goes over an RDMA device: the endpoint of core/transport/verbs.h beside the program's TCP
- * socket. This is what their startup asks for; an upgraded one is asked by the table of conn_ops.h.
+ * socket. This header is for their startup; an upgraded one is used through the table of conn_ops.h.
  *
  * The TCP connection carries the startup and its own end, and no byte of the stream. What arrives shows at the
  * endpoint's completion channel, a hidden descriptor, which joins whatever the program waits in.
@@ -21,32 +21,35 @@
 #if HAVE_VERBS
 
 /*
- * What c can do beside software on its own TCP connection: HELLO_TRANSPORT_VERBS if this process has a device, for all
- * that is known; HELLO_TRANSPORT_MIXED if it can face an end of the other kind. An initiator's address is in c->local.
+ * The transports that c can use besides software on its own TCP connection: HELLO_TRANSPORT_VERBS if this process has a
+ * device, as far as is known; HELLO_TRANSPORT_MIXED if it can work with an end of the other kind. An initiator's
+ * address is in c->local.
  */
 uint8_t device_transport(struct conn *c);
 /*
- * The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: it
- * does not, or that is left to the process that uses the connection (conn_is_held).
+ * The responder's negotiation wants an offer (negotiate_wants_offer): makes one, or says that there is none. False: the
+ * negotiation wants none, or the process that uses the connection has to make it (conn_is_held).
  */
 bool device_offer(struct sock *s, struct conn *c);
-/* A step of the negotiation by the device, both turns held. True: it went on. */
+/* A step of the negotiation through the device. The caller holds both turns. True: the negotiation went on. */
 bool device_step(struct sock *s, struct conn *c);
 /*
- * The negotiation is over, and the device is not used, or the connection is over. Both turns held, or no process has it
- * any more.
+ * The negotiation is over and the device is not used, or the connection is over. The caller holds both turns, or no
+ * process has the connection any more.
  */
 void device_drop(struct conn *c);
-/* Its endpoint, be it still set up, is another process' than this one's. */
+/* Does the endpoint, even one still being set up, belong to a process other than this one? */
 bool device_is_anothers(const struct conn *c);
-/* The negotiation has agreed on the device: the stream begins. 0 or -errno. Both turns held. */
+/* The negotiation has agreed on the device: the stream begins. The caller holds both turns. 0 or -errno. */
 int device_begin(struct conn *c) SW_MUST;
-/* What has to be waited for while endpoints are set up: readable, then device_setup_dispatch. -1: none are. */
+/*
+ * The descriptor to wait for while endpoints are set up: when it is readable, call device_setup_dispatch. -1: none are.
+ */
 int device_setup_fd(void);
-/* step: of each startup that has one; as startup_go_on. */
+/* step: called for each startup that has an endpoint; as startup_go_on. */
 void device_setup_dispatch(int (*step)(struct sock *s, bool brief));
 void device_forked(void);
-/* Something of c's is a device's, be it still set up. */
+/* Does c have anything of a device's, even an endpoint still being set up? */
 bool device_has(const struct conn *c);
 
 #else

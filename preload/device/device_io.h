@@ -9,31 +9,31 @@
 
 /* ---- device_io.c ---- */
 
-/* The endpoint is this process'. */
+/* The endpoint belongs to this process. */
 bool device_is_ours(const struct conn *c);
 /*
- * -EOPNOTSUPP: the endpoint is another process'; -ENOTSOCK: the number is another file's by now, which no call to the
- * kernel would tell, since there is none.
+ * -EOPNOTSUPP: the endpoint belongs to another process; -ENOTSOCK: the number is another file's by now. No call to the
+ * kernel would report that, since none is made.
  */
 int device_usable(const struct conn *c, int fd);
 void device_decode(struct conn *c, int fd);
-/* A receive: > 0 something; 0 the end; -EAGAIN; -ESHUTDOWN after SHUT_RD. rx held. */
+/* A receive: > 0: something came; 0: the end; -EAGAIN; -ESHUTDOWN after SHUT_RD. The caller holds rx. */
 ssize_t device_fill(struct conn *c, int fd);
 ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits);
 int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns);
-/* The peer is told what it may send, and what comes next shows in epoll sets. rx held. */
+/* Tells the peer how much it may send, and makes epoll sets report what arrives next. The caller holds rx. */
 void device_after_recv(struct sock *s, struct conn *c, int fd);
 ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait);
 int device_flush(struct conn *c, int fd);
-/* Takes in credits that a tail waits for. No turn held. */
+/* Takes in credits for which a tail waits. The caller holds no turn. */
 void device_before_tail(struct sock *s, int fd);
 bool device_end_owed(struct sock *s, int fd);
 bool device_over(struct conn *c, int fd);
-/* The kernel tells of an error: the connection was reset. */
+/* The kernel reports an error: the connection was reset. */
 void device_was_reset(struct conn *c, int fd);
 /*
- * What was sent gets to the peer, within SOCKWARP_LINGER_MS. The peer's device is asked, as nothing of ours is in a
- * kernel that would send it on without us.
+ * Makes sure that the peer gets what was sent, within SOCKWARP_LINGER_MS. It asks the peer's device, because no kernel
+ * holds bytes of ours that it would send without us.
  */
 void device_close(struct sock *s, struct conn *c, int fd, bool exits);
 int device_chan(const struct conn *c);
@@ -41,7 +41,7 @@ int device_chan(const struct conn *c);
 /* ---- device_ready.c ---- */
 
 short device_ready(struct sock *s, int fd, short want, short kernel, short *ask);
-/* The TCP connection's end; the stream's events are the channel's. */
+/* The end of the TCP connection; the channel reports the stream's events. */
 uint32_t device_kernel_events(const struct conn *c, uint32_t events);
 
 #endif

@@ -24,20 +24,20 @@
 struct mixed;
 
 /*
- * For the MPA frames: CRC wanted; and FPDUs no longer than a segment, nor than fpdu_len if that is not 0. NULL: no
- * memory.
+ * For the MPA frames: whether CRCs are wanted. FPDUs are no longer than a segment, nor than fpdu_len if that is not 0.
+ * NULL: no memory.
  */
 struct mixed *mixed_new(const struct verbs_cfg *cfg, bool crc, size_t fpdu_len);
-/* Whatever state it is in; NULL is allowed. */
+/* Frees an endpoint in any state; NULL is allowed. */
 void mixed_free(struct mixed *m);
 /* 0 or -errno. */
 int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len) SW_MUST;
-/* An initiator with cfg.token may connect to *at from now on: that address, and a port of its own. */
+/* From now on an initiator with cfg.token may connect to *at: that address, and a port of the endpoint's own. */
 int mixed_expect(struct mixed *m, const struct sockaddr *local, struct sockaddr_storage *at) SW_MUST;
 
 /* Readable when mixed_dispatch, or verbs_cm_dispatch, has something to do; -1: there is nothing to wait for. */
 int mixed_setup_fd(void);
-/* True: some endpoint's state may have changed. Any thread. */
+/* True: the state of some endpoint may have changed. Any thread may call it. */
 bool mixed_dispatch(void);
 
 /* Any thread. */
@@ -58,23 +58,24 @@ struct endpoint *mixed_endpoint(struct mixed *m);
 int mixed_fd(const struct mixed *m);
 unsigned mixed_drain(struct mixed *m);
 
-/* Takes in what there is, as far as the stream takes it: as stream_poll. Receive side. */
+/* Takes in what has arrived, as far as the stream takes it: as stream_poll. Receive side. */
 int mixed_poll(struct mixed *m, struct stream *st) SW_MUST;
 bool mixed_ended(const struct mixed *m);
-/* Ended, and not on a message boundary. */
+/* Has it ended, and not on a message boundary? */
 bool mixed_cut_off(const struct mixed *m);
-/* What came wants an answer: mixed_flush. Any thread. */
+/* Does what came want an answer, by mixed_flush? Any thread may call it. */
 bool mixed_ctrl_pending(const struct mixed *m);
 
-/* Send side. Bytes that were posted and that the kernel has no room for yet. */
+/* Send side: the bytes that were posted and for which the kernel has no room yet. */
 size_t mixed_unsent(const struct mixed *m);
-/* Gives the kernel what it takes. 0 or -EPIPE. */
+/* Hands over what the kernel takes. 0 or -EPIPE. */
 int mixed_flush(struct mixed *m) SW_MUST;
 int mixed_fence(struct mixed *m) SW_MUST;
 int mixed_fence_done(const struct mixed *m);
 
 /*
- * In the child of a fork: all are the parent's; their descriptors are closed here. mixed_free only gives back memory.
+ * In the child of a fork: all endpoints are the parent's; their descriptors are closed here. mixed_free only frees
+ * memory.
  */
 void mixed_after_fork(void);
 

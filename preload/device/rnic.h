@@ -1,7 +1,7 @@
 /*
- * What the stream goes by beside the TCP connection: a device's endpoint (core/transport/verbs.h), or software that
- * faces the peer's device (mixed.h). Of a connection one is there at most; each of these says what the function of that
- * name there says.
+ * What carries the stream beside the TCP connection: a device's endpoint (core/transport/verbs.h), or software that
+ * faces the peer's device (mixed.h). A connection has one of them at most; each function here does what the function of
+ * that name there does.
  */
 #ifndef SW_PRELOAD_RNIC_H
 #define SW_PRELOAD_RNIC_H
@@ -60,7 +60,7 @@ static inline int rnic_fd(const struct conn *c)
     return c->dev.mixed != NULL ? mixed_fd(c->dev.mixed) : verbs_fd(c->dev.ep);
 }
 
-/* (The software's set always tells.) */
+/* (The software's set reports without being armed.) */
 static inline void rnic_arm(const struct conn *c, bool rx)
 {
     if (c->dev.mixed == NULL)
@@ -83,19 +83,19 @@ static inline bool rnic_ended(const struct conn *c)
     return c->dev.mixed != NULL ? mixed_ended(c->dev.mixed) : verbs_ended(c->dev.ep);
 }
 
-/* Ended, and in the middle of something? */
+/* Has it ended, in the middle of something? */
 static inline bool rnic_cut_off(const struct conn *c)
 {
     return c->dev.mixed != NULL && mixed_cut_off(c->dev.mixed);
 }
 
-/* What has come wants an answer beside the stream's. (A device gives it by itself.) */
+/* Does what has come want an answer besides the stream's? (A device gives it by itself.) */
 static inline bool rnic_ctrl_pending(const struct conn *c)
 {
     return c->dev.mixed != NULL && mixed_ctrl_pending(c->dev.mixed);
 }
 
-/* Bytes that were flushed, and are not sent unless they are flushed again. */
+/* Bytes that were flushed, but are not sent unless they are flushed again. */
 static inline size_t rnic_unsent(const struct conn *c)
 {
     return c->dev.mixed != NULL ? mixed_unsent(c->dev.mixed) : 0;

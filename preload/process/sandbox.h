@@ -1,7 +1,7 @@
 /*
  * A program that puts itself under a seccomp filter lists the calls that it makes, not ours; a call that is not on the
  * list may end the process. From then on
- * - the bytes of its accelerated connections move by read and write, which any program that uses connections allows;
+ * - the bytes of its upgraded connections move by read and write, which any program that uses connections allows;
  * - what only makes a connection better, such as a low-water mark, is left out, and no statistics file is opened;
  * - new connections are plain.
  *

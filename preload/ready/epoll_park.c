@@ -16,7 +16,7 @@
  * and the next wait tells the program; when there is no room, the kernel is told after all. If it reports what the
  * program has ceased to ask for, likewise.
  *
- * Only what is simple is parked or late: an accelerated connection, level-triggered, in a set that no other process
+ * Only what is simple is parked or late: an upgraded connection, level-triggered, in a set that no other process
  * knows; late, one whose sends do not wait, since room that is only likely would let them.
  */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
  * What this process knows of its descriptors: fd -> sock, one sock per open file description, and for connections that
- * are or may become accelerated a conn in memory that forked processes share.
+ * are or may become upgraded a conn in memory that forked processes share.
  */
 #ifndef SW_PRELOAD_SOCK_H
 #define SW_PRELOAD_SOCK_H
@@ -34,7 +34,7 @@ enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
 /* Never unmapped once made: a stale pointer still points to a sock, so a look-up takes no lock. */
 struct sock {
     _Atomic uint32_t refs; /* fd table entries and calls under way; 0: free */
-    _Atomic bool active;   /* data calls must come to us: negotiating, accelerated, or bytes left over */
+    _Atomic bool active;   /* data calls must come to us: negotiating, upgraded, or bytes left over */
     uint8_t kind;          /* enum sock_kind */
     _Atomic bool nonblock; /* O_NONBLOCK of the description */
     _Atomic int fd;        /* a descriptor that refers to it, -1: none any more in this process */
@@ -44,7 +44,7 @@ struct sock {
     _Atomic int inflight_fd;    /* the descriptor that they go on with after the last one was closed, -1: none */
     _Atomic bool closed_unseen; /* closed by a call that we did not see: a thread that still uses it means the number */
     uint64_t closing_ino;       /* the kernel's name of the file, while it is closed by a number */
-    bool stay_plain;            /* some earlier call ruled acceleration out: plain_reason */
+    bool stay_plain;            /* some earlier call ruled an upgrade out: plain_reason */
     uint8_t plain_reason;
     bool port_known;                     /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;                   /* SOCK_CONN */

@@ -94,7 +94,7 @@ uint64_t startup_deadline(const struct sock *s)
     return st == CONN_NEGOTIATING || st == CONN_CONNECTING ? s->conn->neg.deadline_ns : 0;
 }
 
-/* The tail of an accelerated connection that no ring sends. False: another thread is at it. */
+/* The tail of an upgraded connection that no ring sends. False: another thread is at it. */
 static bool step_tail(struct sock *s)
 {
     struct conn *c = s->conn;

@@ -1,5 +1,5 @@
 """
-The programs that are run under sockwarp, plain and with both ends accelerated, and what came of it.
+The programs that are run under sockwarp, plain and with both ends upgraded, and what came of it.
 
 An entry is a function that takes a Run, starts programs by it, checks what they did and returns in a few words what
 the result was; it raises Wrong when something is not as it must be. It is called twice: once with plain TCP, which says
