@@ -104,8 +104,13 @@ preload_sources = \
     preload/startup/fallback.h \
     preload/startup/local.c \
     preload/startup/local.h \
+    preload/startup/local_key.c \
+    preload/startup/local_key.h \
+    preload/startup/local_names.c \
     preload/startup/mark.c \
     preload/startup/mark.h \
+    preload/startup/syn.c \
+    preload/startup/syn.h \
     preload/startup/startup.c \
     preload/startup/startup.h \
     preload/startup/startup_await.c \

@@ -34,6 +34,7 @@
 #include "preload/startup/fallback.h"
 #include "preload/startup/local.h"
 #include "preload/startup/startup.h"
+#include "preload/startup/syn.h"
 
 /*
  * A listener on this host that runs sockwarp answers when its program accepts. A blocking connect() that has waited
@@ -149,6 +150,21 @@ static __attribute__((noinline)) int connect_waiting(int fd, const struct sockad
     return r < 0 ? -errno : 0;
 }
 
+static enum syn_says says_in_syn(const struct conn *c)
+{
+    if (!c->startup.known_shim)
+        return SYN_NOTHING;
+    return startup_may_switch(c) ? SYN_GOES_ON : SYN_WAITS;
+}
+
+static int connect_saying(const struct sock *s, int fd, const struct sockaddr *peer, socklen_t len, enum syn_says what)
+{
+    syn_say(s, fd, peer, what);
+    int r = connect_waiting(fd, peer, len);
+    syn_said(s, fd, peer, what);
+    return r;
+}
+
 static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
                           const struct policy_rule *rule, bool known_shim)
 {
@@ -159,7 +175,8 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     c->peer_len = len;
     /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
     c->startup.known_shim = known_shim && !rule->opts.immediate;
-    c->startup.hurried = atomic_load(&s->nonblock);
+    enum syn_says says = says_in_syn(c);
+    c->startup.hurried = says == SYN_GOES_ON || atomic_load(&s->nonblock);
     int r = turn_take(&c->rx.turn, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
     r = turn_take(&c->tx.turn, 0, false);
@@ -171,7 +188,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     atomic_store(&s->active, true);
     notify_changed(s);
 
-    r = connect_waiting(fd, peer, len);
+    r = connect_saying(s, fd, peer, len, says);
     bool nonblock = atomic_load(&s->nonblock);
     if (r == 0 && !nonblock) {
         r = finish_blocking(s, c, fd);

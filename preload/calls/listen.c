@@ -32,6 +32,7 @@
 #include "preload/startup/local.h"
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
+#include "preload/startup/syn.h"
 
 int socket(int domain, int type, int protocol)
 {
@@ -44,6 +45,7 @@ int socket(int domain, int type, int protocol)
         struct sock *s = sock_new(fd, domain);
         if (s != NULL) {
             atomic_store(&s->nonblock, (type & SOCK_NONBLOCK) != 0);
+            s->hops_known = true;
             sock_put(s);
             stdio_changed(fd);
         }
@@ -143,6 +145,7 @@ static int listen_sock(struct sock *s, int fd, int backlog)
     len = sizeof(ss);
     if (fresh && r < 0) {
         mark_end(s);
+        syn_save_end(s, fd);
         local_names_close(s);
         atomic_store(&s->names_later, false);
     } else if (fresh && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
@@ -241,21 +244,18 @@ static struct sock *make_accepted(struct sock *listener, int fd, const struct so
     return s;
 }
 
-/* Carries its startup on as far as it can now; if its client has asked, to its end. */
+/* Carries its startup on as far as it can now; if its client waits for that, to its end. */
 static void start_accepted(struct sock *listener, int listener_fd, struct sock *s, int fd)
 {
     struct conn *c = s->conn;
-    atomic_fetch_add(&listener->asked, local_names_drain(listener));
-    bool asked = atomic_load(&listener->asked) > 0;
     bool near = local_same_host(&c->local, &c->peer);
-    c->startup.client_asked = asked && near;
+    enum syn_says says = near ? syn_heard(listener, fd) : SYN_NOTHING;
+    local_names_drain_some(listener);
     mark_client(listener, listener_fd, near);
-    if (asked && startup_is_hasty()) {
-        atomic_store(&listener->asked, 0);
-        asked = false;
-    }
-    if (asked && c->startup.client_asked) {
-        startup_await(listener, s, c, fd);
+    c->startup.client_asked = says != SYN_NOTHING;
+    atomic_store(&c->startup.hello_comes, says == SYN_GOES_ON);
+    if (says == SYN_WAITS && !startup_is_hasty()) {
+        startup_await(s, c, fd);
     } else {
         int r = startup_go_on_unused(s);
         (void)r; /* no other thread knows it yet */

@@ -211,6 +211,17 @@ static int behind_bridge(int fd, int level, int name)
     return proc_on() && !bridge_is_pairs(level, name) ? bridge_hold(fd) : -1;
 }
 
+/* What the library would set itself is the program's from now on: preload/startup/syn.h. */
+static void note_syn_option(struct sock *s, int level, int name)
+{
+    if ((level == IPPROTO_IP && name == IP_TTL) || (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS))
+        s->hops_known = false;
+    if (level == IPPROTO_TCP && name == TCP_SAVE_SYN) {
+        s->syn_own = true;
+        s->saves_syn = false;
+    }
+}
+
 int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
 {
     int tcp = behind_bridge(fd, level, name);
@@ -237,6 +248,8 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
             atomic_store_explicit(&s->conn->tx.frame_left, 0, memory_order_relaxed);
         if (r == 0 && level == IPPROTO_TCP && name == TCP_MAXSEG)
             mark_is_overridden(s);
+        if (r == 0)
+            note_syn_option(s, level, name);
         if (r == 0 && level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT && s->kind == SOCK_LISTENER)
             (void)local_defers(s, fd);
         sock_put(s);
@@ -314,6 +327,8 @@ static int shown_value(struct sock *s, int fd, int level, int name, int v)
     struct conn *c = s->conn;
     if (level == IPPROTO_TCP && name == TCP_MAXSEG)
         return mark_shown(s, fd, v);
+    if (level == IPPROTO_TCP && name == TCP_SAVE_SYN)
+        return s->saves_syn ? 0 : v;
     if (level == IPPROTO_TCP)
         return name == TCP_CORK ? v || atomic_load(&c->tx.cork) == CORK_OURS : v && !conn_nodelay_lent(c);
     switch (name) {
@@ -330,12 +345,18 @@ static int shown_value(struct sock *s, int fd, int level, int name, int v)
     }
 }
 
+/* Options that the library sets on listeners. */
+static bool is_listeners(int level, int name)
+{
+    return level == IPPROTO_TCP && (name == TCP_MAXSEG || name == TCP_SAVE_SYN);
+}
+
 /* Is the program to see another value than the kernel's? */
 static bool is_shown_otherwise(int level, int name)
 {
     return (level == SOL_SOCKET &&
             (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
-           (level == IPPROTO_TCP && name == TCP_MAXSEG) || is_nagle(level, name);
+           is_listeners(level, name) || is_nagle(level, name);
 }
 
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
@@ -346,10 +367,12 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         bridge_release();
         return done;
     }
-    bool ours = is_shown_otherwise(level, name), size = level == IPPROTO_TCP && name == TCP_MAXSEG;
+    bool ours = is_shown_otherwise(level, name);
     bool maps = level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE;
     coalesce_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
-    struct sock *s = !(ours || maps) || !proc_on() ? NULL : size ? sock_get(fd) : sock_get_active(fd);
+    struct sock *s = !(ours || maps) || !proc_on() ? NULL
+                     : is_listeners(level, name)   ? sock_get(fd)
+                                                   : sock_get_active(fd);
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
     int err = errno, r;

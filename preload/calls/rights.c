@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/trace.h"
@@ -19,6 +20,7 @@
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/ready/epoll.h"
+#include "preload/startup/local.h"
 
 /* A parent that has just forked is about to close the connections that its child goes on with. */
 #define AWAIT_NS 20000000u
@@ -104,11 +106,29 @@ RIGHTS_CALL(initgroups, (const char *user, gid_t group), (user, group))
 int capset(void *header, const void *data); /* (sys/capability.h is libcap's) */
 RIGHTS_CALL(capset, (void *header, const void *data), (header, data))
 RIGHTS_CALL(chroot, (const char *path), (path))
-RIGHTS_CALL(unshare, (int flags), (flags))
-RIGHTS_CALL(setns, (int fd, int type), (fd, type))
+
+int unshare(int flags)
+{
+    local_leaves_network();
+    rights_before();
+    int r = REAL(unshare)(flags);
+    rights_after();
+    return r;
+}
+
+int setns(int fd, int type)
+{
+    local_leaves_network();
+    rights_before();
+    int r = REAL(setns)(fd, type);
+    rights_after();
+    return r;
+}
 
 long rights_syscall(long number, const long a[6])
 {
+    if (number == SYS_unshare || number == SYS_setns)
+        local_leaves_network();
     rights_before();
     long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     rights_after();

@@ -61,12 +61,13 @@ struct conn_startup {
     size_t in_len;         /* bytes collected for the negotiation: HELLO in mem.pre, else in mem.in */
     uint32_t kernel_wants; /* POLLIN, POLLOUT: what the negotiation waits for */
     bool known_shim;       /* initiator: the listener on this host was seen to run sockwarp */
-    bool marked;  /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
-    bool hurried; /* initiator: connect() does not look whether the server's program is accepting just now */
-    bool looks;   /* the step is part of a look (startup_glance) */
-    bool rev_1;   /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
-    /* responder: a client of this host has asked for the listener's name, and may be this one; any */
-    bool client_asked;
+    bool marked;       /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
+    bool hurried;      /* initiator: connect() does not look whether the server's program is accepting just now */
+    bool looks;        /* the step is part of a look (startup_glance) */
+    bool rev_1;        /* initiator: the peer may know MPA's revision 1 only; this is the second attempt */
+    bool client_asked; /* responder: the client is of this host, and has said that its Hello follows; any */
+    /* any: and that it goes on meanwhile; false once the Hello was waited for */
+    _Atomic bool hello_comes;
     bool inherited; /* responder: accepted by a former program, which may still have it; this one has sent nothing */
     /* any: the process that made the last call on it while it was negotiating; 0: accept() only */
     _Atomic pid_t user_pid;

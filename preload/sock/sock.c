@@ -268,7 +268,9 @@ struct sock *sock_new(int fd, int domain)
         s->mark_later = s->mark_own = s->mark_far = false;
         s->mark = s->mark_mtu = 0;
         atomic_store(&s->mark_counts, false);
-        s->asked = 0;
+        s->hops_known = s->saves_syn = s->syn_own = false;
+        s->undrained = 0;
+        s->drained_ns = 0;
         s->bridge_fd = -1;
         s->sent_from = 0;
         s->watches = NULL;

@@ -46,6 +46,7 @@ struct sock {
     uint64_t closing_ino;       /* the kernel's name of the file, while it is closed by a number */
     bool stay_plain;            /* some earlier call ruled an upgrade out: plain_reason */
     uint8_t plain_reason;
+    bool hops_known;                     /* made here, and the program has not chosen its hop limit */
     bool port_known;                     /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;                   /* SOCK_CONN */
     _Atomic(struct coalesce *) coalesce; /* its small writes are gathered there: preload/conn/coalesce.h */
@@ -60,8 +61,11 @@ struct sock {
     bool mark_own;       /* the program has chosen its segments' size */
     uint16_t mark;       /* the segment size that marks it, 0: none; on an accepted connection, its listener's */
     uint16_t mark_mtu;   /* for links of this MTU */
-    _Atomic bool mark_counts; /* it is among those of mark_count() */
-    _Atomic uint32_t asked;   /* clients of this host that asked for the name and have not been accepted yet */
+    _Atomic bool mark_counts;    /* it is among those of mark_count() */
+    bool saves_syn;              /* the kernel saves the clients' SYNs for us: preload/startup/syn.h */
+    bool syn_own;                /* the program has decided whether it does */
+    _Atomic unsigned undrained;  /* connections accepted since the names' backlogs were emptied, */
+    _Atomic uint64_t drained_ns; /* and when that was */
 
     /* SOCK_BRIDGED: preload/calls/bridge.h */
     _Atomic int bridge_fd; /* its connection's descriptor, -1: there is none any more */

@@ -105,6 +105,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     bool late = false;
     uint64_t deadline = 0;
+    startup_await_hello(s, c);
     for (;;) {
         int r = wait ? startup_go_on(s, false) : startup_hurry(s);
         ssize_t n;

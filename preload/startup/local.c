@@ -1,5 +1,5 @@
 /*
- * Same-host detection.
+ * Same host, the client's side: does the listener run sockwarp? See local.h.
  */
 #include "preload/startup/local.h"
 
@@ -26,61 +26,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/sock/sock.h"
-#include "preload/startup/mark.h"
-
-/* An address in the form names are made of: IPv4-mapped ones as IPv4. */
-struct key {
-    int family;
-    uint8_t addr[16];
-    size_t addr_len;
-    uint16_t port;
-    uint32_t scope; /* the interface of a link-local address: it is another address on each */
-};
-
-static bool key_of(const struct sockaddr *sa, struct key *k)
-{
-    memset(k, 0, sizeof(*k));
-    if (sa->sa_family == AF_INET) {
-        struct sockaddr_in in;
-        memcpy(&in, sa, sizeof(in));
-        k->family = AF_INET;
-        k->addr_len = 4;
-        memcpy(k->addr, &in.sin_addr, 4);
-        k->port = ntohs(in.sin_port);
-        return true;
-    }
-    if (sa->sa_family != AF_INET6)
-        return false;
-    struct sockaddr_in6 in6;
-    memcpy(&in6, sa, sizeof(in6));
-    k->port = ntohs(in6.sin6_port);
-    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
-        k->family = AF_INET;
-        k->addr_len = 4;
-        memcpy(k->addr, in6.sin6_addr.s6_addr + 12, 4);
-        return true;
-    }
-    k->family = AF_INET6;
-    k->addr_len = 16;
-    memcpy(k->addr, &in6.sin6_addr, 16);
-    if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
-        k->scope = in6.sin6_scope_id;
-    return true;
-}
-
-static bool key_any(const struct key *k)
-{
-    for (size_t i = 0; i < k->addr_len; i++)
-        if (k->addr[i] != 0)
-            return false;
-    return true;
-}
-
-static bool key_same(const struct key *a, const struct key *b)
-{
-    return a->family == b->family && a->port == b->port && a->scope == b->scope &&
-           memcmp(a->addr, b->addr, sizeof(a->addr)) == 0;
-}
+#include "preload/startup/local_key.h"
 
 /*
  * Results of late look-ups, for connections that follow each other closely: a look-up takes a tenth of the time of a
@@ -91,29 +37,27 @@ static bool key_same(const struct key *a, const struct key *b)
 #define LATELY_SLOTS 64u
 
 struct lately {
-    struct key k;
+    struct local_key k;
     uint64_t until_ns;
-    enum { LATELY_REMOTE, LATELY_ABSENT, LATELY_HELD } found;
-    struct ucred holder; /* HELD: the listener's owner */
-    bool any;            /* ... by the name of the wildcard address */
+    enum { LATELY_REMOTE, LATELY_ABSENT } found;
 };
 
 static struct lately lately[LATELY_SLOTS];
 /* Protects lately; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder. */
 static pthread_mutex_t lately_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct lately *lately_slot(const struct key *k)
+static struct lately *lately_slot(const struct local_key *k)
 {
     return &lately[(k->port ^ k->addr[k->addr_len - 1]) % LATELY_SLOTS];
 }
 
-static bool lately_get(const struct key *k, struct lately *out)
+static bool lately_get(const struct local_key *k, struct lately *out)
 {
     if (pthread_mutex_trylock(&lately_lock) != 0)
         return false;
     *out = *lately_slot(k);
     pthread_mutex_unlock(&lately_lock);
-    return key_same(&out->k, k) && proc_now_ns() < out->until_ns;
+    return local_key_same(&out->k, k) && proc_now_ns() < out->until_ns;
 }
 
 static void lately_put(struct lately *found)
@@ -125,52 +69,8 @@ static void lately_put(struct lately *found)
     pthread_mutex_unlock(&lately_lock);
 }
 
-static char *hex(char *p, uint32_t v, int digits)
-{
-    static const char digit[] = "0123456789abcdef";
-    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
-        *p++ = digit[v >> shift & 15];
-    return p;
-}
-
-/*
- * "\0sockwarp/2/4/7f000001/1451" in hexadecimal, with "%00000002" behind a link-local address; returns the length of
- * the AF_UNIX address.
- */
-static socklen_t name_of(const struct key *k, struct sockaddr_un *un)
-{
-    static const char head[] = "sockwarp/2/";
-    memset(un, 0, sizeof(*un));
-    un->sun_family = AF_UNIX;
-    char *p = un->sun_path + 1;
-    memcpy(p, head, sizeof(head) - 1);
-    p += sizeof(head) - 1;
-    *p++ = k->family == AF_INET ? '4' : '6';
-    *p++ = '/';
-    for (size_t i = 0; i < k->addr_len; i++)
-        p = hex(p, k->addr[i], 2);
-    if (k->scope != 0) {
-        *p++ = '%';
-        p = hex(p, k->scope, 8);
-    }
-    *p++ = '/';
-    p = hex(p, k->port, 4);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(p - un->sun_path));
-}
-
-/* "\0sockwarp/2/i/00012345": a listener that may be one of several at its address. */
-static socklen_t name_of_ino(uint64_t ino, struct sockaddr_un *un)
-{
-    static const char head[] = "sockwarp/2/i/";
-    memset(un, 0, sizeof(*un));
-    un->sun_family = AF_UNIX;
-    memcpy(un->sun_path + 1, head, sizeof(head) - 1);
-    const char *end = hex(un->sun_path + sizeof(head), (uint32_t)ino, 8); /* (sock_diag has 32 bits of it) */
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(end - un->sun_path));
-}
-
 /* Does the kernel deliver packets to this address locally? */
-static bool is_local(const struct key *k)
+static bool is_local(const struct local_key *k)
 {
     if (k->family == AF_INET && k->addr[0] == 127)
         return true;
@@ -204,7 +104,7 @@ static bool is_local(const struct key *k)
  * The TCP listener the kernel would give a connection to k, and its owner. 1; 0: there is none; -errno: the kernel
  * cannot be asked.
  */
-static int find_listener(const struct key *k, struct inet_diag_msg *out)
+static int find_listener(const struct local_key *k, struct inet_diag_msg *out)
 {
     struct inet_diag_sockid id;
     memset(&id, 0, sizeof(id));
@@ -215,15 +115,15 @@ static int find_listener(const struct key *k, struct inet_diag_msg *out)
 }
 
 /* Is the listener bound to what the name says? A wildcard one of IPv6 serves IPv4 as well. */
-static bool same_address(const struct key *k, const struct inet_diag_msg *diag)
+static bool same_address(const struct local_key *k, const struct inet_diag_msg *diag)
 {
     const uint8_t *src = (const uint8_t *)diag->id.idiag_src;
     size_t len = diag->idiag_family == AF_INET ? 4 : 16;
     bool any = true;
     for (size_t i = 0; i < len; i++)
         any = any && src[i] == 0;
-    if (key_any(k) || any)
-        return key_any(k) && any;
+    if (local_key_any(k) || any)
+        return local_key_any(k) && any;
     if (len == 16 && k->addr_len == 4) /* bound to a mapped address */
         src += 12;
     return memcmp(src, k->addr, k->addr_len) == 0;
@@ -248,52 +148,54 @@ static int name_ask(int *fd, const struct sockaddr_un *un, socklen_t len, struct
 
 bool local_listens(const struct sockaddr *addr)
 {
-    struct key k;
+    struct local_key k;
     struct inet_diag_msg diag;
-    int r = key_of(addr, &k) ? find_listener(&k, &diag) : -EAFNOSUPPORT;
+    int r = local_key_of(addr, &k) ? find_listener(&k, &diag) : -EAFNOSUPPORT;
     return r < 0 || (r > 0 && diag.idiag_state == TCP_LISTEN);
 }
 
 /* The wildcard as destination means this host. */
-static bool key_of_peer(const struct sockaddr *peer, struct key *k)
+static bool key_of_peer(const struct sockaddr *peer, struct local_key *k)
 {
-    if (!key_of(peer, k))
+    if (!local_key_of(peer, k))
         return false;
-    if (key_any(k) && k->family == AF_INET)
+    if (local_key_any(k) && k->family == AF_INET)
         memcpy(k->addr, "\x7f\0\0\1", 4);
-    else if (key_any(k))
+    else if (local_key_any(k))
         k->addr[15] = 1;
     return true;
 }
 
-/* Finds the holder of the name of k, or of the wildcard address (*any). 0 or -errno. */
-static int holder_of(const struct key *k, struct ucred *cred, bool *any)
+/* Finds the holder of the name of k, or of the wildcard address (*any). A descriptor of the connection to it, or -errno. */
+static int holder_of(const struct local_key *k, struct ucred *cred, bool *any)
 {
-    struct key wildcard = *k;
+    struct local_key wildcard = *k;
     memset(wildcard.addr, 0, sizeof(wildcard.addr));
     wildcard.scope = 0;
     struct sockaddr_un un;
     int fd = -1;
-    socklen_t len = name_of(k, &un);
+    socklen_t len = local_name_of(k, &un);
     int r = name_ask(&fd, &un, len, cred);
     *any = r == -ECONNREFUSED; /* (one that is there, and does not answer, hides the wildcard's) */
     if (*any) {
-        len = name_of(&wildcard, &un);
+        len = local_name_of(&wildcard, &un);
         r = name_ask(&fd, &un, len, cred);
     }
-    if (fd >= 0)
+    if (r < 0 && fd >= 0)
         REAL(close)(fd);
-    return r;
+    return r < 0 ? r : fd;
 }
 
 bool local_lost_name(const struct sockaddr *peer)
 {
-    struct key k;
+    struct local_key k;
     struct inet_diag_msg diag;
     struct ucred cred;
     bool any;
-    return key_of_peer(peer, &k) && holder_of(&k, &cred, &any) == -ECONNREFUSED && find_listener(&k, &diag) > 0 &&
-           diag.idiag_state == TCP_LISTEN;
+    int r = key_of_peer(peer, &k) ? holder_of(&k, &cred, &any) : -EAFNOSUPPORT;
+    if (r >= 0)
+        REAL(close)(r);
+    return r == -ECONNREFUSED && find_listener(&k, &diag) > 0 && diag.idiag_state == TCP_LISTEN;
 }
 
 /* The numbers of a short file of /proc's. Returns how many. */
@@ -328,7 +230,7 @@ static bool has_ino_name(uint32_t ino, uid_t uid)
     struct sockaddr_un un;
     struct ucred cred = { 0 };
     int fd = -1;
-    socklen_t len = name_of_ino(ino, &un);
+    socklen_t len = local_name_of_ino(ino, &un);
     bool has = name_ask(&fd, &un, len, &cred) == 0 && cred.uid == uid;
     if (fd >= 0)
         REAL(close)(fd);
@@ -382,9 +284,9 @@ static bool whole_group(const struct inet_diag_msg *like)
 }
 
 /* Does the name's holder own the listener that would answer? */
-static bool owns_listener(const struct key *k, const struct ucred *holder, bool any)
+static bool owns_listener(const struct local_key *k, const struct ucred *holder, bool any)
 {
-    struct key named = *k;
+    struct local_key named = *k;
     if (any)
         memset(named.addr, 0, sizeof(named.addr));
     struct inet_diag_msg diag;
@@ -397,30 +299,147 @@ static bool owns_listener(const struct key *k, const struct ucred *holder, bool 
     return false;
 }
 
+/* ---- names that were found ---- */
+
+/*
+ * A connection to a name, which its holder does not accept: it ends when the name does, or when the holder empties its
+ * backlog. While it is there, so is the name.
+ */
+struct acquaintance {
+    struct local_key k;
+    _Atomic int fd; /* hidden; 0: none */
+    struct ucred holder;
+    bool any;
+    uint64_t until_ns; /* until then it owns the listener */
+};
+
+#define ACQUAINTANCES 8u
+static struct acquaintance known[ACQUAINTANCES];
+static unsigned known_next;
+static pid_t known_pid;          /* the process that keeps them; a child may be in another network namespace */
+static _Atomic bool known_never; /* some thread has gone to another network namespace */
+/* Protects the above; innermost but for hidden.c's. Only tried, as lately_lock. */
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void known_drop(struct acquaintance *a)
+{
+    int fd = atomic_load(&a->fd);
+    if (fd != 0)
+        hidden_close(fd);
+    atomic_store(&a->fd, 0);
+}
+
+static void known_drop_all(void)
+{
+    for (unsigned i = 0; i < ACQUAINTANCES; i++)
+        known_drop(&known[i]);
+}
+
+/* A child has its parent's: drops them. (It may be one that was forked by a call that we did not see.) */
+static void known_are_own(void)
+{
+    pid_t pid = rawsys_getpid();
+    if (known_pid == pid)
+        return;
+    known_drop_all();
+    known_pid = pid;
+}
+
+void local_leaves_network(void)
+{
+    atomic_store(&known_never, true);
+    pthread_mutex_lock(&known_lock);
+    known_drop_all();
+    pthread_mutex_unlock(&known_lock);
+}
+
+/* Keeps fd, or closes it. */
+static void known_put(const struct local_key *k, int fd, const struct ucred *holder, bool any)
+{
+    fd = hidden_move(fd);
+    if (!hidden_is(fd) || atomic_load(&known_never) || pthread_mutex_trylock(&known_lock) != 0) {
+        hidden_close(fd);
+        return;
+    }
+    known_are_own();
+    struct acquaintance *a = &known[known_next++ % ACQUAINTANCES];
+    for (unsigned i = 0; i < ACQUAINTANCES; i++)
+        if (local_key_same(&known[i].k, k))
+            a = &known[i];
+    known_drop(a);
+    a->k = *k;
+    a->holder = *holder;
+    a->any = any;
+    a->until_ns = proc_now_ns() + LATELY_NS;
+    atomic_store(&a->fd, fd);
+    hidden_own(fd, &a->fd);
+    pthread_mutex_unlock(&known_lock);
+}
+
+static bool is_connected(int fd)
+{
+    char octet;
+    return REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+/* The process that holds the name and was found to own the listener a moment ago; 0: it has to be asked for. */
+static pid_t known_holder(const struct local_key *k)
+{
+    pid_t pid = 0;
+    if (atomic_load(&known_never) || pthread_mutex_trylock(&known_lock) != 0)
+        return 0;
+    known_are_own();
+    for (unsigned i = 0; i < ACQUAINTANCES && pid == 0; i++) {
+        struct acquaintance *a = &known[i];
+        int fd = atomic_load(&a->fd);
+        if (fd == 0 || !local_key_same(&a->k, k))
+            continue;
+        if (is_connected(fd) && (proc_now_ns() < a->until_ns || owns_listener(k, &a->holder, a->any)))
+            pid = a->holder.pid;
+        else
+            known_drop(a);
+        if (pid != 0 && proc_now_ns() >= a->until_ns)
+            a->until_ns = proc_now_ns() + LATELY_NS;
+    }
+    pthread_mutex_unlock(&known_lock);
+    return pid;
+}
+
+/* Asks by the name. LOCAL_PRESENT with *holder, or LOCAL_ABSENT. */
+static enum local_answer ask_name(const struct local_key *k, pid_t *holder)
+{
+    struct ucred cred = { 0 };
+    bool any = false;
+    int fd = holder_of(k, &cred, &any);
+    if (fd < 0)
+        return LOCAL_ABSENT; /* a name whose backlog is full counts as absent, too */
+    bool owns = owns_listener(k, &cred, any);
+    if (owns && cred.pid != 0 && cred.pid != proc.pid)
+        known_put(k, fd, &cred, any);
+    else
+        REAL(close)(fd);
+    *holder = cred.pid;
+    return owns ? LOCAL_PRESENT : LOCAL_ABSENT;
+}
+
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
 {
     struct lately l = { 0 };
-    struct key k;
+    struct local_key k;
     if (!key_of_peer(peer, &k))
         return LOCAL_REMOTE;
-    bool known = lately_get(&k, &l);
-    if (known && l.found == LATELY_ABSENT)
+    pid_t holder = known_holder(&k);
+    bool lately_known = holder == 0 && lately_get(&k, &l);
+    if (lately_known && l.found == LATELY_ABSENT)
         return LOCAL_ABSENT;
-    if (known ? l.found == LATELY_REMOTE : !is_local(&k)) {
-        if (!known)
+    if (holder == 0 && (lately_known || !is_local(&k))) {
+        if (!lately_known)
             lately_put(&(struct lately){ .k = k, .found = LATELY_REMOTE });
         return LOCAL_REMOTE;
     }
-    struct ucred holder = { 0 };
-    bool any = false;
-    if (holder_of(&k, &holder, &any) < 0)
-        return LOCAL_ABSENT; /* a name whose backlog is full counts as absent, too */
-    if (!known || holder.pid == 0 || holder.pid != l.holder.pid || holder.uid != l.holder.uid || any != l.any) {
-        if (!owns_listener(&k, &holder, any))
-            return LOCAL_ABSENT;
-        lately_put(&(struct lately){ .k = k, .found = LATELY_HELD, .holder = holder, .any = any });
-    }
-    return holder.pid == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
+    if (holder == 0 && ask_name(&k, &holder) == LOCAL_ABSENT)
+        return LOCAL_ABSENT;
+    return holder == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
 }
 
 void local_absent(const struct sockaddr *peer)
@@ -433,182 +452,13 @@ void local_absent(const struct sockaddr *peer)
 void local_after_fork(void)
 {
     pthread_mutex_init(&lately_lock, NULL);
-}
-
-static _Atomic unsigned names_n;
-
-static void name_take(int fd, _Atomic int *where)
-{
-    atomic_store(where, hidden_move(fd));
-    hidden_own(*where, where);
-    atomic_fetch_add(&names_n, 1);
-}
-
-static void name_listen(const struct sockaddr_un *un, socklen_t len, _Atomic int *where)
-{
-    int fd = REAL(socket)(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return;
-    if (REAL(bind)(fd, (const struct sockaddr *)un, len) < 0 || REAL(listen)(fd, SOMAXCONN) < 0) {
-        REAL(close)(fd);
-        return;
-    }
-    name_take(fd, where);
-}
-
-/* The names of the listener fd, at most SOCK_NAMES: the length of each, 0: none. False: it is none. */
-static bool names_of(int fd, struct sockaddr_un un[SOCK_NAMES], socklen_t len[SOCK_NAMES])
-{
-    struct sockaddr_storage ss;
-    socklen_t ss_len = sizeof(ss), opt_len = sizeof(int);
-    struct key k;
-    int option = 0;
-    memset(len, 0, SOCK_NAMES * sizeof(*len));
-    if (REAL(getsockname)(fd, (struct sockaddr *)&ss, &ss_len) < 0 || !key_of((struct sockaddr *)&ss, &k))
-        return false;
-    len[0] = name_of(&k, &un[0]);
-    if (k.family == AF_INET6 && key_any(&k) &&
-        REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &option, &opt_len) == 0 && !option) {
-        k.family = AF_INET;
-        k.addr_len = 4;
-        len[1] = name_of(&k, &un[1]);
-    }
-    opt_len = sizeof(option);
-    if (REAL(getsockopt)(fd, SOL_SOCKET, SO_REUSEPORT, &option, &opt_len) == 0 && option)
-        len[2] = name_of_ino(sock_ino(fd), &un[2]);
-    return true;
-}
-
-unsigned local_port_of(const struct sockaddr_storage *ss)
-{
-    struct key k;
-    return key_of((const struct sockaddr *)ss, &k) ? k.port : 0;
-}
-
-bool local_defers(struct sock *s, int fd)
-{
-    int seconds = 0;
-    socklen_t len = sizeof(seconds);
-    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, &len) < 0 || seconds <= 0)
-        return false;
-    s->stay_plain = true;
-    s->plain_reason = REASON_DEFER_ACCEPT;
-    local_names_end(s); /* for the processes that share them */
-    local_names_close(s);
-    return true;
-}
-
-void local_names_open(struct sock *s, int fd)
-{
-    struct sockaddr_un un[SOCK_NAMES];
-    socklen_t len[SOCK_NAMES];
-    if (local_defers(s, fd) || s->name_fd[0] >= 0)
-        return;
-    mark_open(s, fd);
-    if (!names_of(fd, un, len))
-        return;
-    for (int i = 0; i < SOCK_NAMES; i++)
-        if (len[i] > 0)
-            name_listen(&un[i], len[i], &s->name_fd[i]);
-}
-
-/* The length of a socket's name; 0: it is no name of ours. */
-static socklen_t called(int fd, struct sockaddr_un *un)
-{
-    static const char head[] = "\0sockwarp/2/";
-    socklen_t len = sizeof(*un);
-    memset(un, 0, sizeof(*un));
-    bool is = REAL(getsockname)(fd, (struct sockaddr *)un, &len) == 0 && un->sun_family == AF_UNIX &&
-              len <= sizeof(*un) && memcmp(un->sun_path, head, sizeof(head) - 1) == 0;
-    return is ? len : 0;
-}
-
-bool local_name_is(int fd)
-{
-    struct sockaddr_un un;
-    return called(fd, &un) > 0;
-}
-
-unsigned local_names(void)
-{
-    return atomic_load(&names_n) + mark_count();
-}
-
-bool local_names_are_of(const struct sock *s, int fd)
-{
-    struct sockaddr_un un[SOCK_NAMES], is;
-    socklen_t len[SOCK_NAMES];
-    for (int i = 0; i < SOCK_NAMES && s->kind == SOCK_LISTENER; i++)
-        if (s->name_fd[i] >= 0)
-            return names_of(fd, un, len) && len[i] > 0 && called(s->name_fd[i], &is) == len[i] &&
-                   memcmp(&is, &un[i], sizeof(is)) == 0;
-    return false;
-}
-
-void local_names_end(struct sock *s)
-{
-    mark_end(s);
-    for (int i = 0; i < SOCK_NAMES; i++)
-        if (s->name_fd[i] >= 0)
-            REAL(shutdown)(s->name_fd[i], SHUT_RDWR);
-}
-
-struct adopting {
-    int fd; /* -1: it has found its listener */
-    socklen_t len;
-    struct sockaddr_un un;
-};
-
-static void adopt(int fd, struct sock *s, void *arg)
-{
-    struct adopting *a = arg;
-    struct sockaddr_un un[SOCK_NAMES];
-    socklen_t len[SOCK_NAMES];
-    if (a->fd < 0 || s->kind != SOCK_LISTENER || !names_of(fd, un, len))
-        return;
-    for (int i = 0; i < SOCK_NAMES && a->fd >= 0; i++)
-        if (len[i] == a->len && s->name_fd[i] < 0 && memcmp(&un[i], &a->un, sizeof(a->un)) == 0) {
-            name_take(a->fd, &s->name_fd[i]);
-            a->fd = -1;
-        }
-}
-
-void local_name_adopt(int fd)
-{
-    struct adopting a = { .fd = fd };
-    a.len = called(fd, &a.un);
-    sock_each(adopt, &a);
-    if (a.fd >= 0)
-        REAL(close)(fd);
-}
-
-void local_names_close(struct sock *s)
-{
-    for (int i = 0; i < SOCK_NAMES; i++) {
-        if (s->name_fd[i] < 0)
-            continue;
-        hidden_close(s->name_fd[i]);
-        s->name_fd[i] = -1;
-        atomic_fetch_sub(&names_n, 1);
-    }
-}
-
-unsigned local_names_drain(struct sock *s)
-{
-    unsigned n = 0;
-    for (int i = 0; i < SOCK_NAMES; i++) {
-        int fd = s->name_fd[i];
-        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0;
-             n += i < 2) /* (its inode comes second) */
-            REAL(close)(c);
-    }
-    return n;
+    pthread_mutex_init(&known_lock, NULL);
 }
 
 bool local_same_host(const struct sockaddr_storage *local, const struct sockaddr_storage *peer)
 {
-    struct key l, p;
-    if (!key_of((const struct sockaddr *)local, &l) || !key_of((const struct sockaddr *)peer, &p) ||
+    struct local_key l, p;
+    if (!local_key_of((const struct sockaddr *)local, &l) || !local_key_of((const struct sockaddr *)peer, &p) ||
         l.family != p.family)
         return false;
     return memcmp(l.addr, p.addr, l.addr_len) == 0 || (l.family == AF_INET && l.addr[0] == 127 && p.addr[0] == 127);

@@ -31,7 +31,8 @@ bool local_lost_name(const struct sockaddr *peer);
 
 /*
  * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no byte to the peer, never blocks. Part of what it
- * finds is believed for 10 ms. Any thread, handlers.
+ * finds is believed for 10 ms. A connection to a name that was found is kept, by a hidden descriptor: it ends with the
+ * name, so the next connection need not ask again. Any thread, handlers.
  */
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
 /*
@@ -39,6 +40,8 @@ enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
  * asking.
  */
 void local_absent(const struct sockaddr *peer);
+/* A thread of this process goes to another network namespace: what was found in the former one is forgotten. */
+void local_leaves_network(void);
 /* In the child of a fork. */
 void local_after_fork(void);
 
@@ -67,8 +70,8 @@ bool local_names_are_of(const struct sock *s, int fd);
 /* Is it a name that came by exec? If so, gives it to its listener, which this process has taken up, or closes it. */
 bool local_name_is(int fd);
 void local_name_adopt(int fd);
-/* Empties the names' backlogs. Returns how many clients of this host have asked since the last time. */
-unsigned local_names_drain(struct sock *s);
+/* s has accepted a client. Empties the names' backlogs now and then, so that they do not fill. */
+void local_names_drain_some(struct sock *s);
 /* Do the two addresses seem to belong to one host? (Only a hint.) */
 bool local_same_host(const struct sockaddr_storage *local, const struct sockaddr_storage *peer);
 

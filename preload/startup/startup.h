@@ -78,13 +78,17 @@ void startup_hand_on_unsaid(struct sock *s);
 
 /* ---- startup_await.c ---- */
 
-/*
- * accept() carries s's startup on, for a bounded time. listener: NULL if accept() has counted the client that asked by
- * the name.
- */
-void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd);
+/* accept() carries s's startup on, for a bounded time: its client waits for that. */
+void startup_await(struct sock *s, struct conn *c, int fd);
 /* accept() does not wait now, because it has lately waited in vain. */
 bool startup_is_hasty(void);
+/*
+ * The program sends first on a connection whose client goes on by itself: waits for the Hello (conn.startup.hello_comes),
+ * as accept() would. No turn held.
+ */
+void startup_await_hello(struct sock *s, struct conn *c);
+/* Will this initiator go on in streaming mode until the answer is there (negotiate.h, LATE), if its listener is known? */
+bool startup_may_switch(const struct conn *c);
 /*
  * The program makes its first call on a connection whose startup accept() has left (conn_is_held). The process of this
  * call carries the startup on, as accept() would have. No turn held.

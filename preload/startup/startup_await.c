@@ -19,6 +19,11 @@
  */
 #define STARTUP_NS 20000000u
 #define HELLO_NS 5000000u
+/*
+ * A Hello behind the program's first bytes would come too late, so these wait for a client that is not running just now,
+ * too.
+ */
+#define SAID_NS 50000000u
 
 static bool awaits_hello(const struct conn *c)
 {
@@ -28,7 +33,7 @@ static bool awaits_hello(const struct conn *c)
 static struct spin startup_spin; /* do the clients' answers come soon? */
 
 /*
- * Any process of this host may ask for a listener's name, connect, and send nothing. So after a wait in vain accept()
+ * Any process of this host may say that its Hello follows, and send nothing. So after a wait in vain accept()
  * does not wait for VAIN_TIMES its length: startups go on in the program's next calls, as they do for other hosts.
  */
 #define VAIN_TIMES 128u
@@ -37,20 +42,8 @@ static _Atomic uint64_t hasty_until_ns;
 static void in_vain(int fd, uint64_t start)
 {
     uint64_t now = proc_now_ns();
-    trace_debug("fd %d: accept() has waited %lu us in vain", fd, (unsigned long)((now - start) / 1000));
+    trace_debug("fd %d: has waited %lu us in vain", fd, (unsigned long)((now - start) / 1000));
     atomic_store(&hasty_until_ns, now + VAIN_TIMES * (now - start));
-}
-
-/*
- * The Hello is there: one of the clients that have asked for the listener's name has come (c was accepted from that
- * listener, if not NULL).
- */
-static void count_off(struct sock *listener, const struct conn *c)
-{
-    uint32_t asked = listener != NULL ? atomic_load(&listener->asked) : 0;
-    while (asked > 0 && conn_state(c) != CONN_PLAIN &&
-           !atomic_compare_exchange_weak(&listener->asked, &asked, asked - 1))
-        ;
 }
 
 /* Is there nothing more to wait for? Takes in an upgraded one's RTR. */
@@ -81,34 +74,32 @@ static int await_step(struct sock *s, struct conn *c, int fd, uint64_t end)
     return r < 0 && r != -EINTR ? r : 0; /* the signal does not end this wait, which is not the program's */
 }
 
-void startup_await(struct sock *listener, struct sock *s, struct conn *c, int fd)
+static void await(struct sock *s, struct conn *c, int fd, uint64_t hello_ns)
 {
     uint64_t start = proc_now_ns();
-    bool was_undecided = awaits_hello(c);
     int r;
     do {
         r = startup_go_on_unused(s);
         (void)r; /* no other thread knows it yet, or that thread is done soon */
         bool undecided = awaits_hello(c);
-        if (was_undecided && !undecided) {
-            was_undecided = false;
-            count_off(listener, c);
-        }
         if (conn_is_held(c)) {
             atomic_store(&c->startup.finish_on_use, true);
             return;
         }
         if (is_through(c, fd))
             return;
-        uint64_t end = start + (undecided ? HELLO_NS : STARTUP_NS);
+        uint64_t end = start + (undecided ? hello_ns : STARTUP_NS);
         if (proc_now_ns() >= end) {
-            if (undecided && listener != NULL) /* the client that asked has gone elsewhere */
-                atomic_store(&listener->asked, 0);
             in_vain(fd, start);
             return;
         }
         r = await_step(s, c, fd, end);
     } while (r == 0);
+}
+
+void startup_await(struct sock *s, struct conn *c, int fd)
+{
+    await(s, c, fd, HELLO_NS);
 }
 
 void startup_finish_on_use(struct sock *s)
@@ -119,7 +110,17 @@ void startup_finish_on_use(struct sock *s)
         !atomic_exchange(&c->startup.finish_on_use, false))
         return;
     struct cancel hold = cancel_never();
-    startup_await(NULL, s, c, atomic_load(&s->fd));
+    startup_await(s, c, atomic_load(&s->fd));
+    cancel_restore(hold);
+}
+
+void startup_await_hello(struct sock *s, struct conn *c)
+{
+    if (!atomic_load_explicit(&c->startup.hello_comes, memory_order_relaxed) ||
+        !atomic_exchange(&c->startup.hello_comes, false) || startup_is_hasty())
+        return;
+    struct cancel hold = cancel_never();
+    await(s, c, atomic_load(&s->fd), SAID_NS);
     cancel_restore(hold);
 }
 

@@ -19,13 +19,10 @@
 #define ACCEPT_NS 500000000u
 
 /*
- * How long a blocking connect() looks whether the server's program is accepting just now. (A server in accept() answers
- * in a fifth of it.) After that the program goes on in streaming mode until the answer is there.
- */
-#define LOOK_NS 300000u
-/*
- * The same for another host, the round trip included. A server whose program only receives has this time for its
- * answer.
+ * How long a blocking connect() to another host looks whether the server's program is accepting just now, the round trip
+ * included. A server whose program only receives has this time for its answer. After that the program goes on in
+ * streaming mode until the answer is there. (On this host the answer comes whether the server's program sends or not, and
+ * that program's first bytes wait for the Hello: connect() does not look.)
  */
 #define LOOK_FAR_NS 800000u
 
@@ -33,6 +30,17 @@
 static uint16_t depth(uint16_t rule, uint16_t most)
 {
     return rule == MPA_IRD_ORD_NONE || rule < most ? rule : most;
+}
+
+/* Does the Request go as the end of this initiator's Hello? */
+static bool is_one_trip(const struct conn *c, uint8_t transports)
+{
+    return !c->opts.separate && !c->opts.immediate && !c->opts.rtr_frame && transports == HELLO_TRANSPORT_IWARP;
+}
+
+bool startup_may_switch(const struct conn *c)
+{
+    return !c->require && is_one_trip(c, c->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS));
 }
 
 int startup_begin(struct conn *c)
@@ -61,11 +69,10 @@ int startup_begin(struct conn *c)
         },
         .timeout_ns = (uint64_t)proc.set.hello_timeout_ms * 1000000u,
     };
-    cfg.early = !c->opts.separate &&
-                (c->responder || (!c->opts.immediate && !c->opts.rtr_frame && cfg.transports == HELLO_TRANSPORT_IWARP));
+    cfg.early = !c->opts.separate && (c->responder || is_one_trip(c, cfg.transports));
     cfg.may_switch = cfg.shim_known && cfg.early && !c->responder;
     cfg.at_once = cfg.may_switch && c->startup.hurried;
-    uint64_t most = !cfg.may_switch ? ACCEPT_NS : c->startup.marked ? LOOK_FAR_NS : LOOK_NS;
+    uint64_t most = cfg.may_switch ? LOOK_FAR_NS : ACCEPT_NS;
     if (cfg.shim_known && cfg.timeout_ns > most)
         cfg.timeout_ns = most;
     memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));

@@ -1,0 +1,31 @@
+/*
+ * What a client of this host says in its SYN: that its Hello follows. The listener's library learns it when it accepts,
+ * before the Hello is there, and lets neither the program nor accept() pass it. It is said by an unusual hop limit, which
+ * nothing changes between two ends of one host, and which is the program's own again once connect() has returned. A
+ * hint: any process may say it.
+ */
+#ifndef SW_PRELOAD_SYN_H
+#define SW_PRELOAD_SYN_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct sock;
+
+enum syn_says {
+    SYN_NOTHING,
+    SYN_WAITS,   /* a Hello follows, and the client waits for its answer */
+    SYN_GOES_ON, /* a Hello follows, and the client goes on in streaming mode until the answer is there */
+};
+
+/* Before connect() and behind it. Not on a socket whose hop limit may be the program's. One system call each. */
+void syn_say(const struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what);
+void syn_said(const struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what);
+/* fd (s) listens, or is about to: the kernel is to save the SYNs, unless the program has decided on that. */
+void syn_save(struct sock *s, int fd);
+/* The opposite, for all processes that have the listener. */
+void syn_save_end(struct sock *s, int fd);
+/* fd was accepted from this listener. One system call. */
+enum syn_says syn_heard(const struct sock *listener, int fd);
+
+#endif
