@@ -150,9 +150,9 @@ static __attribute__((noinline)) int connect_waiting(int fd, const struct sockad
     return r < 0 ? -errno : 0;
 }
 
-static enum syn_says says_in_syn(const struct conn *c)
+static enum syn_says says_in_syn(const struct sock *s, const struct conn *c)
 {
-    if (!c->startup.known_shim)
+    if (!c->startup.known_shim || !s->hops_known)
         return SYN_NOTHING;
     return startup_may_switch(c) ? SYN_GOES_ON : SYN_WAITS;
 }
@@ -175,7 +175,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     c->peer_len = len;
     /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
     c->startup.known_shim = known_shim && !rule->opts.immediate;
-    enum syn_says says = says_in_syn(c);
+    enum syn_says says = says_in_syn(s, c);
     c->startup.hurried = says == SYN_GOES_ON || atomic_load(&s->nonblock);
     int r = turn_take(&c->rx.turn, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);

@@ -7,8 +7,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
+#include "core/base/rawsys.h"
+#include "preload/process/hidden.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
@@ -26,9 +30,7 @@ const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *bu
         return NULL;
     ssize_t n = REAL(recv)(fd, buf, cap, 0);
     const struct nlmsghdr *h = buf;
-    if (n < (ssize_t)sizeof(*h) || !NLMSG_OK(h, (size_t)n) || h->nlmsg_type == NLMSG_ERROR)
-        return NULL;
-    return h;
+    return n >= (ssize_t)sizeof(*h) && NLMSG_OK(h, (size_t)n) ? h : NULL;
 }
 
 bool netlink_dump(int protocol, const void *req, size_t len, bool (*each)(const struct nlmsghdr *h, void *arg),
@@ -69,8 +71,75 @@ static bool put_end(const struct sockaddr_storage *ss, __be16 *port, __be32 addr
     return ss->ss_family == AF_INET6;
 }
 
+/*
+ * A socket that is kept for questions about sockets, since to make one takes longer than to ask. It belongs to the
+ * process that made it, and to that one's network namespace.
+ */
+static _Atomic int kept_fd; /* hidden; 0: none */
+static pid_t kept_pid;
+static uint32_t kept_asked; /* questions of this process; the first one makes a socket for itself */
+static _Atomic bool kept_never;
+/* Protects the above. Only tried: a signal handler may ask, or jump out of a question. */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void kept_drop(void)
+{
+    int fd = atomic_exchange(&kept_fd, 0);
+    if (fd != 0)
+        hidden_close(fd);
+}
+
+void netlink_leaves_network(void)
+{
+    atomic_store(&kept_never, true); /* whoever has the lock asks once more, and drops it then */
+    if (pthread_mutex_trylock(&kept_lock) != 0)
+        return;
+    kept_drop();
+    pthread_mutex_unlock(&kept_lock);
+}
+
+/* A descriptor to ask by. *kept: it stays, and kept_lock is held. -errno. */
+static int diag_begin(bool *kept)
+{
+    *kept = !atomic_load(&kept_never) && pthread_mutex_trylock(&kept_lock) == 0;
+    if (*kept && kept_pid != rawsys_getpid()) {
+        kept_drop();
+        kept_pid = rawsys_getpid();
+        kept_asked = 0;
+    }
+    if (*kept && atomic_load(&kept_fd) != 0)
+        return atomic_load(&kept_fd);
+    bool keep = *kept && kept_asked++ > 0;
+    int fd = netlink_open(NETLINK_SOCK_DIAG), err = errno;
+    if (fd >= 0 && keep) {
+        fd = hidden_move(fd);
+        keep = hidden_is(fd);
+    }
+    if (fd >= 0 && keep) {
+        atomic_store(&kept_fd, fd);
+        hidden_own(fd, &kept_fd);
+        return fd;
+    }
+    if (*kept)
+        pthread_mutex_unlock(&kept_lock);
+    *kept = false;
+    return fd >= 0 ? fd : -err;
+}
+
+static void diag_end(int fd, bool kept, bool answered)
+{
+    if (!kept) {
+        REAL(close)(fd);
+        return;
+    }
+    if (!answered || atomic_load(&kept_never)) /* its answer may still come */
+        kept_drop();
+    pthread_mutex_unlock(&kept_lock);
+}
+
 int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_diag_msg *out)
 {
+    static _Atomic uint32_t questions;
     struct {
         struct nlmsghdr h;
         struct inet_diag_req_v2 r;
@@ -85,15 +154,18 @@ int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_
     req.r.idiag_states = ~0u;
     req.r.id = *id;
     req.r.id.idiag_cookie[0] = req.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    int fd = netlink_open(NETLINK_SOCK_DIAG);
+    bool kept;
+    int fd = diag_begin(&kept);
     if (fd < 0)
-        return -errno;
+        return fd;
+    req.h.nlmsg_seq = atomic_fetch_add(&questions, 1) + 1;
     _Alignas(struct nlmsghdr) uint8_t buf[NETLINK_ANSWER_LEN];
     const struct nlmsghdr *h = netlink_ask(fd, &req, sizeof(req), buf, sizeof(buf));
-    bool found = h != NULL && h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
+    bool answered = h != NULL && h->nlmsg_seq == req.h.nlmsg_seq;
+    bool found = answered && h->nlmsg_type == SOCK_DIAG_BY_FAMILY && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*out));
     if (found)
         memcpy(out, NLMSG_DATA(h), sizeof(*out));
-    REAL(close)(fd);
+    diag_end(fd, kept, answered);
     return found;
 }
 

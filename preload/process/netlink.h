@@ -13,7 +13,7 @@
 int netlink_open(int protocol);
 /* Room for the answer about one route, or about one socket without extensions (a thread's stack may be small). */
 #define NETLINK_ANSWER_LEN 1024u
-/* Asks and reads one answer into buf. Returns its header, or NULL, also if it is longer than cap. */
+/* Asks and reads one answer into buf. Returns its header, also that of an error; or NULL, also if it is longer than cap. */
 const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap);
 
 /* Asks for a list and calls `each` with each entry until it returns false. True: the list was read to its end. */
@@ -22,6 +22,8 @@ bool netlink_dump(int protocol, const void *req, size_t len, bool (*each)(const 
 
 struct inet_diag_msg;
 struct inet_diag_sockid;
+/* A thread of this process goes to another network namespace. */
+void netlink_leaves_network(void);
 /*
  * The kernel's description of the TCP socket with these addresses and ports (without a peer's: a listener); the cookie
  * is ignored. 1; 0: there is none, and out is zero; -errno: the kernel cannot be asked.

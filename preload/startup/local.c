@@ -347,6 +347,7 @@ static void known_are_own(void)
 
 void local_leaves_network(void)
 {
+    netlink_leaves_network();
     atomic_store(&known_never, true);
     pthread_mutex_lock(&known_lock);
     known_drop_all();

@@ -166,6 +166,7 @@ static void adopt(int fd, struct sock *s, void *arg)
         if (len[i] == a->len && s->name_fd[i] < 0 && memcmp(&un[i], &a->un, sizeof(a->un)) == 0) {
             name_take(a->fd, &s->name_fd[i]);
             a->fd = -1;
+            syn_save(s, fd);
         }
 }
 
