@@ -65,6 +65,8 @@ bool proc_on_signal_stack(void);
 bool proc_is_borrowed(void);
 
 uint64_t proc_now_ns(void);
+/* The time of the kernel's last tick, which comes each 1 to 10 ms. It takes a fifth of the time of proc_now_ns. */
+uint64_t proc_tick_ns(void);
 uint32_t proc_random32(void *unused);
 void proc_random(void *buf, size_t len);
 

@@ -15,12 +15,12 @@ uint64_t look_found_empty(void)
     if (look_now.id == 0) {
         uint64_t n = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed) + 1;
         look_now.id = (uint64_t)proc.pid << COUNT_BITS | (n & ((UINT64_C(1) << COUNT_BITS) - 1));
-        look_now.ns = proc_now_ns();
+        look_now.tick_ns = proc_tick_ns();
     }
     return look_now.id;
 }
 
 bool look_holds(uint64_t id)
 {
-    return id != 0 && id == look_now.id && proc_now_ns() - look_now.ns < LOOK_NS;
+    return id != 0 && id == look_now.id && proc_tick_ns() == look_now.tick_ns;
 }

@@ -12,11 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LOOK_NS 1000000u
-
 struct look {
-    uint64_t id; /* of all waits of all processes; 0: none */
-    uint64_t ns; /* when it began to look */
+    uint64_t id;      /* of all waits of all processes; 0: none */
+    uint64_t tick_ns; /* it holds until the next tick at most */
 };
 extern __thread struct look look_now;
 
