@@ -147,6 +147,9 @@ static const char *advice(enum reason reason)
     case REASON_DEFER_ACCEPT:
         return "Nothing: a Hello would be taken for the client's first bytes. Switch the option off in the server "
                "(nginx: without deferred; Apache: AcceptFilter http none) if its connections should be upgraded.";
+    case REASON_DELAYED_ACK:
+        return "Nothing: a program that switches TCP_QUICKACK off before it connects may want to reset the connection "
+               "before the server's program sees it (HAProxy's health checks); a Hello would show it to that program.";
     case REASON_VERSION:
         return "Install the same version of sockwarp at both ends: sockwarp --version says which one is there.";
     }

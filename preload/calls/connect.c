@@ -79,6 +79,8 @@ static unsigned plain_because(const struct sock *s, int fd, const struct sockadd
     unsigned reason = connect_ruled_out(s, fd, rule);
     if (reason != REASON_NONE)
         return reason;
+    if (s->acks_late) /* a Hello would be the acknowledgement that the program delays */
+        return REASON_DELAYED_ACK;
     if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;
     /* Before the look-up: no listener of this host known to run sockwarp is ever remembered as plain. */

@@ -182,12 +182,21 @@ static int rule_out(struct conn *c, unsigned reason, int refused)
     return r;
 }
 
+static bool is_on(const void *val)
+{
+    int v;
+    memcpy(&v, val, sizeof(v));
+    return v != 0;
+}
+
 /* 1: make the real call; 0: done; -errno. */
 static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
 {
     unsigned reason = rules_out(level, name, val, len);
     note_use(level, name);
     if (s->conn == NULL) {
+        if (level == IPPROTO_TCP && name == TCP_QUICKACK && val != NULL && len >= sizeof(int))
+            s->acks_late = !is_on(val);
         if (reason != REASON_NONE) {
             s->stay_plain = true;
             s->plain_reason = (uint8_t)reason;

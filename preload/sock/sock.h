@@ -46,6 +46,7 @@ struct sock {
     uint64_t closing_ino;       /* the kernel's name of the file, while it is closed by a number */
     bool stay_plain;            /* some earlier call ruled an upgrade out: plain_reason */
     uint8_t plain_reason;
+    bool acks_late;                      /* the program has switched TCP_QUICKACK off before connect() */
     bool hops_known;                     /* made here, and the program has not chosen its hop limit */
     bool port_known;                     /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;                   /* SOCK_CONN */

@@ -61,6 +61,7 @@ local REASONS = {
     [42] = "version",
     [43] = "unmarked",
     [44] = "defer-accept",
+    [45] = "delayed-ack",
     --[[ scripts/reasons: end ]]
 }
 
