@@ -210,6 +210,7 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
                                    : 1;
     if (r != 1 || reason == REASON_NONE || reason == REASON_FASTOPEN)
         return r;
+    startup_await_hello(s, s->conn); /* what is asked before or behind it must not depend on which thread is faster */
     int refused = reason != REASON_STAMPS ? -EOPNOTSUPP : is_stamps_of_sends(name, val) ? 1 : -ENOPROTOOPT;
     return rule_out(s->conn, reason, refused); /* programs do without */
 }

@@ -282,6 +282,11 @@ class Outcome:
 LATE = "withdrawn"
 
 
+def is_empty(line):
+    """Its client closed it before the server had answered, and nothing was carried: there was nothing to upgrade."""
+    return line["reason"] == "closed" and not line["tx_bytes"] and not line["rx_bytes"]
+
+
 class Upgrades:
     """What the statistics lines of both ends say."""
 
@@ -298,7 +303,7 @@ class Upgrades:
                 else:
                     accept[line["peer"], line["local"]] += 1
             elif (line["transport"] == "plain" and not line["errors"] and
-                  (line["reason"] == LATE or
+                  (line["reason"] == LATE or is_empty(line) or
                    self.plain[line["reason"]] < entry_.stays_plain.get(line["reason"], 0))):
                 self.plain[line["reason"]] += 1
                 key = (line["local"], line["peer"])
