@@ -221,9 +221,13 @@ static int behind_bridge(int fd, int level, int name)
     return proc_on() && !bridge_is_pairs(level, name) ? bridge_hold(fd) : -1;
 }
 
-/* What the library would set itself is the program's from now on: preload/startup/syn.h. */
-static void note_syn_option(struct sock *s, int level, int name)
+/* An option is set that the library sets itself, and is the program's from now on; or one that matters to a listener. */
+static void note_set(struct sock *s, int fd, int level, int name)
 {
+    if (level == IPPROTO_TCP && name == TCP_MAXSEG)
+        mark_is_overridden(s);
+    if (level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT && s->kind == SOCK_LISTENER)
+        (void)local_defers(s, fd);
     if ((level == IPPROTO_IP && name == IP_TTL) || (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS))
         s->hops_known = false;
     if (level == IPPROTO_TCP && name == TCP_SAVE_SYN) {
@@ -256,12 +260,8 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
             conn_nodelay_changed(s->conn);
         if (s->conn != NULL && kernels && conn_frame_depends(level, name))
             atomic_store_explicit(&s->conn->tx.frame_left, 0, memory_order_relaxed);
-        if (r == 0 && level == IPPROTO_TCP && name == TCP_MAXSEG)
-            mark_is_overridden(s);
         if (r == 0)
-            note_syn_option(s, level, name);
-        if (r == 0 && level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT && s->kind == SOCK_LISTENER)
-            (void)local_defers(s, fd);
+            note_set(s, fd, level, name);
         sock_put(s);
     }
     errno = r < 0 ? -r : err;
