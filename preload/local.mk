@@ -11,6 +11,8 @@ preload_sources = \
     preload/process/cancel.h \
     preload/process/hidden.c \
     preload/process/hidden.h \
+    preload/process/kept.c \
+    preload/process/kept.h \
     preload/process/holders.c \
     preload/process/holders.h \
     preload/process/libc.h \

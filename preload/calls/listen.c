@@ -144,8 +144,7 @@ static int listen_sock(struct sock *s, int fd, int backlog)
     int r = REAL(listen)(fd, backlog) < 0 ? -errno : 0;
     len = sizeof(ss);
     if (fresh && r < 0) {
-        mark_end(s);
-        syn_save_end(s, fd);
+        local_names_end(s);
         local_names_close(s);
         atomic_store(&s->names_later, false);
     } else if (fresh && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {

@@ -57,9 +57,15 @@ void rights_part(void)
     trace_info("the program gives up rights and holds a connection with others: it goes on sharing memory with them");
 }
 
+/* (A vfork child's memory is its parent's.) */
+static bool concerns_us(void)
+{
+    return proc_on() && !proc_is_borrowed() && !sandbox_on();
+}
+
 void rights_before(void)
 {
-    if (!proc_on() || proc_is_borrowed() || sandbox_on())
+    if (!concerns_us())
         return;
     int err = errno;
     coalesce_stop();
@@ -68,9 +74,16 @@ void rights_before(void)
     errno = err;
 }
 
+static void before_network(void)
+{
+    if (concerns_us())
+        local_leaves_network();
+    rights_before();
+}
+
 void rights_after(void)
 {
-    if (!proc_on() || proc_is_borrowed() || sandbox_on())
+    if (!concerns_us())
         return;
     int err = errno;
     flusher_again();
@@ -82,14 +95,15 @@ void rights_after(void)
 
 /* ---- the calls ---- */
 
-#define RIGHTS_CALL(name, params, args) \
-    int name params                     \
-    {                                   \
-        rights_before();                \
-        int r = REAL(name) args;        \
-        rights_after();                 \
-        return r;                       \
+#define CALL_BEHIND(before, name, params, args) \
+    int name params                             \
+    {                                           \
+        before();                               \
+        int r = REAL(name) args;                \
+        rights_after();                         \
+        return r;                               \
     }
+#define RIGHTS_CALL(name, params, args) CALL_BEHIND(rights_before, name, params, args)
 
 RIGHTS_CALL(setuid, (uid_t uid), (uid))
 RIGHTS_CALL(setgid, (gid_t gid), (gid))
@@ -106,30 +120,15 @@ RIGHTS_CALL(initgroups, (const char *user, gid_t group), (user, group))
 int capset(void *header, const void *data); /* (sys/capability.h is libcap's) */
 RIGHTS_CALL(capset, (void *header, const void *data), (header, data))
 RIGHTS_CALL(chroot, (const char *path), (path))
-
-int unshare(int flags)
-{
-    local_leaves_network();
-    rights_before();
-    int r = REAL(unshare)(flags);
-    rights_after();
-    return r;
-}
-
-int setns(int fd, int type)
-{
-    local_leaves_network();
-    rights_before();
-    int r = REAL(setns)(fd, type);
-    rights_after();
-    return r;
-}
+CALL_BEHIND(before_network, unshare, (int flags), (flags))
+CALL_BEHIND(before_network, setns, (int fd, int type), (fd, type))
 
 long rights_syscall(long number, const long a[6])
 {
     if (number == SYS_unshare || number == SYS_setns)
-        local_leaves_network();
-    rights_before();
+        before_network();
+    else
+        rights_before();
     long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     rights_after();
     return r;

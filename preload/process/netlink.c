@@ -7,12 +7,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "core/base/rawsys.h"
-#include "preload/process/hidden.h"
+#include "preload/process/kept.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
@@ -71,59 +69,32 @@ static bool put_end(const struct sockaddr_storage *ss, __be16 *port, __be32 addr
     return ss->ss_family == AF_INET6;
 }
 
-/*
- * A socket that is kept for questions about sockets, since to make one takes longer than to ask. It belongs to the
- * process that made it, and to that one's network namespace.
- */
-static _Atomic int kept_fd; /* hidden; 0: none */
-static pid_t kept_pid;
-static uint32_t kept_asked; /* questions of this process; the first one makes a socket for itself */
-static _Atomic bool kept_never;
-/* Protects the above. Only tried: a signal handler may ask, or jump out of a question. */
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void kept_drop(void)
-{
-    int fd = atomic_exchange(&kept_fd, 0);
-    if (fd != 0)
-        hidden_close(fd);
-}
+/* A socket that is kept for questions about sockets. */
+static _Atomic int diag_fd;
+static struct kept diag = { .fd = &diag_fd, .n = 1 };
 
 void netlink_leaves_network(void)
 {
-    atomic_store(&kept_never, true); /* whoever has the lock asks once more, and drops it then */
-    if (pthread_mutex_trylock(&kept_lock) != 0)
-        return;
-    kept_drop();
-    pthread_mutex_unlock(&kept_lock);
+    kept_leave_network(&diag);
 }
 
-/* A descriptor to ask by. *kept: it stays, and kept_lock is held. -errno. */
+/* A descriptor to ask by, or -errno. *kept: it stays, and diag is taken. A process that asks but once keeps none. */
 static int diag_begin(bool *kept)
 {
-    *kept = !atomic_load(&kept_never) && pthread_mutex_trylock(&kept_lock) == 0;
-    if (*kept && kept_pid != rawsys_getpid()) {
-        kept_drop();
-        kept_pid = rawsys_getpid();
-        kept_asked = 0;
-    }
-    if (*kept && atomic_load(&kept_fd) != 0)
-        return atomic_load(&kept_fd);
-    bool keep = *kept && kept_asked++ > 0;
-    int fd = netlink_open(NETLINK_SOCK_DIAG), err = errno;
-    if (fd >= 0 && keep) {
-        fd = hidden_move(fd);
-        keep = hidden_is(fd);
-    }
-    if (fd >= 0 && keep) {
-        atomic_store(&kept_fd, fd);
-        hidden_own(fd, &kept_fd);
+    static pid_t asked; /* the process that has asked last */
+    *kept = kept_begin(&diag);
+    if (*kept && diag_fd != 0)
+        return diag_fd;
+    int fd = *kept && asked == diag.pid ? kept_put(&diag, 0, netlink_open(NETLINK_SOCK_DIAG)) : -1;
+    if (fd >= 0)
         return fd;
+    if (*kept) {
+        asked = diag.pid;
+        kept_end(&diag);
+        *kept = false;
     }
-    if (*kept)
-        pthread_mutex_unlock(&kept_lock);
-    *kept = false;
-    return fd >= 0 ? fd : -err;
+    fd = netlink_open(NETLINK_SOCK_DIAG);
+    return fd >= 0 ? fd : -errno;
 }
 
 static void diag_end(int fd, bool kept, bool answered)
@@ -132,9 +103,9 @@ static void diag_end(int fd, bool kept, bool answered)
         REAL(close)(fd);
         return;
     }
-    if (!answered || atomic_load(&kept_never)) /* its answer may still come */
-        kept_drop();
-    pthread_mutex_unlock(&kept_lock);
+    if (!answered) /* its answer may still come */
+        kept_drop(&diag, 0);
+    kept_end(&diag);
 }
 
 int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_diag_msg *out)

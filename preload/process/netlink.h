@@ -13,7 +13,9 @@
 int netlink_open(int protocol);
 /* Room for the answer about one route, or about one socket without extensions (a thread's stack may be small). */
 #define NETLINK_ANSWER_LEN 1024u
-/* Asks and reads one answer into buf. Returns its header, also that of an error; or NULL, also if it is longer than cap. */
+/*
+ * Asks and reads one answer into buf. Returns its header, also that of an error; or NULL, also if it is longer than cap.
+ */
 const struct nlmsghdr *netlink_ask(int fd, const void *req, size_t len, void *buf, size_t cap);
 
 /* Asks for a list and calls `each` with each entry until it returns false. True: the list was read to its end. */

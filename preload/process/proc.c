@@ -20,18 +20,21 @@ _Atomic int proc_ready;
 __thread pid_t proc_my_tid;
 __thread bool proc_making_ring;
 
-uint64_t proc_now_ns(void)
+static inline uint64_t clock_ns(clockid_t id)
 {
     struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(id, &ts);
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t proc_now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 uint64_t proc_tick_ns(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+    return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
 void proc_random(void *buf, size_t len)

@@ -21,7 +21,7 @@
 #include "core/base/rawsys.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
-#include "preload/process/hidden.h"
+#include "preload/process/kept.h"
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -302,79 +302,42 @@ static bool owns_listener(const struct local_key *k, const struct ucred *holder,
 /* ---- names that were found ---- */
 
 /*
- * A connection to a name, which its holder does not accept: it ends when the name does, or when the holder empties its
- * backlog. While it is there, so is the name.
+ * A connection to a name, which its holder does not accept, is kept: it ends when the name does, or when the holder
+ * empties its backlog. While it is there, so is the name.
  */
 struct acquaintance {
     struct local_key k;
-    _Atomic int fd; /* hidden; 0: none */
     struct ucred holder;
     bool any;
     uint64_t until_ns; /* until then it owns the listener */
 };
 
 #define ACQUAINTANCES 8u
-static struct acquaintance known[ACQUAINTANCES];
-static unsigned known_next;
-static pid_t known_pid;          /* the process that keeps them; a child may be in another network namespace */
-static _Atomic bool known_never; /* some thread has gone to another network namespace */
-/* Protects the above; innermost but for hidden.c's. Only tried, as lately_lock. */
-static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void known_drop(struct acquaintance *a)
-{
-    int fd = atomic_load(&a->fd);
-    if (fd != 0)
-        hidden_close(fd);
-    atomic_store(&a->fd, 0);
-}
-
-static void known_drop_all(void)
-{
-    for (unsigned i = 0; i < ACQUAINTANCES; i++)
-        known_drop(&known[i]);
-}
-
-/* A child has its parent's: drops them. (It may be one that was forked by a call that we did not see.) */
-static void known_are_own(void)
-{
-    pid_t pid = rawsys_getpid();
-    if (known_pid == pid)
-        return;
-    known_drop_all();
-    known_pid = pid;
-}
+static struct acquaintance known[ACQUAINTANCES]; /* with the lock of known_fds, the descriptors */
+static _Atomic int known_fd[ACQUAINTANCES];
+static struct kept known_fds = { .fd = known_fd, .n = ACQUAINTANCES };
 
 void local_leaves_network(void)
 {
     netlink_leaves_network();
-    atomic_store(&known_never, true);
-    pthread_mutex_lock(&known_lock);
-    known_drop_all();
-    pthread_mutex_unlock(&known_lock);
+    kept_leave_network(&known_fds);
 }
 
 /* Keeps fd, or closes it. */
 static void known_put(const struct local_key *k, int fd, const struct ucred *holder, bool any)
 {
-    fd = hidden_move(fd);
-    if (!hidden_is(fd) || atomic_load(&known_never) || pthread_mutex_trylock(&known_lock) != 0) {
-        hidden_close(fd);
+    static unsigned next;
+    if (!kept_begin(&known_fds)) {
+        REAL(close)(fd);
         return;
     }
-    known_are_own();
-    struct acquaintance *a = &known[known_next++ % ACQUAINTANCES];
+    unsigned at = next++ % ACQUAINTANCES;
     for (unsigned i = 0; i < ACQUAINTANCES; i++)
         if (local_key_same(&known[i].k, k))
-            a = &known[i];
-    known_drop(a);
-    a->k = *k;
-    a->holder = *holder;
-    a->any = any;
-    a->until_ns = proc_now_ns() + LATELY_NS;
-    atomic_store(&a->fd, fd);
-    hidden_own(fd, &a->fd);
-    pthread_mutex_unlock(&known_lock);
+            at = i;
+    known[at] = (struct acquaintance){ .k = *k, .holder = *holder, .any = any, .until_ns = proc_now_ns() + LATELY_NS };
+    kept_put(&known_fds, at, fd);
+    kept_end(&known_fds);
 }
 
 static bool is_connected(int fd)
@@ -383,26 +346,30 @@ static bool is_connected(int fd)
     return REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* The process that holds the name and was found to own the listener a moment ago; 0: it has to be asked for. */
+/* Does the holder own the listener, by what was found lately, or by what is found now? */
+static bool still_owns(struct acquaintance *a)
+{
+    if (proc_now_ns() < a->until_ns)
+        return true;
+    a->until_ns = proc_now_ns() + LATELY_NS;
+    return owns_listener(&a->k, &a->holder, a->any);
+}
+
+/* The process that holds the name and owns the listener; 0: it has to be asked for. */
 static pid_t known_holder(const struct local_key *k)
 {
     pid_t pid = 0;
-    if (atomic_load(&known_never) || pthread_mutex_trylock(&known_lock) != 0)
+    if (!kept_begin(&known_fds))
         return 0;
-    known_are_own();
     for (unsigned i = 0; i < ACQUAINTANCES && pid == 0; i++) {
-        struct acquaintance *a = &known[i];
-        int fd = atomic_load(&a->fd);
-        if (fd == 0 || !local_key_same(&a->k, k))
+        if (known_fd[i] == 0 || !local_key_same(&known[i].k, k))
             continue;
-        if (is_connected(fd) && (proc_now_ns() < a->until_ns || owns_listener(k, &a->holder, a->any)))
-            pid = a->holder.pid;
+        if (is_connected(known_fd[i]) && still_owns(&known[i]))
+            pid = known[i].holder.pid;
         else
-            known_drop(a);
-        if (pid != 0 && proc_now_ns() >= a->until_ns)
-            a->until_ns = proc_now_ns() + LATELY_NS;
+            kept_drop(&known_fds, i);
     }
-    pthread_mutex_unlock(&known_lock);
+    kept_end(&known_fds);
     return pid;
 }
 
@@ -453,7 +420,6 @@ void local_absent(const struct sockaddr *peer)
 void local_after_fork(void)
 {
     pthread_mutex_init(&lately_lock, NULL);
-    pthread_mutex_init(&known_lock, NULL);
 }
 
 bool local_same_host(const struct sockaddr_storage *local, const struct sockaddr_storage *peer)

@@ -12,7 +12,7 @@
 #include "preload/process/sandbox.h"
 #include "preload/sock/sock.h"
 
-/* (TCP's own are 64, 128 and 255.) */
+/* (Systems begin with 64, 128 or 255.) */
 #define HOPS_WAITS 73
 #define HOPS_GOES_ON 74
 #define SYN_LEN_MAX 256u

@@ -330,7 +330,7 @@ def ok_upgraded(near, far, name, count=None, leavers=0):
     closed by the connecting program while their startup was under way.
     """
     pairs, alone = mates(near, far)
-    left = [pair for pair in pairs if _left(*pair)] + [line for line in alone if line in near and _left(line)]
+    left = [pair for pair in pairs if left_early(*pair)] + [line for line in alone if line in near and left_early(line)]
     pairs = [pair for pair in pairs if pair not in left]
     alone = [line for line in alone if line not in left]
     good = (bool(pairs) and not alone and all(upgraded(line) for pair in pairs for line in pair) and len(left) <= leavers and
@@ -339,7 +339,7 @@ def ok_upgraded(near, far, name, count=None, leavers=0):
                   "near:", brief(near[:20]), "far:", brief(far[:20]))
 
 
-def _left(mine, its=None):
+def left_early(mine, its=None):
     """Closed before anything was decided, and the other end, if it ever had the connection, says so, too; no octet went either way."""
     if mine["reason"] != "closed" or its is not None and its["reason"] not in ("closed", "mpa-failed"):
         return False

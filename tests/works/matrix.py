@@ -282,11 +282,6 @@ class Outcome:
 LATE = "withdrawn"
 
 
-def is_empty(line):
-    """Its client closed it before the server had answered, and nothing was carried: there was nothing to upgrade."""
-    return line["reason"] == "closed" and not line["tx_bytes"] and not line["rx_bytes"]
-
-
 class Upgrades:
     """What the statistics lines of both ends say."""
 
@@ -303,7 +298,7 @@ class Upgrades:
                 else:
                     accept[line["peer"], line["local"]] += 1
             elif (line["transport"] == "plain" and not line["errors"] and
-                  (line["reason"] == LATE or is_empty(line) or
+                  (line["reason"] == LATE or shim.left_early(line) or
                    self.plain[line["reason"]] < entry_.stays_plain.get(line["reason"], 0))):
                 self.plain[line["reason"]] += 1
                 key = (line["local"], line["peer"])
