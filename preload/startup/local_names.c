@@ -129,12 +129,15 @@ bool local_names_are_of(const struct sock *s, int fd)
     return false;
 }
 
-/* Ends the connections of clients that keep them (struct acquaintance), too: they ask again. */
+/*
+ * Ends the connections of clients that keep them (struct acquaintance), too: they ask again. No more than a backlog holds:
+ * any process may connect, and fill it again meanwhile.
+ */
 static void drain(const struct sock *s)
 {
     for (int i = 0; i < SOCK_NAMES; i++) {
-        int fd = s->name_fd[i];
-        for (int c; fd >= 0 && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0;)
+        int fd = s->name_fd[i], c;
+        for (unsigned n = 0; fd >= 0 && n <= SOMAXCONN && (c = REAL(accept4)(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; n++)
             REAL(close)(c);
     }
 }
