@@ -150,6 +150,9 @@ static const char *advice(enum reason reason)
     case REASON_DELAYED_ACK:
         return "Nothing: a program that switches TCP_QUICKACK off before it connects may want to reset the connection "
                "before the server's program sees it (HAProxy's health checks); a Hello would show it to that program.";
+    case REASON_BACKLOG_FULL:
+        return "The server's program accepts more slowly than clients connect. Let it accept faster, or give listen() a "
+               "longer backlog (net.core.somaxconn bounds it). Connections made when there is room are upgraded.";
     case REASON_VERSION:
         return "Install the same version of sockwarp at both ends: sockwarp --version says which one is there.";
     }

@@ -542,6 +542,11 @@ void negotiate_fail(struct negotiate *n, unsigned reason)
         negotiate_eof(n);
 }
 
+void negotiate_unheard(struct negotiate *n, unsigned reason)
+{
+    negotiate_spoil(n, reason);
+}
+
 void negotiate_tick(struct negotiate *n, uint64_t now_ns)
 {
     if (n->deadline_ns == 0 || now_ns < n->deadline_ns)

@@ -189,6 +189,12 @@ void negotiate_eof(struct negotiate *n);
 /* The owner cannot go on with it, and the peer has not closed. */
 void negotiate_fail(struct negotiate *n, unsigned reason);
 
+/*
+ * Initiator in HELLO or LATE: the Hello did not reach the peer's program, nor will it, and nothing of the program's went
+ * behind it: it connects again, plain, for this reason.
+ */
+void negotiate_unheard(struct negotiate *n, unsigned reason);
+
 /* The deadline may have passed. */
 void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 

@@ -19,7 +19,8 @@ static const struct sm_state states[] = {
                                    SM_TO(NEGOTIATE_FAILED) },
     [NEGOTIATE_NAKED] = { "naked", SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_WITHDRAWN] = { "withdrawn", SM_TO(NEGOTIATE_PLAIN) },
-    [NEGOTIATE_LATE] = { "late", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FAILED) },
+    [NEGOTIATE_LATE] = { "late", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FAILED) |
+                                     SM_TO(NEGOTIATE_FALLBACK) },
     [NEGOTIATE_DONE] = { "done", 0 },
     [NEGOTIATE_PLAIN] = { "plain", 0 },
     [NEGOTIATE_FALLBACK] = { "fallback", 0 },

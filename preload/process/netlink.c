@@ -175,6 +175,12 @@ bool netlink_peer_is_held(int fd)
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }
 
+bool netlink_peer_is_unknown(int fd)
+{
+    struct inet_diag_msg peer;
+    return ask_peer(fd, &peer) && peer.idiag_state == TCP_LISTEN;
+}
+
 /* The peer has ended its direction. Its FIN may still be under way: on one host that takes only processor time. */
 static bool end_is_there(int fd)
 {

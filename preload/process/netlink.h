@@ -41,6 +41,11 @@ bool netlink_peer_is_through(int fd);
 /* Does a process have the other end? None does before a program has accepted it, and after it was closed. */
 bool netlink_peer_is_held(int fd);
 /*
+ * fd is connected to a listener of this host that answered by a SYN cookie. Has the kernel no socket, and no request,
+ * for it at the other end? (False, too, where it cannot be found out.)
+ */
+bool netlink_peer_is_unknown(int fd);
+/*
  * May bytes be sent to the other end without harm? They may if a process has it, and it has not ended its side, or all
  * that it has sent is here: a closed socket answers bytes by a reset, which destroys what is under way from there. 1,
  * 0; -ENOENT: the peer is not on this host, or it cannot be found out. Waits at most 5 ms for an end that is on its

@@ -116,13 +116,30 @@ static bool step_out(struct conn *c, int fd)
 }
 
 /*
+ * Was the Hello, just sent to a listener of this host, dropped because its backlog is full? One that answers by SYN
+ * cookies knows a client only by its first segment, and resets it for a second one that comes first: the program's
+ * bytes must not go behind this Hello.
+ */
+static bool hello_is_lost(const struct conn *c, int fd)
+{
+    int unacked = 0;
+    return c->startup.known_shim && !c->startup.marked && !c->require && REAL(ioctl)(fd, SIOCOUTQ, &unacked) == 0 &&
+           unacked > 0 && netlink_peer_is_unknown(fd);
+}
+
+/*
  * As step_out. False, too, when a hurried initiator has just sent its question: no answer can be there yet.
  */
 static bool step_says(struct conn *c, int fd)
 {
-    bool asks = c->startup.tx_total == 0 && c->neg.state == NEGOTIATE_LATE;
+    bool first = c->startup.tx_total == 0 && !c->responder;
+    bool asks = first && c->neg.state == NEGOTIATE_LATE;
     if (!step_out(c, fd))
         return false;
+    if (first && c->startup.tx_total > 0 && hello_is_lost(c, fd)) {
+        negotiate_unheard(&c->neg, REASON_BACKLOG_FULL);
+        return true;
+    }
     if (!asks || c->startup.tx_total == 0)
         return true;
     c->startup.kernel_wants = POLLIN;

@@ -62,6 +62,7 @@ local REASONS = {
     [43] = "unmarked",
     [44] = "defer-accept",
     [45] = "delayed-ack",
+    [46] = "backlog-full",
     --[[ scripts/reasons: end ]]
 }
 
