@@ -69,8 +69,8 @@ static ssize_t find_slowly(const uint8_t *buf, size_t len, uint64_t base)
 {
     for (size_t i = 0; i < len; i++) {
         struct hello h;
-        if (hello_decode(buf + i, len - i, &h) > 0 && h.kind != HELLO_HELO && h.streamed == base + i &&
-            memcmp(h.nonce, nonce, sizeof(nonce)) == 0)
+        bool answers = hello_decode(buf + i, len - i, &h) > 0 && (h.kind == HELLO_HACK || h.kind == HELLO_HNAK);
+        if (answers && h.streamed == base + i && memcmp(h.nonce, nonce, sizeof(nonce)) == 0)
             return (ssize_t)i;
     }
     return -EAGAIN;
