@@ -11,6 +11,8 @@ preload_sources = \
     preload/process/cancel.h \
     preload/process/hidden.c \
     preload/process/hidden.h \
+    preload/process/folder.c \
+    preload/process/folder.h \
     preload/process/kept.c \
     preload/process/kept.h \
     preload/process/holders.c \
@@ -98,6 +100,8 @@ preload_sources = \
     preload/conn/shmem.c \
     preload/conn/shmem.h \
     preload/device/device.h \
+    preload/startup/beside.c \
+    preload/startup/beside.h \
     preload/startup/dispatch.h \
     preload/startup/dispatch_end.c \
     preload/startup/dispatch_recv.c \
@@ -111,6 +115,8 @@ preload_sources = \
     preload/startup/local_names.c \
     preload/startup/mark.c \
     preload/startup/mark.h \
+    preload/startup/meet.c \
+    preload/startup/meet.h \
     preload/startup/syn.c \
     preload/startup/syn.h \
     preload/startup/startup.c \

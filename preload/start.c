@@ -42,6 +42,7 @@
 #include "preload/startup/dispatch.h"
 #include "preload/startup/fallback.h"
 #include "preload/startup/local.h"
+#include "preload/startup/meet.h"
 #include "preload/startup/startup.h"
 
 /* ---- what sockets and waits ask of the rooms above them ---- */
@@ -131,6 +132,7 @@ void start_after_fork_child(void)
     conn_tx_after_fork();
     fallback_after_fork();
     local_after_fork();
+    meet_after_fork();
     ring_after_fork_child();
     device_forked();
     transports_after_fork();

@@ -145,6 +145,7 @@ preload_tests += tests/startup/p2p.test
 preload_tests += tests/wire/mpa.test
 preload_tests += tests/startup/known.test
 preload_tests += tests/startup/cookie.test
+preload_tests += tests/startup/meet.test
 preload_tests += tests/startup/samehost.test
 preload_tests += tests/startup/fallback.test
 preload_tests += tests/process/forks.test

@@ -547,6 +547,19 @@ void negotiate_unheard(struct negotiate *n, unsigned reason)
     negotiate_spoil(n, reason);
 }
 
+void negotiate_lost(struct negotiate *n)
+{
+    negotiate_move(n, NEGOTIATE_FAILED, REASON_MPA_FAILED);
+}
+
+void negotiate_unanswered(struct negotiate *n)
+{
+    n->out_len = n->out_off = 0;
+    n->switched = n->deferred = false;
+    if (n->state == NEGOTIATE_DONE)
+        negotiate_move(n, NEGOTIATE_PLAIN, REASON_WITHDRAWN);
+}
+
 void negotiate_tick(struct negotiate *n, uint64_t now_ns)
 {
     if (n->deadline_ns == 0 || now_ns < n->deadline_ns)

@@ -195,6 +195,14 @@ void negotiate_fail(struct negotiate *n, unsigned reason);
  */
 void negotiate_unheard(struct negotiate *n, unsigned reason);
 
+/* LATE: the answer is lost: the connection ends. */
+void negotiate_lost(struct negotiate *n);
+/*
+ * Responder that has just answered by a late switch, or declined: the answer did not go, as the initiator wants none any
+ * more.
+ */
+void negotiate_unanswered(struct negotiate *n);
+
 /* The deadline may have passed. */
 void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 

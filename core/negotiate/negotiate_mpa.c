@@ -21,7 +21,8 @@ static const struct sm_state states[] = {
     [NEGOTIATE_WITHDRAWN] = { "withdrawn", SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_LATE] = { "late", SM_TO(NEGOTIATE_DONE) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FAILED) |
                                      SM_TO(NEGOTIATE_FALLBACK) },
-    [NEGOTIATE_DONE] = { "done", 0 },
+    /* (A responder whose answer was not taken.) */
+    [NEGOTIATE_DONE] = { "done", SM_TO(NEGOTIATE_PLAIN) },
     [NEGOTIATE_PLAIN] = { "plain", 0 },
     [NEGOTIATE_FALLBACK] = { "fallback", 0 },
     [NEGOTIATE_FAILED] = { "failed", 0 },

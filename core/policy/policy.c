@@ -401,6 +401,11 @@ static int opt_ring(struct parser *ps, struct word v, struct policy_opts *o)
     return 0;
 }
 
+static int opt_meet(struct parser *ps, struct word v, struct policy_opts *o)
+{
+    return parse_switch(ps, v, &o->meet, "on", "off", "meet is on or off, not '%s'");
+}
+
 static const struct {
     const char *key;
     int (*parse)(struct parser *ps, struct word value, struct policy_opts *o);
@@ -420,6 +425,7 @@ static const struct {
     { "hello", opt_hello },
     { "ask", opt_ask },
     { "mark", opt_mark },
+    { "meet", opt_meet },
 };
 
 #define SEEN_TRANSPORT 1u /* its place in options[] */
@@ -520,6 +526,7 @@ struct policy_opts policy_default_opts(uint8_t transports)
         .fpdu_len = FPDU_LEN_MAX,
         .ring_len = 1u << 20,
         .mark = true,
+        .meet = true,
     };
 }
 

@@ -8,7 +8,7 @@
  *   address = * | IPv4[/prefix] | IPv6[/prefix] | [IPv6[/prefix]]:port
  *   port    = N | N-M | *
  *   action  = off | auto | require
- *   key     = transport crc markers rtr ird ord fpdu ring notify startup dialect self hello ask mark
+ *   key     = transport crc markers rtr ird ord fpdu ring notify startup dialect self hello ask mark meet
  *
  * connect: address and port are the peer's. accept: the local ones of the accepted connection (or
  * of the listener). IPv4-mapped IPv6 addresses match IPv4 rules, and only those ("::/0" does not
@@ -50,6 +50,7 @@ struct policy_opts {
     bool hello_always;     /* hello=auto|always; default auto */
     bool ask_always;       /* ask=marked|always; default marked */
     bool mark;             /* mark=on|off; default on */
+    bool meet;             /* meet=on|off; default on */
 };
 
 struct policy_rule {

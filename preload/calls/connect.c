@@ -31,6 +31,7 @@
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/fallback.h"
 #include "preload/startup/local.h"
 #include "preload/startup/startup.h"
@@ -179,6 +180,8 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     c->startup.known_shim = known_shim && !rule->opts.immediate;
     enum syn_says says = says_in_syn(s, c);
     c->startup.hurried = says == SYN_GOES_ON || atomic_load(&s->nonblock);
+    if (says == SYN_GOES_ON && beside_ask(c, fd))
+        says = SYN_MEETS;
     int r = turn_take(&c->rx.turn, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
     r = turn_take(&c->tx.turn, 0, false);
@@ -188,7 +191,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     s->conn = c;
     s->kind = SOCK_CONN;
     atomic_store(&s->active, true);
-    notify_changed(s);
+    notify_blocked(s); /* that it was writable, unconnected, was said of no connection */
 
     r = connect_saying(s, fd, peer, len, says);
     bool nonblock = atomic_load(&s->nonblock);
@@ -206,6 +209,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
         if (r == -EINPROGRESS && c->startup.known_shim) /* on one host the handshake is over by now */
             startup_step_hurried(s);
     } else {
+        beside_end(c);
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
         notify_changed(s);
     }
@@ -226,6 +230,7 @@ static void forget_conn(struct sock *s)
     conn_record(s, c);
     s->conn = NULL;
     s->kind = SOCK_NEW;
+    beside_end(c);
     conn_release(c, NULL);
     notify_changed(s);
 }

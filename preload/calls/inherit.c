@@ -29,6 +29,7 @@
 #include "preload/process/real.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/startup.h"
 
 #define ENTRY_LEN 96u /* the longest entry of the text */
@@ -254,12 +255,15 @@ static void leave_one(int fd, struct sock *s, void *arg)
     struct inherit *in = w->h->in;
     struct conn *c = s->conn;
     ino_t ino = c != NULL ? sock_ino(fd) : 0;
-    if (ino == 0)
+    /* (It has several descriptors, and what the next program will find is settled: a Hello that comes now is for that.) */
+    if (ino == 0 || is_handed(in, c))
         return;
     if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && spawn_is_dup2ed(fd)))
         return;
     if (!w->h->can && !proc_is_borrowed())
         startup_hand_on_unsaid(s);
+    if (!proc_is_borrowed())
+        beside_decide(s);
     if (!in->spawn) {
         decide_held(s, c, fd, w->h->can);
         if (w->h->can && fd <= 2 && conn_undecided(c) && !c->startup.inherited)
@@ -269,6 +273,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
     }
     if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
         atomic_store(&c->record.written, true); /* the next program's */
+    if (conn_undecided(c) && w->h->can)
+        startup_hand_afresh(s, in->spawn);
     if (conn_undecided(c))
         share(w->h, c);
     if (has_state(c) && !(proc_is_borrowed() && ino != c->record.ino) && !hand_on(w->h, c, ino, w->seen) &&

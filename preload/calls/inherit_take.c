@@ -122,9 +122,8 @@ static void take_up_new(int fd, int domain)
 /* Nothing was read from it: all that was received is still there. (The former program may have sent something.) */
 static bool untouched(int fd, uint64_t *said)
 {
-    uint64_t rx;
-    int queued = 0;
-    return tcpinfo_totals(fd, &rx, said) && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && rx == (uint64_t)queued;
+    uint64_t taken;
+    return tcpinfo_taken(fd, &taken, said) && taken == 0;
 }
 
 /*

@@ -13,6 +13,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/usermem.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/startup.h"
 
 /* Nothing of ours; one that the kernel would cut is done in pieces. */
@@ -145,6 +146,7 @@ static bool pass(struct sock *s, int fd)
     int r = startup_hand_on(s);
     (void)r; /* nothing more can be done */
     startup_hand_on_unsaid(s);
+    beside_decide(s);
     if (conn_state(c) == CONN_CONNECTING)
         startup_decline(s);
     if (!conn_is_late(c)) /* (The server may accept only when the receiving process has written to it.) */

@@ -29,6 +29,7 @@
 #include "preload/ready/epoll.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/local.h"
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
@@ -251,8 +252,9 @@ static void start_accepted(struct sock *listener, int listener_fd, struct sock *
     enum syn_says says = near ? syn_heard(listener, fd) : SYN_NOTHING;
     local_names_drain_some(listener);
     mark_client(listener, listener_fd, near);
-    c->startup.client_asked = says != SYN_NOTHING;
+    c->startup.client_asked = says > SYN_UNKNOWN;
     atomic_store(&c->startup.hello_comes, says == SYN_GOES_ON);
+    c->startup.beside = says == SYN_MEETS || (says == SYN_UNKNOWN && beside_is_asked(c));
     if (says == SYN_WAITS && !startup_is_hasty()) {
         startup_await(s, c, fd);
     } else {

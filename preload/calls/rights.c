@@ -20,7 +20,9 @@
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/ready/epoll.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/local.h"
+#include "preload/startup/meet.h"
 
 /* A parent that has just forked is about to close the connections that its child goes on with. */
 #define AWAIT_NS 20000000u
@@ -34,8 +36,27 @@ static bool has_threads(void)
     return stat("/proc/self/task", &st) < 0 || st.st_nlink > 3;
 }
 
+static void leave_meeting(int fd, struct sock *s, void *arg)
+{
+    (void)fd;
+    (void)arg;
+    beside_decide(s);
+    if (s->kind == SOCK_LISTENER)
+        local_meets_no_more(s);
+}
+
+/* What the processes with these rights put where ends meet is not for those without them. */
+static void part_from_meeting(void)
+{
+    if (!meet_is_used() || has_threads())
+        return;
+    sock_each(leave_meeting, NULL);
+    meet_part();
+}
+
 void rights_part(void)
 {
+    part_from_meeting();
     if (!conn_mem_is_shared())
         return;
     if (has_threads()) {

@@ -22,6 +22,7 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/sock.h"
 #include "preload/sock/wait.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/startup.h"
 
 static void decide(struct sock *s, struct conn *c, int fd)
@@ -31,6 +32,7 @@ static void decide(struct sock *s, struct conn *c, int fd)
         int r = startup_go_on(s, false);
         (void)r; /* the loop looks at its state next */
     }
+    beside_decide(s);
     uint64_t end = conn_is_late(c) ? proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u : 0;
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))
         if (startup_go_on(s, false) < 0 || wait_for(fd, (short)c->startup.kernel_wants, end, s) < 0 ||

@@ -73,9 +73,23 @@ struct conn_startup {
     _Atomic pid_t user_pid;
     /* any: accept() left it unfinished while the client waits; the first call completes it */
     _Atomic bool finish_on_use;
+    /*
+     * responder, any: a program that this process became, or started, looks at it afresh. So no other process takes its
+     * Hello, unless its program calls for it. HANDED_BY_PARENT: or the process that became or started it. 0: none.
+     */
+    _Atomic pid_t handed_by;
+#define HANDED_BY_PARENT (-1)
     bool no_device; /* responder: no device is offered: it is being closed, or goes to another program in software */
     /* any: 1 << SHUT_RD, SHUT_WR: the program's shutdown, carried out when the startup is over */
     _Atomic uint8_t shut_later;
+    /*
+     * The Hellos go beside the connection (preload/startup/beside.h): nothing of ours is on it before the decision. The
+     * initiator's record there.
+     */
+    bool beside;
+    bool leaves; /* and this is the close: no thread that waits for it is told of the decision */
+    uint32_t meet_at;
+    uint64_t meet_cookie;
     bool in_backlog; /* initiator: connect() has returned, though the listener's program has not accepted */
     /*
      * initiator: a peer that runs sockwarp closed during the negotiation, because its program did: our program sees

@@ -343,16 +343,9 @@ bool conn_soft_drained(const struct conn *c)
 /* True: what the kernel delivered to the thread that is gone is booked. */
 bool conn_soft_rx_mend(struct conn *c, int fd)
 {
-    uint64_t rx = 0, before, tx;
-    int queued = 0;
-    bool known = tcpinfo_totals(fd, &rx, &tx);
-    do { /* bytes may arrive meanwhile */
-        before = rx;
-        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, &tx);
-    } while (known && rx != before);
-    if (!known)
+    uint64_t taken, tx;
+    if (!tcpinfo_taken(fd, &taken, &tx))
         return false;
-    uint64_t taken = rx - (uint64_t)queued;
     if (taken == c->rx.kernel_total ||
         taken + 1 == c->rx.kernel_total) /* (a reset: tcpinfo_totals has counted it as a FIN) */
         return true;

@@ -100,16 +100,14 @@ static bool urgent_in(const struct mpa_framing *framing, uint64_t pos, const uin
  */
 static bool find_unbooked(struct conn *c, int fd, uint8_t *octet, uint64_t *at)
 {
-    uint64_t rx, tx;
-    int queued = 0;
+    uint64_t taken, tx;
     uint8_t *in = c->ep.cfg.in_buf;
     size_t head = c->ep.rx.head, tail = c->ep.rx.tail;
     bool found = false;
-    if (c->rx.mode != CONN_RX_FPDUS || !tcpinfo_totals(fd, &rx, &tx) || REAL(ioctl)(fd, SIOCINQ, &queued) < 0 ||
-        rx < c->rx.kernel_total + (uint64_t)queued ||
-        rx - (uint64_t)queued - c->rx.kernel_total > c->ep.cfg.in_cap - tail)
+    if (c->rx.mode != CONN_RX_FPDUS || !tcpinfo_taken(fd, &taken, &tx) || taken < c->rx.kernel_total ||
+        taken - c->rx.kernel_total > c->ep.cfg.in_cap - tail)
         return false;
-    tail += (size_t)(rx - (uint64_t)queued - c->rx.kernel_total);
+    tail += (size_t)(taken - c->rx.kernel_total);
     ssize_t n = REAL(recv)(fd, in + tail, c->ep.cfg.in_cap - tail, MSG_PEEK | MSG_DONTWAIT);
     tail += n > 0 ? (size_t)n : 0;
     const struct mpa_framing *framing = &c->ep.cfg.rx;

@@ -14,6 +14,7 @@
 
 #include "core/base/rawsys.h"
 #include "core/base/reason.h"
+#include "preload/process/folder.h"
 #include "preload/process/proc.h"
 #include "preload/process/sandbox.h"
 
@@ -50,30 +51,17 @@ static struct board_slot *slots_of(struct board_head *h)
 
 /* ---- the file ---- */
 
-static void name_folder(char name[NAME_LEN])
-{
-    snprintf(name, NAME_LEN, BOARD_FOLDER, (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0));
-}
-
 static void name_file(char name[NAME_LEN])
 {
     snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0), (unsigned)proc.pid);
 }
 
-/* The folder belongs to this user alone; so does what is in it. */
 static bool folder_ok(void)
 {
-    char name[NAME_LEN];
-    struct stat st = { 0 };
-    name_folder(name);
-    (void)rawsys4(__NR_mkdirat, AT_FDCWD, (long)name, 0700, 0);
-    int fd = rawsys_open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    bool ok = rawsys4(__NR_fstat, fd, (long)&st, 0, 0) == 0 && (st.st_mode & 077) == 0 &&
-              st.st_uid == (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0);
-    rawsys_close(fd);
-    return ok;
+    int fd = folder_open();
+    if (fd >= 0)
+        rawsys_close(fd);
+    return fd >= 0;
 }
 
 /* Memory for a number of slots in all. */

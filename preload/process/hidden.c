@@ -39,8 +39,11 @@ int hidden_dup(int fd)
     /* As high as the limit allows, but not so high that the kernel's table for a small program grows by megabytes. */
     struct rlimit lim;
     rlim_t top = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < 4096 ? lim.rlim_cur : 4096;
-    rlim_t from = top > 256 ? top - 256 : top / 2;
-    return REAL(fcntl)(fd, F_DUPFD_CLOEXEC, (int)from);
+    for (rlim_t from = top > 256 ? top - 256 : top / 2;; from /= 2) {
+        int high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, (int)from);
+        if (high >= 0 || errno != EMFILE || from < 16)
+            return high; /* (else those above are taken: many closes are under way) */
+    }
 }
 
 static void hide(int fd, _Atomic int *where)

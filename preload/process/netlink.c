@@ -175,6 +175,19 @@ bool netlink_peer_is_held(int fd)
     return ask_peer(fd, &peer) && peer.idiag_inode != 0;
 }
 
+int netlink_cookie(const struct sockaddr_storage *local, const struct sockaddr_storage *remote, uint64_t *cookie)
+{
+    struct inet_diag_sockid id;
+    struct inet_diag_msg found;
+    memset(&id, 0, sizeof(id));
+    if (sandbox_on() || !put_end(local, &id.idiag_sport, id.idiag_src) ||
+        !put_end(remote, &id.idiag_dport, id.idiag_dst))
+        return -EAFNOSUPPORT;
+    int r = netlink_find_tcp(local->ss_family, &id, &found);
+    *cookie = (uint64_t)found.id.idiag_cookie[1] << 32 | found.id.idiag_cookie[0];
+    return r;
+}
+
 bool netlink_peer_is_unknown(int fd)
 {
     struct inet_diag_msg peer;

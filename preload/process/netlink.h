@@ -7,6 +7,7 @@
 #include <linux/netlink.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 /* A descriptor, to be closed, or -1 with errno. */
@@ -40,6 +41,11 @@ int netlink_find_tcp(int family, const struct inet_diag_sockid *id, struct inet_
 bool netlink_peer_is_through(int fd);
 /* Does a process have the other end? None does before a program has accepted it, and after it was closed. */
 bool netlink_peer_is_held(int fd);
+/*
+ * The cookie (SO_COOKIE) of the TCP socket with these two ends, in this network namespace; or of the listener that would
+ * get such a connection. As netlink_find_tcp.
+ */
+int netlink_cookie(const struct sockaddr_storage *local, const struct sockaddr_storage *remote, uint64_t *cookie);
 /*
  * fd is connected to a listener of this host that answered by a SYN cookie. Has the kernel no socket, and no request,
  * for it at the other end? (False, too, where it cannot be found out.)

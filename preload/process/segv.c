@@ -21,6 +21,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -74,8 +75,32 @@ static void end_by(int number, const siginfo_t *info)
         rawsys4(__NR_tgkill, rawsys4(__NR_getpid, 0, 0, 0, 0), rawsys4(__NR_gettid, 0, 0, 0, 0), number, 0);
 }
 
+static _Atomic uintptr_t refill_at;
+static _Atomic size_t refill_len;
+
+void segv_refill(void *at, size_t len)
+{
+    if (at != NULL)
+        segv_guard();
+    atomic_store(&refill_len, at != NULL ? len : 0);
+    atomic_store(&refill_at, (uintptr_t)at);
+}
+
+static bool refill(int number, const siginfo_t *info)
+{
+    uintptr_t at = atomic_load(&refill_at), fault = (uintptr_t)info->si_addr;
+    size_t len = atomic_load(&refill_len);
+    if (number != SIGBUS || info->si_code <= 0 || fault < at || fault - at >= len)
+        return false;
+    long r =
+        rawsys6(__NR_mmap, (long)at, (long)len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return r == (long)at;
+}
+
 static void on_fault(int number, siginfo_t *info, void *context)
 {
+    if (refill(number, info))
+        return;
     uintptr_t *pc = context_pc(context), next = info->si_code > 0 ? usermem_fault(*pc) : 0;
     if (next != 0) {
         *pc = next;

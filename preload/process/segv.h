@@ -5,6 +5,7 @@
 #define SW_PRELOAD_SEGV_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "core/base/must.h"
 
@@ -17,6 +18,12 @@ static inline void segv_guard(void)
     if (SW_UNLIKELY(!atomic_load_explicit(&segv_guarded, memory_order_relaxed)))
         segv_guard_begin();
 }
+
+/*
+ * This memory is of a file that another process of the user may cut short: a SIGBUS in it gives this process zeros there
+ * from then on. One such place at a time; NULL: none. Any thread.
+ */
+void segv_refill(void *at, size_t len);
 
 /* In the child of a fork. */
 void segv_after_fork(void);

@@ -1,9 +1,11 @@
 /* What the kernel knows of a TCP socket. */
 #include "preload/process/tcpinfo.h"
 
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "preload/process/real.h"
@@ -44,6 +46,19 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
     /* Retransmissions are counted in bytes_sent but not in what was written. */
     *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
     return true;
+}
+
+bool tcpinfo_taken(int fd, uint64_t *taken, uint64_t *tx)
+{
+    uint64_t rx = 0, before;
+    int queued = 0;
+    bool known = tcpinfo_totals(fd, &rx, tx);
+    do {
+        before = rx;
+        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, tx);
+    } while (known && rx != before); /* bytes have arrived meanwhile */
+    *taken = known && rx > (uint64_t)queued ? rx - (uint64_t)queued : 0;
+    return known;
 }
 
 struct tcpinfo_input tcpinfo_input_of(int fd)

@@ -15,6 +15,10 @@ bool tcpinfo_peer_closed(int fd);
  * socket.
  */
 bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
+/*
+ * Bytes of the stream that were read from fd so far, also while more arrive; tx as above.
+ */
+bool tcpinfo_taken(int fd, uint64_t *taken, uint64_t *tx);
 /* Segments with data that have arrived, and the bytes of them that were accepted. Another kind of socket: 0. */
 struct tcpinfo_input {
     uint64_t octets;

@@ -27,6 +27,7 @@ enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
  * wildcard, its inode.
  */
 #define SOCK_NAMES 3
+#define SOCK_ADDRESS_NAMES 2 /* the first of them */
 
 /* Threads that wait for one connection and are known to its close: a reader, a writer, and some more. */
 #define SOCK_SLEEPERS 6

@@ -20,6 +20,7 @@
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/dispatch.h"
 #include "preload/startup/startup.h"
 
@@ -206,6 +207,12 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
 {
     /* An answer comes with bytes of the server's program, and these would meet a closed socket with TCP, too. */
     if (c->startup.marked) {
+        pending_remove(s);
+        return;
+    }
+    if (c->startup.beside) { /* an answer is in no socket's way; and a close wakes no thread that polls it */
+        c->startup.leaves = true;
+        beside_decide(s);
         pending_remove(s);
         return;
     }

@@ -91,6 +91,11 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (SW_UNLIKELY(gone < 0))
         return gone;
     if (flags & MSG_OOB) {
+        if (conn_is_late(c)) { /* an answer that has come tells whose the urgent byte is */
+            int r = startup_go_on(s, false);
+            (void)r; /* a thread that has its turns is taking it in */
+            st = conn_state(c);
+        }
         if (st != CONN_UPGRADED && st != CONN_DEAD)
             return CONN_ASK_KERNEL;
         return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);

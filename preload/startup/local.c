@@ -27,6 +27,7 @@
 #include "preload/process/real.h"
 #include "preload/sock/sock.h"
 #include "preload/startup/local_key.h"
+#include "preload/startup/meet.h"
 
 /*
  * Results of late look-ups, for connections that follow each other closely: a look-up takes a tenth of the time of a
@@ -408,6 +409,21 @@ enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
     if (holder == 0 && ask_name(&k, &holder) == LOCAL_ABSENT)
         return LOCAL_ABSENT;
     return holder == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
+}
+
+bool local_meets(int fd, const struct sockaddr *peer)
+{
+    struct local_key k;
+    struct sockaddr_un un;
+    if (!key_of_peer(peer, &k))
+        return false;
+    socklen_t len = local_name_of(&k, &un);
+    if (meet_is_known(fd, &un, len))
+        return true;
+    memset(k.addr, 0, sizeof(k.addr));
+    k.scope = 0;
+    len = local_name_of(&k, &un);
+    return meet_is_known(fd, &un, len);
 }
 
 void local_absent(const struct sockaddr *peer)

@@ -36,6 +36,10 @@ bool local_lost_name(const struct sockaddr *peer);
  */
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
 /*
+ * Does the listener, which is LOCAL_PRESENT, look for this process's Hellos beside the connection (meet.h), that of fd?
+ */
+bool local_meets(int fd, const struct sockaddr *peer);
+/*
  * A listener that was LOCAL_ABSENT has taken a connection: for 10 ms local_ask will say LOCAL_ABSENT of it without
  * asking.
  */
@@ -58,6 +62,8 @@ bool local_defers(struct sock *s, int fd);
 /* The port of an address of IPv4 or IPv6, 0: it has none yet, or is of another family. */
 unsigned local_port_of(const struct sockaddr_storage *ss);
 void local_names_close(struct sock *s);
+/* s listens, and this process, which may accept its connections, can no longer look in the file (meet.h). */
+void local_meets_no_more(const struct sock *s);
 /*
  * From now on no client finds the listener by its names or its mark, whichever process holds the names: a program
  * without this library may accept its connections.

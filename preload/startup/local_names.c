@@ -16,6 +16,7 @@
 #include "preload/startup/local.h"
 #include "preload/startup/local_key.h"
 #include "preload/startup/mark.h"
+#include "preload/startup/meet.h"
 #include "preload/startup/syn.h"
 
 static _Atomic unsigned names_n;
@@ -94,6 +95,21 @@ void local_names_open(struct sock *s, int fd)
     for (int i = 0; i < SOCK_NAMES; i++)
         if (len[i] > 0)
             name_listen(&un[i], len[i], &s->name_fd[i]);
+    for (int i = 0; i < SOCK_ADDRESS_NAMES && s->saves_syn; i++)
+        if (len[i] > 0)
+            meet_listens(fd, &un[i], len[i]);
+}
+
+void local_meets_no_more(const struct sock *s)
+{
+    struct sockaddr_un un[SOCK_NAMES];
+    socklen_t len[SOCK_NAMES];
+    int fd = atomic_load(&s->fd);
+    if (fd < 0 || s->name_fd[0] < 0 || !names_of(fd, un, len))
+        return;
+    for (int i = 0; i < SOCK_ADDRESS_NAMES; i++)
+        if (len[i] > 0)
+            meet_listens_no_more(fd, &un[i], len[i]);
 }
 
 /* The length of a socket's name; 0: it is no name of ours. */
@@ -145,6 +161,7 @@ static void drain(const struct sock *s)
 void local_names_end(struct sock *s)
 {
     mark_end(s);
+    local_meets_no_more(s);
     syn_save_end(s, atomic_load(&s->fd));
     for (int i = 0; i < SOCK_NAMES; i++)
         if (s->name_fd[i] >= 0)

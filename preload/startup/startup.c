@@ -27,6 +27,7 @@
 #include "preload/sock/hooks.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/dispatch.h"
 #include "preload/startup/fallback.h"
 #include "preload/startup/local.h"
@@ -42,10 +43,9 @@ static void note_error(struct conn *c, int err)
      * Before the answer, the reset may be one that our Hello caused: it came when the server's program had closed, or
      * when its listener was gone with its backlog.
      */
-    c->startup.peer_reset =
-        err == ECONNRESET &&
-        (negotiate_peer_known(&c->neg) ||
-         (c->startup.known_shim && (c->startup.marked || !local_listens((struct sockaddr *)&c->peer))));
+    c->startup.peer_reset = err == ECONNRESET && (negotiate_peer_known(&c->neg) ||
+                                                  (c->startup.known_shim && !c->startup.beside &&
+                                                   (c->startup.marked || !local_listens((struct sockaddr *)&c->peer))));
 }
 
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */
@@ -57,6 +57,7 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
         return false;
     }
     if (state == TCP_CLOSE || state < 0) { /* (-1: the number is something else by now) */
+        beside_end(c);
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
         return false;
     }
@@ -75,11 +76,7 @@ static void give_up_out(struct conn *c, int fd, size_t len)
         negotiate_eof(&c->neg);
 }
 
-/*
- * Takes note of a call's result: n, or -1 with errno. True: it would have waited, for `events`; any other error is
- * noted for the program.
- */
-static bool would_wait(struct conn *c, ssize_t n, uint32_t events)
+bool startup_would_wait(struct conn *c, ssize_t n, uint32_t events)
 {
     if (n >= 0)
         return false;
@@ -102,7 +99,7 @@ static bool step_out(struct conn *c, int fd)
             continue;
         }
         ssize_t n = REAL(send)(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (would_wait(c, n, POLLOUT))
+        if (startup_would_wait(c, n, POLLOUT))
             return false;
         if (n < 0) {
             give_up_out(c, fd, len);
@@ -191,11 +188,7 @@ static void look_at_late(struct conn *c, int fd)
         negotiate_decline(&c->neg, REASON_URGENT);
 }
 
-/*
- * Counts the bytes sent behind the HWDR, by the kernel's own count: a program that has the descriptor without the
- * library may have sent as well.
- */
-static void count_streamed(struct conn *c, int fd)
+void startup_count_streamed(struct conn *c, int fd)
 {
     uint64_t rx, tx;
     if (!tcpinfo_totals(fd, &rx, &tx) || tx < c->startup.tx_total)
@@ -212,6 +205,8 @@ static void count_streamed(struct conn *c, int fd)
 static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
+    if (c->startup.beside)
+        return beside_step(c, fd);
     ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
     int mark = 0;
     if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 &&
@@ -219,7 +214,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         buf[0] = 0; /* an urgent byte comes first: no Hello, or no answer */
         n = 1;
     }
-    if (would_wait(c, n, POLLIN))
+    if (startup_would_wait(c, n, POLLIN))
         return false;
     if (n <= 0) {
         negotiate_eof(&c->neg);
@@ -228,7 +223,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     if (c->neg.state == NEGOTIATE_PEEK && negotiate_is_late(buf, (size_t)n))
         look_at_late(c, fd);
     if (c->neg.state == NEGOTIATE_LATE)
-        count_streamed(c, fd);
+        startup_count_streamed(c, fd);
     size_t used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
     if (used == 0 && device_offer(s, c))
         used = negotiate_in(&c->neg, buf, (size_t)n, proc_now_ns());
@@ -319,7 +314,7 @@ static bool step_in(struct conn *c, int fd)
         uint8_t *buf = fresh ? first : collected(c) + c->startup.in_len;
         size_t room = fresh ? sizeof(first) : (hello ? c->mem.pre_cap : CONN_IN_LEN) - c->startup.in_len;
         ssize_t n = REAL(recv)(fd, buf, room, MSG_DONTWAIT);
-        if (would_wait(c, n, POLLIN))
+        if (startup_would_wait(c, n, POLLIN))
             return false;
         if (n <= 0) {
             /* A peer that has answered by HelloAck runs sockwarp, as does a listener that was asked on this host. */
@@ -343,6 +338,8 @@ static bool step_in(struct conn *c, int fd)
  */
 static void changed(struct sock *s)
 {
+    if (s->conn->startup.leaves)
+        return;
     notify_changed(s);
     conn_tell(s->conn);
 }
@@ -399,8 +396,9 @@ static bool half_closed(const struct conn *c, int fd)
 static bool ended_unanswered(const struct conn *c, int fd)
 {
     int err = atomic_load(&c->so_error), state, unacked = 0;
-    if (c->responder || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN || c->neg.streamed > 0 ||
-        c->neg.answered || c->neg.mute || c->startup.peer_reset || (err != 0 && err != ECONNRESET && err != EPIPE))
+    if (c->responder || c->startup.beside || !c->neg.cfg.may_switch || c->neg.reason != REASON_WITHDRAWN ||
+        c->neg.streamed > 0 || c->neg.answered || c->neg.mute || c->startup.peer_reset ||
+        (err != 0 && err != ECONNRESET && err != EPIPE))
         return false;
     state = tcpinfo_state(fd);
     return err != 0 || state == TCP_CLOSE ||
@@ -414,9 +412,9 @@ static bool ended_unanswered(const struct conn *c, int fd)
  */
 static bool met_plain_worker(const struct conn *c)
 {
-    return !c->responder && c->startup.known_shim && c->neg.cfg.may_switch && c->neg.reason == REASON_WITHDRAWN &&
-           c->neg.streamed == 0 && c->neg.answered && !c->neg.mute && atomic_load(&c->so_error) == 0 &&
-           local_lost_name((const struct sockaddr *)&c->peer);
+    return !c->responder && !c->startup.beside && c->startup.known_shim && c->neg.cfg.may_switch &&
+           c->neg.reason == REASON_WITHDRAWN && c->neg.streamed == 0 && c->neg.answered && !c->neg.mute &&
+           atomic_load(&c->so_error) == 0 && local_lost_name((const struct sockaddr *)&c->peer);
 }
 
 static void settle_upgraded(struct sock *s, struct conn *c, int fd)
@@ -506,6 +504,10 @@ static void leave_unseen(struct sock *s, struct conn *c)
     int state = tcpinfo_state(atomic_load(&s->fd));
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV)
         return;
+    if (!beside_give_up(c)) {
+        startup_step(s);
+        return;
+    }
     conn_go_plain(s, c, state == TCP_CLOSE || state < 0 ? REASON_NOT_CONNECTED : REASON_EPOLL_KIND);
     pending_remove(s);
     changed(s);
@@ -532,6 +534,10 @@ void startup_step_unmade(struct sock *s)
     struct conn *c = s->conn;
     if (conn_state(c) != CONN_CONNECTING || c->require || c->startup.rev_1)
         return;
+    if (!beside_give_up(c)) {
+        startup_step(s);
+        return;
+    }
     conn_go_plain(s, c, atomic_load(&proc.passes_conns) ? REASON_SHARED_FD : REASON_OWN_URING);
     pending_remove(s);
     changed(s);
@@ -555,7 +561,8 @@ static void list_again(struct sock *s, const struct conn *c)
 
 static void step(struct sock *s, struct conn *c, int fd)
 {
-    if (conn_state(c) == CONN_CONNECTING && !tcp_is_up(s, c, fd)) {
+    bool made = conn_state(c) == CONN_CONNECTING;
+    if (made && !tcp_is_up(s, c, fd)) {
         if (conn_state(c) != CONN_CONNECTING) {
             pending_remove(s);
             changed(s);
@@ -587,7 +594,7 @@ static void step(struct sock *s, struct conn *c, int fd)
         if (c->neg.state == before)
             break;
     }
-    if (c->startup.kernel_wants != wanted || c->neg.state != first)
+    if (made || c->startup.kernel_wants != wanted || c->neg.state != first)
         changed(s);
 }
 

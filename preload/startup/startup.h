@@ -35,6 +35,11 @@ int startup_go_on_unused(struct sock *s);
  * none. Later ones are for the other process, if it runs sockwarp.
  */
 int startup_hand_on(struct sock *s);
+/*
+ * This process executes a program (to_child: its child does) that gets s, and looks at it afresh if it is undecided: no
+ * other process takes a Hello from it by itself. No turn held.
+ */
+void startup_hand_afresh(struct sock *s, bool to_child);
 /* A ring of the program's uses s: declines it if it is undecided; if it is not connected yet, it stays plain. */
 void startup_decline(struct sock *s);
 /* A step for a program that does not wait for connect(). Both turns held. */
@@ -55,12 +60,25 @@ int startup_glance(struct sock *s, bool hurry, bool brief);
 /* step, with both turns held. brief, result: as startup_go_on. */
 int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s)) SW_MUST;
 
+/*
+ * Takes note of a call's result: n, or -1 with errno. True: it would have waited, for `events`; any other error is
+ * noted for the program. Both turns held.
+ */
+bool startup_would_wait(struct conn *c, ssize_t n, uint32_t events);
+/*
+ * Counts the bytes sent in streaming mode behind the HWDR, by the kernel's own count: a program that has the descriptor
+ * without the library may have sent as well. Both turns held.
+ */
+void startup_count_streamed(struct conn *c, int fd);
+
 /* Was s negotiating when this process was forked, and does the parent still have it? */
 bool startup_is_parents(const struct sock *s);
 
 /* ---- startup_begin.c, startup_upgrade.c ---- */
 
-/* Sets up the negotiation: NEGOTIATING from now on. Both turns held, or no other thread knows c yet. -EINVAL. */
+/* Sets up the negotiation. No other thread knows c yet. -EINVAL. */
+int startup_prepare(struct conn *c) SW_MUST;
+/* The same: NEGOTIATING from now on. Both turns held, or no other thread knows c yet. -EINVAL. */
 int startup_begin(struct conn *c) SW_MUST;
 /* TCP is up: the Hello is next. Both turns held. 0 or -errno (then it has become plain). */
 int startup_begin_initiator(struct sock *s, struct conn *c) SW_MUST;

@@ -12,6 +12,7 @@
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
@@ -43,7 +44,7 @@ bool startup_may_switch(const struct conn *c)
     return !c->require && is_one_trip(c, c->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS));
 }
 
-int startup_begin(struct conn *c)
+int startup_prepare(struct conn *c)
 {
     struct negotiate_cfg cfg = {
         .responder = c->responder,
@@ -85,11 +86,15 @@ int startup_begin(struct conn *c)
     while (secret.ring_stag == 0);
     memcpy(cfg.nonce, secret.nonce, sizeof(cfg.nonce));
     cfg.params.ring_stag = secret.ring_stag;
-    int r = negotiate_init(&c->neg, &cfg, proc_now_ns());
-    if (r < 0)
-        return r;
-    conn_go_negotiating(c);
-    return 0;
+    return negotiate_init(&c->neg, &cfg, proc_now_ns());
+}
+
+int startup_begin(struct conn *c)
+{
+    int r = c->startup.beside ? 0 : startup_prepare(c); /* (an initiator that asks beside it has asked) */
+    if (r == 0)
+        conn_go_negotiating(c);
+    return r;
 }
 
 /*
@@ -132,6 +137,8 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
     }
     if (r == 0)
         r = startup_begin(c);
+    if (r == 0 && c->startup.beside)
+        beside_connected(c, atomic_load(&s->fd));
     /* The program's first bytes go behind the Hello, and TCP would have nothing to wait for. */
     if (r == 0 && c->startup.marked && c->neg.cfg.may_switch)
         conn_nodelay_lend(c, atomic_load(&s->fd));

@@ -8,6 +8,7 @@
 #include "preload/process/proc.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/local.h"
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
@@ -36,14 +37,22 @@ bool startup_is_parents(const struct sock *s)
  */
 #define HELD_NS 50000000u
 
+/* Has another process's program got it, to look at it afresh? */
+static bool is_handed(struct conn *c)
+{
+    pid_t by = atomic_load(&c->startup.handed_by);
+    return SW_UNLIKELY(by != 0) && by != proc.pid && !holders_alone(&c->holders);
+}
+
 /*
  * Must not be driven here before a call is made on it: the device's endpoint belongs to another process, or may have
- * to.
+ * to; or the Hello does.
  */
 static bool is_anothers(const struct sock *s)
 {
-    const struct conn *c = s->conn;
-    return startup_is_parents(s) || ((device_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
+    struct conn *c = s->conn;
+    return startup_is_parents(s) || is_handed(c) ||
+           ((device_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
 }
 
 /* The time at which it is stepped even if nothing comes; 0: none. */
@@ -153,6 +162,8 @@ void startup_step_due(struct sock *s)
 
 void startup_released(struct sock *s)
 {
+    if (s->conn != NULL && s->conn->startup.beside && holders_alone(&s->conn->holders))
+        beside_end(s->conn);
     if (s->conn != NULL)
         conn_release(s->conn, s);
     local_names_close(s);

@@ -5,6 +5,7 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
+#include "preload/process/proc.h"
 #include "preload/startup/startup.h"
 
 int startup_in_turns(struct sock *s, bool brief, void (*step)(struct sock *s))
@@ -76,6 +77,26 @@ int startup_glance(struct sock *s, bool hurry, bool brief)
 int startup_hand_on(struct sock *s)
 {
     return conn_undecided(s->conn) ? startup_in_turns(s, false, startup_step_last) : 0;
+}
+
+static void hand_afresh(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (conn_undecided(c))
+        atomic_store(&c->startup.handed_by, proc.pid);
+}
+
+static void hand_afresh_to_child(struct sock *s)
+{
+    struct conn *c = s->conn;
+    if (conn_undecided(c))
+        atomic_store(&c->startup.handed_by, HANDED_BY_PARENT);
+}
+
+void startup_hand_afresh(struct sock *s, bool to_child)
+{
+    int r = conn_undecided(s->conn) ? startup_in_turns(s, false, to_child ? hand_afresh_to_child : hand_afresh) : 0;
+    (void)r; /* another thread has its turns: it is decided soon */
 }
 
 void startup_decline(struct sock *s)

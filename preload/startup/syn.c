@@ -15,6 +15,7 @@
 /* (Systems begin with 64, 128 or 255.) */
 #define HOPS_WAITS 73
 #define HOPS_GOES_ON 74
+#define HOPS_MEETS 75
 #define SYN_LEN_MAX 256u
 
 static void set_hops(int fd, const struct sockaddr *peer, int hops)
@@ -29,13 +30,13 @@ static void set_hops(int fd, const struct sockaddr *peer, int hops)
 
 static bool may_say(const struct sock *s, enum syn_says what)
 {
-    return what != SYN_NOTHING && s->hops_known && !sandbox_on();
+    return what > SYN_UNKNOWN && s->hops_known && !sandbox_on();
 }
 
 void syn_say(const struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what)
 {
     if (may_say(s, what))
-        set_hops(fd, peer, what == SYN_WAITS ? HOPS_WAITS : HOPS_GOES_ON);
+        set_hops(fd, peer, what == SYN_WAITS ? HOPS_WAITS : what == SYN_MEETS ? HOPS_MEETS : HOPS_GOES_ON);
 }
 
 void syn_said(const struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what)
@@ -66,8 +67,14 @@ enum syn_says syn_heard(const struct sock *listener, int fd)
     uint8_t syn[SYN_LEN_MAX]; /* the headers of IP and TCP */
     socklen_t len = sizeof(syn);
     int err = errno;
-    bool saved = listener->saves_syn && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_SAVED_SYN, syn, &len) == 0 && len > 8;
+    bool told = listener->saves_syn && REAL(getsockopt)(fd, IPPROTO_TCP, TCP_SAVED_SYN, syn, &len) == 0;
+    bool saved = told && len > 8;
     errno = err;
+    if (told && len == 0)
+        return SYN_UNKNOWN;
     uint8_t hops = !saved ? 0 : syn[0] >> 4 == 4 ? syn[8] : syn[7];
-    return hops == HOPS_WAITS ? SYN_WAITS : hops == HOPS_GOES_ON ? SYN_GOES_ON : SYN_NOTHING;
+    return hops == HOPS_WAITS     ? SYN_WAITS
+           : hops == HOPS_GOES_ON ? SYN_GOES_ON
+           : hops == HOPS_MEETS   ? SYN_MEETS
+                                  : SYN_NOTHING;
 }

@@ -14,8 +14,10 @@ struct sock;
 
 enum syn_says {
     SYN_NOTHING,
+    SYN_UNKNOWN, /* the kernel has not saved it: it answered by a SYN cookie */
     SYN_WAITS,   /* a Hello follows, and the client waits for its answer */
     SYN_GOES_ON, /* a Hello follows, and the client goes on in streaming mode until the answer is there */
+    SYN_MEETS,   /* the same, but its Hello is there already, beside the connection (beside.h) */
 };
 
 /* Before connect() and behind it. Not on a socket whose hop limit may be the program's. One system call each. */

@@ -190,7 +190,7 @@ Test(policy, options_default_and_override)
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP);
     cr_expect(o->crc && !o->markers && !o->immediate && !o->separate && !o->self && !o->hello_always);
-    cr_expect(!o->ask_always && o->mark);
+    cr_expect(!o->ask_always && o->mark && o->meet);
     cr_expect(!o->rtr_frame);
     cr_expect_eq(o->rtr, MPA_RTR_SEND | MPA_RTR_WRITE | MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_SEND);
@@ -203,13 +203,13 @@ Test(policy, options_default_and_override)
 
     cr_assert_eq(parse("any * auto crc=off markers=off rtr=read+send ird=0 ord=16383 fpdu=emss ring=64K "
                        "startup=immediate dialect=rtr-frame self=on hello=always transport=verbs+iwarp "
-                       "ask=always mark=off",
+                       "ask=always mark=off meet=off",
                        &p, &err),
                  0, "%s", err.text);
     o = &p.rules[0].opts;
     cr_expect_eq(o->transports, HELLO_TRANSPORT_IWARP, "what is not built in falls out");
     cr_expect(!o->crc && !o->markers && o->immediate && o->self && o->hello_always);
-    cr_expect(o->ask_always && !o->mark);
+    cr_expect(o->ask_always && !o->mark && !o->meet);
     cr_expect(o->rtr_frame);
     cr_expect_eq(o->rtr, MPA_RTR_SEND | MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_READ);
