@@ -87,7 +87,8 @@ struct conn_startup {
      * initiator's record there.
      */
     bool beside;
-    bool leaves; /* and this is the close: no thread that waits for it is told of the decision */
+    bool leaves;     /* and this is the close: no thread that waits for it is told of the decision */
+    bool meet_fresh; /* it has connected just now */
     uint32_t meet_at;
     uint64_t meet_cookie;
     bool in_backlog; /* initiator: connect() has returned, though the listener's program has not accepted */

@@ -31,11 +31,12 @@ bool beside_ask(struct conn *c, int fd)
 {
     struct meet m = { 0 };
     const uint8_t *hellos;
-    if (!c->opts.meet || !local_meets(fd, (const struct sockaddr *)&c->peer) || conn_buffers(c) < 0 ||
+    uint64_t netns = c->opts.meet ? meet_netns(fd) : 0;
+    if (netns == 0 || !local_meets(netns, (const struct sockaddr *)&c->peer) || conn_buffers(c) < 0 ||
         startup_prepare(c) < 0)
         return false;
     size_t len = negotiate_out(&c->neg, &hellos);
-    if (c->neg.state != NEGOTIATE_LATE || !meet_ask(&m, fd, hellos, len))
+    if (c->neg.state != NEGOTIATE_LATE || !meet_ask(&m, fd, netns, hellos, len))
         return false;
     negotiate_sent(&c->neg, len);
     note_meet(c, &m);
@@ -48,6 +49,7 @@ void beside_connected(struct conn *c, int fd)
     struct meet m = meet_of(c);
     struct sockaddr_storage local;
     socklen_t len = sizeof(local);
+    c->startup.meet_fresh = true;
     if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0)
         meet_connected(&m, &local, &c->peer);
 }
@@ -69,6 +71,13 @@ void beside_end(struct conn *c)
         return;
     meet_give(&m);
     note_meet(c, &m);
+}
+
+bool beside_is_idle(const struct conn *c)
+{
+    uint8_t answer[MEET_ANSWER_MAX];
+    struct meet m = meet_of(c);
+    return c->startup.beside && !c->responder && conn_is_late(c) && meet_look(&m, answer) == 0;
 }
 
 /* Has the server said something, as a program without the library would, or ended? -1 with errno: not yet, or an error. */
@@ -94,6 +103,12 @@ static bool step_initiator(struct conn *c, int fd)
     uint8_t answer[MEET_ANSWER_MAX];
     struct meet m = meet_of(c);
     ssize_t n = meet_look(&m, answer);
+    bool fresh = c->startup.meet_fresh;
+    c->startup.meet_fresh = false;
+    if (n == 0 && fresh) { /* no server can have said anything yet; if one has, it is seen when the program waits */
+        c->startup.kernel_wants = POLLIN;
+        return false;
+    }
     if (n == 0) {
         ssize_t input = look_at_input(fd);
         if (startup_would_wait(c, input, POLLIN))

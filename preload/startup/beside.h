@@ -24,6 +24,8 @@ bool beside_is_asked(const struct conn *c) SW_MUST;
 void beside_connected(struct conn *c, int fd);
 /* One step, in PEEK or LATE. Both turns held. False: it would wait, for input. */
 bool beside_step(struct conn *c, int fd);
+/* An initiator that waits for the answer: is there none yet? Without the turns a hint. */
+bool beside_is_idle(const struct conn *c) SW_MUST;
 /* The initiator goes on plain, whatever the reason. True: it may; false: it was answered, a step upgrades it. Both turns held. */
 bool beside_give_up(struct conn *c) SW_MUST;
 /* c is over in this process, and no other has it. */

@@ -15,6 +15,7 @@
 #include "preload/process/real.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/wait.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/dispatch.h"
 #include "preload/startup/startup.h"
 
@@ -107,7 +108,8 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
     uint64_t deadline = 0;
     startup_await_hello(s, c);
     for (;;) {
-        int r = wait ? startup_go_on(s, false) : startup_hurry(s);
+        /* (Where it is known that there is no answer, a step would find out nothing that concerns a send.) */
+        int r = beside_is_idle(c) ? 0 : wait ? startup_go_on(s, false) : startup_hurry(s);
         ssize_t n;
         if (undecided_is_over(c, len, *done, flags, &n))
             return n;

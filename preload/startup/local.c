@@ -411,19 +411,19 @@ enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
     return holder == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
 }
 
-bool local_meets(int fd, const struct sockaddr *peer)
+bool local_meets(uint64_t netns, const struct sockaddr *peer)
 {
     struct local_key k;
     struct sockaddr_un un;
     if (!key_of_peer(peer, &k))
         return false;
     socklen_t len = local_name_of(&k, &un);
-    if (meet_is_known(fd, &un, len))
+    if (meet_is_known(netns, &un, len))
         return true;
     memset(k.addr, 0, sizeof(k.addr));
     k.scope = 0;
     len = local_name_of(&k, &un);
-    return meet_is_known(fd, &un, len);
+    return meet_is_known(netns, &un, len);
 }
 
 void local_absent(const struct sockaddr *peer)

@@ -10,6 +10,7 @@
 #define SW_PRELOAD_LOCAL_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 struct sock;
@@ -36,9 +37,9 @@ bool local_lost_name(const struct sockaddr *peer);
  */
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
 /*
- * Does the listener, which is LOCAL_PRESENT, look for this process's Hellos beside the connection (meet.h), that of fd?
+ * Does the listener, which is LOCAL_PRESENT, look for this process's Hellos beside the connection (meet.h)? netns: meet_netns.
  */
-bool local_meets(int fd, const struct sockaddr *peer);
+bool local_meets(uint64_t netns, const struct sockaddr *peer);
 /*
  * A listener that was LOCAL_ABSENT has taken a connection: for 10 ms local_ask will say LOCAL_ABSENT of it without
  * asking.

@@ -97,7 +97,7 @@ void local_names_open(struct sock *s, int fd)
             name_listen(&un[i], len[i], &s->name_fd[i]);
     for (int i = 0; i < SOCK_ADDRESS_NAMES && s->saves_syn; i++)
         if (len[i] > 0)
-            meet_listens(fd, &un[i], len[i]);
+            meet_listens(meet_netns(fd), &un[i], len[i]);
 }
 
 void local_meets_no_more(const struct sock *s)
@@ -109,7 +109,7 @@ void local_meets_no_more(const struct sock *s)
         return;
     for (int i = 0; i < SOCK_ADDRESS_NAMES; i++)
         if (len[i] > 0)
-            meet_listens_no_more(fd, &un[i], len[i]);
+            meet_listens_no_more(meet_netns(fd), &un[i], len[i]);
 }
 
 /* The length of a socket's name; 0: it is no name of ours. */

@@ -141,10 +141,15 @@ static uint64_t socket_number(int fd, int option)
     return told ? n : 0;
 }
 
-/* FNV-1a of the name and its network; 0: that is not known. */
-static uint64_t hash_of(int fd, const struct sockaddr_un *name, socklen_t len)
+uint64_t meet_netns(int fd)
 {
-    uint64_t netns = socket_number(fd, SO_NETNS_COOKIE), h = 0xcbf29ce484222325u ^ netns;
+    return socket_number(fd, SO_NETNS_COOKIE);
+}
+
+/* FNV-1a of the name and its network; 0: that is not known. */
+static uint64_t hash_of(uint64_t netns, const struct sockaddr_un *name, socklen_t len)
+{
+    uint64_t h = 0xcbf29ce484222325u ^ netns;
     const uint8_t *p = (const uint8_t *)name;
     if (netns == 0)
         return 0;
@@ -166,10 +171,10 @@ static _Atomic uint64_t *listener_find(struct table *t, uint64_t hash)
     return NULL;
 }
 
-void meet_listens(int fd, const struct sockaddr_un *name, socklen_t len)
+void meet_listens(uint64_t netns, const struct sockaddr_un *name, socklen_t len)
 {
     struct table *t = table();
-    uint64_t hash = t != NULL ? hash_of(fd, name, len) : 0;
+    uint64_t hash = t != NULL ? hash_of(netns, name, len) : 0;
     if (hash == 0 || listener_find(t, hash) != NULL)
         return;
     for (unsigned i = 0; i < PROBES; i++) {
@@ -181,19 +186,19 @@ void meet_listens(int fd, const struct sockaddr_un *name, socklen_t len)
     atomic_store(listener_at(t, hash, proc_random32(NULL) % PROBES), hash);
 }
 
-void meet_listens_no_more(int fd, const struct sockaddr_un *name, socklen_t len)
+void meet_listens_no_more(uint64_t netns, const struct sockaddr_un *name, socklen_t len)
 {
     struct table *t = atomic_load(&mapped);
-    uint64_t hash = t != NULL ? hash_of(fd, name, len) : 0;
+    uint64_t hash = t != NULL ? hash_of(netns, name, len) : 0;
     _Atomic uint64_t *at = hash != 0 ? listener_find(t, hash) : NULL;
     if (at != NULL)
         atomic_compare_exchange_strong(at, &hash, 0);
 }
 
-bool meet_is_known(int fd, const struct sockaddr_un *name, socklen_t len)
+bool meet_is_known(uint64_t netns, const struct sockaddr_un *name, socklen_t len)
 {
     struct table *t = table();
-    uint64_t hash = t != NULL ? hash_of(fd, name, len) : 0;
+    uint64_t hash = t != NULL ? hash_of(netns, name, len) : 0;
     return hash != 0 && listener_find(t, hash) != NULL;
 }
 
@@ -247,10 +252,10 @@ static struct record *claim(struct table *t, uint64_t cookie, unsigned *at)
     return NULL;
 }
 
-bool meet_ask(struct meet *m, int fd, const uint8_t *hellos, size_t len)
+bool meet_ask(struct meet *m, int fd, uint64_t netns, const uint8_t *hellos, size_t len)
 {
     struct table *t = table();
-    uint64_t cookie = t != NULL ? socket_number(fd, SO_COOKIE) : 0, netns = socket_number(fd, SO_NETNS_COOKIE);
+    uint64_t cookie = t != NULL ? socket_number(fd, SO_COOKIE) : 0;
     if (cookie == 0 || cookie >> (64 - STATE_BITS) != 0 || netns == 0 || len > MEET_ASK_MAX)
         return false;
     struct record *r = claim(t, cookie, &m->at);

@@ -37,17 +37,19 @@ struct meet {
 
 /* ---- listeners: under the names they have (local_key.h) ---- */
 
-/* fd listens, or is about to: processes of this user that connect to it may put records. */
-void meet_listens(int fd, const struct sockaddr_un *name, socklen_t len);
+/* The network (SO_NETNS_COOKIE) of a socket, which the others want; 0: it cannot be told, and there is nothing to meet by. */
+uint64_t meet_netns(int fd);
+/* A socket of it listens, or is about to: processes of this user that connect to it may put records. */
+void meet_listens(uint64_t netns, const struct sockaddr_un *name, socklen_t len);
 /* The opposite: also if the processes that accept may not look. */
-void meet_listens_no_more(int fd, const struct sockaddr_un *name, socklen_t len);
-/* Does a listener of this name, in the network of fd, look here? */
-bool meet_is_known(int fd, const struct sockaddr_un *name, socklen_t len);
+void meet_listens_no_more(uint64_t netns, const struct sockaddr_un *name, socklen_t len);
+/* Does a listener of this name look here? */
+bool meet_is_known(uint64_t netns, const struct sockaddr_un *name, socklen_t len);
 
 /* ---- the initiator ---- */
 
 /* Before it connects. False: there is no room, or no such file. */
-bool meet_ask(struct meet *m, int fd, const uint8_t *hellos, size_t len);
+bool meet_ask(struct meet *m, int fd, uint64_t netns, const uint8_t *hellos, size_t len);
 /* It is connected: from now on the record can be told from one whose connection is gone. */
 void meet_connected(const struct meet *m, const struct sockaddr_storage *local, const struct sockaddr_storage *peer);
 /* The length of the answer; 0: there is none yet; -ENOENT: the record is not there. */
