@@ -1,5 +1,5 @@
-# Protocol core: one convenience library, position independent, linked into the preload library, the tools and the unit
-# tests. Add a file here when you add it to the tree.
+# Protocol core: one convenience library, position independent, linked into the preload library and the tools. Add a file here when
+# you add it to the tree; to beside_sources if nothing that is preloaded has a use for it (tests/library/users.test).
 
 core_sources = \
     core/base/append.c \
@@ -51,8 +51,6 @@ core_sources = \
     core/mpa/fpdu.h \
     core/mpa/marker.c \
     core/mpa/marker.h \
-    core/mpa/session.c \
-    core/mpa/session.h \
     core/mpa/startup.c \
     core/mpa/startup.h \
     core/negotiate/hello.c \
@@ -77,8 +75,6 @@ core_sources = \
     core/stream/stream_impl.h \
     core/stream/stream_rx.c \
     core/stream/stream_tx.c \
-    core/transport/mem.c \
-    core/transport/mem.h \
     core/transport/syscall.c \
     core/transport/transport.h \
     core/transport/uring.c \
@@ -103,3 +99,17 @@ noinst_LTLIBRARIES += libcore.la
 libcore_la_SOURCES = $(core_sources)
 libcore_la_CFLAGS = $(hidden_cflags) $(VERBS_CFLAGS)
 libcore_la_LIBADD = $(URING_LIBS) $(UNWIND_LIBS)
+
+# With it, what other implementations, tests and conformance programs need beside.
+beside_sources = \
+    core/iwarp/iwarp_ops.c \
+    core/iwarp/iwarp_ops.h \
+    core/mpa/session.c \
+    core/mpa/session.h \
+    core/transport/mem.c \
+    core/transport/mem.h
+
+noinst_LTLIBRARIES += libwhole.la
+libwhole_la_SOURCES = $(beside_sources)
+libwhole_la_CFLAGS = $(hidden_cflags)
+libwhole_la_LIBADD = libcore.la

@@ -81,7 +81,7 @@ tests_unit_test_turn_LDADD = $(primitives)
 script_tests += tests/threads/threads.test
 thread_programs =
 check_PROGRAMS += $(thread_programs)
-thread_libs = libprimitives.la libcore.la -lpthread
+thread_libs = libprimitives.la libwhole.la -lpthread
 thread_programs += tests/threads/coalesce
 tests_threads_coalesce_SOURCES = tests/threads/coalesce.c tests/threads/threads.h
 tests_threads_coalesce_LDADD = $(thread_libs)
@@ -114,6 +114,7 @@ preload_tests += tests/tools/completion.test
 preload_tests += tests/tools/config.test
 preload_tests += tests/tools/units.test
 preload_tests += tests/library/symbols.test
+preload_tests += tests/library/users.test
 preload_tests += tests/library/hardening.test
 
 # Programs under sockwarp: tests/lib/ starts them, the .c files beside them are programs of our own.
@@ -190,7 +191,7 @@ check_PROGRAMS += tests/interop/mpagen
 tests_interop_mpagen_SOURCES = tests/interop/mpagen.c tests/unit/iwarp_pair.h
 tests_interop_mpagen_CFLAGS = $(program_cflags)
 tests_interop_mpagen_LDFLAGS = $(program_ldflags)
-tests_interop_mpagen_LDADD = libcore.la
+tests_interop_mpagen_LDADD = libwhole.la
 
 # Other people's programs; tests/works/*.py have them.
 preload_tests += tests/works/works.test
@@ -327,12 +328,12 @@ check_PROGRAMS += tests/interop/vm/iwpeer
 tests_interop_vm_iwpeer_SOURCES = $(iwpeer_sources)
 tests_interop_vm_iwpeer_CFLAGS = $(program_cflags) $(VERBS_CFLAGS)
 tests_interop_vm_iwpeer_LDFLAGS = $(program_ldflags)
-tests_interop_vm_iwpeer_LDADD = libcore.la $(VERBS_LIBS)
+tests_interop_vm_iwpeer_LDADD = libwhole.la $(VERBS_LIBS)
 check_PROGRAMS += tests/interop/vm/vbpeer
 tests_interop_vm_vbpeer_SOURCES = tests/interop/vm/vbpeer.c
 tests_interop_vm_vbpeer_CFLAGS = $(program_cflags)
 tests_interop_vm_vbpeer_LDFLAGS = $(program_ldflags)
-tests_interop_vm_vbpeer_LDADD = libcore.la
+tests_interop_vm_vbpeer_LDADD = libwhole.la
 endif
 EXTRA_DIST += tests/interop/vm/vbpeer.c
 
@@ -365,7 +366,7 @@ AM_TESTS_ENVIRONMENT = \
     READELF='$(READELF)'; export READELF;
 
 # For programs without settings of their own: unit tests and the helpers of the script tests.
-LDADD = libshared.la libcore.la $(CRITERION_LIBS)
+LDADD = libshared.la libwhole.la $(CRITERION_LIBS)
 
 dist_check_SCRIPTS += $(script_tests) $(preload_tests) tests/no-criterion.test
 if SANITIZED
@@ -415,14 +416,14 @@ fuzz_sources = $(sort $(wildcard $(srcdir)/tests/fuzz/fuzz_*.c))
 fuzz_names = $(patsubst fuzz_%.c,%,$(notdir $(fuzz_sources)))
 fuzz_replays = $(addprefix tests/fuzz/replay_,$(fuzz_names))
 fuzz_link = $(CC) $(DEFS) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) $(AM_LDFLAGS) $(LDFLAGS)
-fuzz_libs = .libs/libcore.a $(URING_LIBS) $(UNWIND_LIBS) $(LIBS)
+fuzz_libs = .libs/libwhole.a $(URING_LIBS) $(UNWIND_LIBS) $(LIBS)
 
 EXTRA_DIST += $(fuzz_sources) tests/fuzz/replay.c $(wildcard $(srcdir)/tests/fuzz/corpus)
 CLEANFILES += $(fuzz_replays)
 
 # In make check: with the build's own compiler, see tests/fuzz/replay.test.
 check_DATA += $(fuzz_replays)
-$(fuzz_replays): tests/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c libcore.la
+$(fuzz_replays): tests/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c libwhole.la
 	$(AM_V_at)$(MKDIR_P) tests/fuzz
 	$(AM_V_CCLD)$(fuzz_link) -o $@ $(srcdir)/tests/fuzz/fuzz_$*.c $(srcdir)/tests/fuzz/replay.c $(fuzz_libs)
 
@@ -433,7 +434,7 @@ fuzz: $(BUILT_SOURCES)
 	@test -n '$(CLANG)' || { echo "make fuzz needs clang"; exit 1; }
 	@test -n '$(strip $(fuzz_names))' || { echo "make fuzz: no tests/fuzz/fuzz_*.c in the tree"; exit 1; }
 	$(call subtree,fuzz,CC='$(CLANG)' CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' --enable-asan --enable-ubsan)
-	cd fuzz && $(MAKE) $(AM_MAKEFLAGS) libcore.la
+	cd fuzz && $(MAKE) $(AM_MAKEFLAGS) libwhole.la
 	cd fuzz && $(MAKE) $(AM_MAKEFLAGS) $(addprefix tests/fuzz/libfuzzer_,$(FUZZ))
 	@set -e; cd fuzz; for t in $(FUZZ); do \
 	    echo "fuzz_$$t: $(SECONDS) s"; $(MKDIR_P) corpus/$$t found/$$t; \
@@ -445,6 +446,6 @@ fuzz: $(BUILT_SOURCES)
 	done
 
 # Used inside fuzz/.
-tests/fuzz/libfuzzer_%: tests/fuzz/fuzz_%.c libcore.la
+tests/fuzz/libfuzzer_%: tests/fuzz/fuzz_%.c libwhole.la
 	$(AM_V_at)$(MKDIR_P) tests/fuzz
 	$(AM_V_CCLD)$(fuzz_link) -fsanitize=fuzzer -o $@ $(srcdir)/tests/fuzz/fuzz_$*.c $(fuzz_libs)

@@ -152,7 +152,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 static char *stats_path(const char *file)
 {
     char cwd[PATH_MAX], *path;
-    int fd;
+    int r;
 
     if (file[0] == '\0')
         die("--stats: no file name given");
@@ -161,14 +161,12 @@ static char *stats_path(const char *file)
     else if (!getcwd(cwd, sizeof(cwd)))
         die("--stats: current folder: %s", strerror(errno));
     path = text_of("%s%s%s", cwd, cwd[0] ? "/" : "", file);
-    fd = append_open(path);
-    if (fd < 0 && fd != -ENXIO) /* a FIFO without a reader yet is fine */
+    r = append_line(path, "", 0);
+    if (r < 0 && r != -ENXIO) /* a FIFO without a reader yet is fine */
         die("--stats: %s: %s", path,
-            fd == -ELOOP    ? "a symbolic link, which is not followed"
-            : fd == -EINVAL ? "no file, FIFO or terminal"
-                            : strerror(-fd));
-    if (fd >= 0)
-        close(fd);
+            r == -ELOOP    ? "a symbolic link, which is not followed"
+            : r == -EINVAL ? "no file, FIFO or terminal"
+                           : strerror(-r));
     return path;
 }
 

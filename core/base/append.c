@@ -32,6 +32,7 @@ static bool beyond_limit(const struct stat *st, size_t len)
            (rlim_t)st->st_size + len > lim.rlim_cur;
 }
 
+/* A descriptor that neither blocks nor survives exec, or -errno. Regular files, FIFOs with a reader, character devices. */
 static int open_as(const char *path, struct stat *st)
 {
     int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (is_stream(path) ? 0 : O_NOFOLLOW);
@@ -47,12 +48,6 @@ static int open_as(const char *path, struct stat *st)
         return fd;
     rawsys_close(fd);
     return r;
-}
-
-int append_open(const char *path)
-{
-    struct stat st;
-    return open_as(path, &st);
 }
 
 int append_line(const char *path, const char *line, size_t len)

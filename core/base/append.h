@@ -14,11 +14,9 @@
 #include "core/base/must.h"
 
 /*
- * Opens the file. A descriptor that neither blocks nor survives exec, or -errno. Regular files, FIFOs with a reader,
- * character devices.
+ * The whole line to a regular file, a FIFO with a reader or a character device: 0, or -errno. An empty one says whether
+ * lines could be appended.
  */
-int append_open(const char *path) SW_MUST;
-/* The whole line: 0, or -errno. */
 int append_line(const char *path, const char *line, size_t len) SW_MUST;
 
 #endif

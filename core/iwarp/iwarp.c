@@ -79,18 +79,6 @@ uint64_t iwarp_reads_done(const struct iwarp_ep *ep)
     return done >= ep->reads.rtr ? done - ep->reads.rtr : 0;
 }
 
-uint64_t iwarp_reads_under_way(const struct iwarp_ep *ep)
-{
-    return atomic_load_explicit(&ep->reads.posted, memory_order_relaxed) -
-           atomic_load_explicit(&ep->reads.done, memory_order_acquire);
-}
-
-/* RFC 5041 6.2.1/1: what was posted still goes out. RFC 5041 6.2.1/7: the receive side does not look at it. */
-void iwarp_end_sending(struct iwarp_ep *ep)
-{
-    atomic_store_explicit(&ep->tx_ended, true, memory_order_relaxed);
-}
-
 bool iwarp_answers_rtr(const struct iwarp_ep *ep)
 {
     return iwarp_state_load(ep) == IWARP_FULL && !ep->cfg.initiator && ep->cfg.rtr == MPA_RTR_READ &&

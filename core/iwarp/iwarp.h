@@ -185,19 +185,6 @@ size_t iwarp_send_max(const struct endpoint *e);
  */
 int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_iter *src, size_t len) SW_MUST;
 int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len) SW_MUST;
-/*
- * post_send and post_write with what RDMAP knows besides: IWARP_SOLICITED and IWARP_INVALIDATE (of
- * the peer's inv_stag, not 0) for Sends; IWARP_FENCE for both: -EAGAIN until all our Reads have come
- * (RFC 5040 section 5.5: "by withholding the RDMA Write Message until all outstanding RDMA Read
- * Responses have been Delivered"). -EINVAL for any other flags.
- */
-#define IWARP_SOLICITED 1u
-#define IWARP_INVALIDATE 2u
-#define IWARP_FENCE 4u
-int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
-                         struct iov_iter *src, size_t len) SW_MUST;
-int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to, struct iov_iter *src,
-                          size_t len) SW_MUST;
 /* endpoint_ops.post_immediate; -ENOTSUP without cfg.immediate. */
 int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited) SW_MUST;
 /*
@@ -207,14 +194,6 @@ int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited) SW_M
 int iwarp_post_read(struct iwarp_ep *ep, const struct rdmap_read *rd) SW_MUST;
 /* Reads completed so far, in order of posting. Receive-side value; atomic. */
 uint64_t iwarp_reads_done(const struct iwarp_ep *ep);
-
-/* Our Reads outstanding. Send side. */
-uint64_t iwarp_reads_under_way(const struct iwarp_ep *ep);
-/*
- * Our half is going to be closed gracefully: what was posted goes out, and Read Responses do, but
- * posting anything more is -EPIPE (RFC 5041 section 6.2.1). Receiving goes on.
- */
-void iwarp_end_sending(struct iwarp_ep *ep);
 
 /* Something from the receive side waits to be sent (Terminate, Read Response). Any thread. */
 bool iwarp_ctrl_pending(const struct iwarp_ep *ep);

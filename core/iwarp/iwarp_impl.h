@@ -98,6 +98,12 @@ static inline size_t iwarp_marked_len(size_t len, size_t n)
 void iwarp_frame(struct iwarp_ep *ep, uint8_t kind, const struct ddp_segment *seg, const void *ulp_hdr,
                  size_t ulp_hdr_len, struct iov_iter *src, size_t len);
 
+/* iwarp_tx.c: may the ULP post now? 0, -EAGAIN, -EPIPE. */
+int iwarp_may_post(const struct iwarp_ep *ep) SW_MUST;
+/* One Send of this opcode, which invalidates inv_stag (0: none). As endpoint_ops.post_send. */
+int iwarp_post_send_as(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
+                       struct iov_iter *src, size_t len) SW_MUST;
+
 /* cfg.lead into the batch, which is empty. Positions count from behind it. */
 void iwarp_lead(struct iwarp_ep *ep);
 

@@ -50,8 +50,7 @@ size_t iwarp_send_max(const struct endpoint *e)
 
 /* ---- what the ULP posts ---- */
 
-/* May the ULP post now? 0, -EAGAIN, -EPIPE. */
-static int may_post(const struct iwarp_ep *ep)
+int iwarp_may_post(const struct iwarp_ep *ep)
 {
     /* RFC 5041 6.2.1/2: after a graceful teardown further requests "MUST return an error". */
     if (SW_UNLIKELY(atomic_load_explicit(&ep->tx_ended, memory_order_relaxed)))
@@ -75,12 +74,12 @@ static int may_post(const struct iwarp_ep *ep)
 /* The same; if the answer to an RTR was left for this call, it comes first in the batch. */
 static int begin_post(struct iwarp_ep *ep)
 {
-    int err = may_post(ep);
+    int err = iwarp_may_post(ep);
 
     if (SW_LIKELY(err == 0) || !iwarp_answers_rtr(ep))
         return err;
     iwarp_tx_read_responses(ep);
-    return may_post(ep);
+    return iwarp_may_post(ep);
 }
 
 /*
@@ -190,28 +189,8 @@ int iwarp_post_write(struct endpoint *e, uint32_t stag, uint64_t to, struct iov_
     return post(iwarp_of(e), seg, NULL, 0, src, len);
 }
 
-/*
- * RFC 5040 section 5.5: a fence holds back what comes after Reads until their responses are there. 0: nothing does;
- * -EAGAIN; -EPIPE: they will not come.
- */
-static int fence(const struct iwarp_ep *ep, unsigned flags)
-{
-    if (!(flags & IWARP_FENCE) || iwarp_reads_under_way(ep) == 0)
-        return 0;
-    return may_post(ep) == -EPIPE ? -EPIPE : -EAGAIN;
-}
-
-int iwarp_post_write_with(struct iwarp_ep *ep, unsigned flags, uint32_t stag, uint64_t to, struct iov_iter *src,
-                          size_t len)
-{
-    if (flags & ~IWARP_FENCE)
-        return -EINVAL;
-    int err = fence(ep, flags);
-    return err ? err : iwarp_post_write(&ep->base, stag, to, src, len);
-}
-
-static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
-                     struct iov_iter *src, size_t len)
+int iwarp_post_send_as(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
+                       struct iov_iter *src, size_t len)
 {
     /*
      * RFC 5040 5.3/2,3,7: untagged, an MSN each. RFC 5040 5.3/9 and RFC 5040 4.1/3: the STag behind the control
@@ -233,25 +212,7 @@ static int post_send(struct iwarp_ep *ep, uint8_t opcode, uint32_t inv_stag, con
 
 int iwarp_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len, struct iov_iter *src, size_t len)
 {
-    return post_send(iwarp_of(e), RDMAP_SEND, 0, hdr, hdr_len, src, len);
-}
-
-int iwarp_post_send_with(struct iwarp_ep *ep, unsigned flags, uint32_t inv_stag, const uint8_t *hdr, size_t hdr_len,
-                         struct iov_iter *src, size_t len)
-{
-    static const uint8_t opcodes[4] = {
-        [0] = RDMAP_SEND,
-        [IWARP_SOLICITED] = RDMAP_SEND_SE,
-        [IWARP_INVALIDATE] = RDMAP_SEND_INV,
-        [IWARP_SOLICITED | IWARP_INVALIDATE] = RDMAP_SEND_SE_INV,
-    };
-
-    /* RFC 5040 5.3/8: a Send with Invalidate "MUST reference an STag"; RFC 5040 4.1/10: no other does. */
-    if ((flags & ~(IWARP_SOLICITED | IWARP_INVALIDATE | IWARP_FENCE)) ||
-        ((flags & IWARP_INVALIDATE) != 0) != (inv_stag != 0))
-        return -EINVAL;
-    int err = fence(ep, flags);
-    return err ? err : post_send(ep, opcodes[flags & 3], inv_stag, hdr, hdr_len, src, len);
+    return iwarp_post_send_as(iwarp_of(e), RDMAP_SEND, 0, hdr, hdr_len, src, len);
 }
 
 int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited)
@@ -264,7 +225,8 @@ int iwarp_post_immediate(struct endpoint *e, uint64_t data, bool solicited)
         return -ENOTSUP;
     /* RFC 7306 6.3/6,7 and RFC 7306 4.1/1: untagged, queue 0, exactly 8 octets. */
     put_be64(octets, data);
-    return post_send(ep, solicited ? RDMAP_IMMEDIATE_SE : RDMAP_IMMEDIATE, 0, octets, sizeof(octets), &none, 0);
+    return iwarp_post_send_as(ep, solicited ? RDMAP_IMMEDIATE_SE : RDMAP_IMMEDIATE, 0, octets, sizeof(octets), &none,
+                              0);
 }
 
 /*

@@ -104,11 +104,6 @@ void soft_in_fed(struct soft_ep *ep, size_t n)
     iwarp_in_fed(&ep->iw, n);
 }
 
-bool soft_in_end(struct soft_ep *ep)
-{
-    return iwarp_in_end(&ep->iw);
-}
-
 static int ep_poll(struct endpoint *e, struct endpoint_event *ev)
 {
     struct soft_ep *ep = soft_of(e);

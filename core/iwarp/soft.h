@@ -79,8 +79,6 @@ static inline bool soft_dry(const struct soft_ep *ep)
 {
     return ep->dry;
 }
-/* The pipe has ended, as iwarp_in_end. */
-bool soft_in_end(struct soft_ep *ep);
 /* The receive side wants something sent: run soft_out. Any thread. */
 static inline bool soft_ctrl_pending(const struct soft_ep *ep)
 {

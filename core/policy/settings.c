@@ -203,9 +203,3 @@ int settings_read(struct settings *s, const char *(*get)(void *arg, const char *
         set_defaults(s); /* no half-read settings; policy_parse has left nothing to free */
     return rc;
 }
-
-void settings_free(struct settings *s)
-{
-    policy_free(&s->policy);
-    s->have_policy = false;
-}

@@ -55,6 +55,10 @@ struct settings {
  */
 int settings_read(struct settings *s, const char *(*get)(void *arg, const char *name), void *arg, uint8_t transports,
                   char *err, size_t cap) SW_MUST;
-void settings_free(struct settings *s);
+static inline void settings_free(struct settings *s)
+{
+    policy_free(&s->policy);
+    s->have_policy = false;
+}
 
 #endif

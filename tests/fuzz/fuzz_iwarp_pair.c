@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/iwarp/iwarp_ops.h"
 #include "tests/unit/iwarp_pair.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

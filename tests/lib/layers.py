@@ -165,10 +165,13 @@ def upward_names():
     return names
 
 
-def objects(build):
-    """source -> (what it defines, what it wants), by the library's objects."""
+def objects(build, places=("preload",), library=r"\w+"):
+    """source -> (what it defines, what it wants), by the objects in those folders that belong to such a library."""
     found = {}
-    for path in glob.glob(os.path.join(build, "preload", "**", ".libs", "lib*_la-*.o"), recursive=True):
+    paths = [p for place in places for p in glob.glob(os.path.join(build, place, "**", ".libs", "lib*_la-*.o"), recursive=True)]
+    for path in paths:
+        if not re.match(r"lib%s_la-" % library, os.path.basename(path)):
+            continue
         folder = os.path.relpath(os.path.dirname(os.path.dirname(path)), build)
         source = os.path.join(folder, re.sub(r"^lib\w+_la-(\w+)\.o$", r"\1.c", os.path.basename(path)))
         if not os.path.exists(os.path.join(ROOT, source)):

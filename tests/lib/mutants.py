@@ -82,7 +82,7 @@ class Bench:
                                              "-std=gnu11", "-O1", "-w", "-ftls-model=initial-exec"]
         with open(os.path.join(top, "tests", "local.mk"), encoding="utf-8") as f:
             self.sources = dict(re.findall(r"(?m)^(tests_unit_\w+)_SOURCES = (.*)$", f.read()))
-        self.archive = os.path.join(build, ".libs", "libcore.a")
+        self.archive = os.path.join(build, ".libs", "libwhole.a")
         self.tmp = tempfile.mkdtemp(prefix="sockwarp-mutant.")
 
     def close(self):

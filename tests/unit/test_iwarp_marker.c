@@ -7,6 +7,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/must.h"
+#include "core/iwarp/iwarp_ops.h"
 #include "tests/unit/frame_build.h"
 #include "tests/unit/iwarp_pair.h"
 

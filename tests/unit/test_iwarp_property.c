@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "core/iwarp/iwarp_ops.h"
 #include "tests/unit/iwarp_pair.h"
 
 #define RING_LEN (1u << 20)

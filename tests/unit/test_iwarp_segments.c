@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
+#include "core/iwarp/iwarp_ops.h"
 #include "tests/unit/frame_build.h"
 #include "tests/unit/iwarp_pair.h"
 

@@ -365,7 +365,7 @@ Test(soft, it_is_dry_when_nothing_whole_is_left)
     cr_expect(!soft_dry(&b.ep));
     cr_assert_eq(soft_endpoint_ops.poll(&b.ep.base, &ev), 0);
     cr_expect(soft_dry(&b.ep));
-    cr_expect(soft_in_end(&b.ep));
+    cr_expect(iwarp_in_end(&b.ep.iw));
     done();
 }
 

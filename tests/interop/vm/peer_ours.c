@@ -13,6 +13,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
+#include "core/iwarp/iwarp_ops.h"
 #include "tests/interop/vm/ours.h"
 
 #define NUDGE_MS 500
