@@ -143,6 +143,7 @@ preload_tests += tests/stream/frame_len.test
 preload_tests += tests/startup/one_trip.test
 preload_tests += tests/stream/gather.test
 preload_tests += tests/startup/p2p.test
+preload_tests += tests/wire/depths.test
 preload_tests += tests/wire/mpa.test
 preload_tests += tests/startup/known.test
 preload_tests += tests/startup/cookie.test

@@ -19,6 +19,7 @@
 
 #define RING_LEN_MIN (64u << 10)
 #define RING_LEN_MAX (1u << 30)
+#define ORD_MIN_MAX 16u
 #define FPDU_LEN_MIN 128u
 #define FPDU_LEN_MAX 64768u
 
@@ -342,24 +343,35 @@ static int opt_rtr(struct parser *ps, struct word v, struct policy_opts *o)
     return 0;
 }
 
-static int opt_depth(struct parser *ps, struct word v, uint16_t *out)
+static int opt_depth(struct parser *ps, struct word v, uint16_t *out, uint32_t most, const char *complaint)
 {
     uint32_t n;
 
-    if (!number(v, MPA_IRD_ORD_NONE, &n))
-        return fail_word(ps, "'%s' is not a number from 0 to 16383", v);
+    if (!number(v, most, &n))
+        return fail_word(ps, complaint, v);
     *out = (uint16_t)n;
     return 0;
 }
 
 static int opt_ird(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return opt_depth(ps, v, &o->ird);
+    return opt_depth(ps, v, &o->ird, MPA_IRD_ORD_NONE, "'%s' is not a number from 0 to 16383");
 }
 
 static int opt_ord(struct parser *ps, struct word v, struct policy_opts *o)
 {
-    return opt_depth(ps, v, &o->ord);
+    return opt_depth(ps, v, &o->ord, MPA_IRD_ORD_NONE, "'%s' is not a number from 0 to 16383");
+}
+
+static int opt_ord_min(struct parser *ps, struct word v, struct policy_opts *o)
+{
+    return opt_depth(ps, v, &o->ord_min, ORD_MIN_MAX, "'%s' is not a number from 0 to 16");
+}
+
+static int opt_model(struct parser *ps, struct word v, struct policy_opts *o)
+{
+    return parse_switch(ps, v, &o->client_server, "client-server", "peer-to-peer",
+                        "model is peer-to-peer or client-server, not '%s'");
 }
 
 static int opt_fpdu(struct parser *ps, struct word v, struct policy_opts *o)
@@ -416,6 +428,8 @@ static const struct {
     { "rtr", opt_rtr },
     { "ird", opt_ird },
     { "ord", opt_ord },
+    { "ord-min", opt_ord_min },
+    { "model", opt_model },
     { "fpdu", opt_fpdu },
     { "ring", opt_ring },
     { "notify", opt_notify },

@@ -8,7 +8,8 @@
  *   address = * | IPv4[/prefix] | IPv6[/prefix] | [IPv6[/prefix]]:port
  *   port    = N | N-M | *
  *   action  = off | auto | require
- *   key     = transport crc markers rtr ird ord fpdu ring notify startup dialect self hello ask mark meet
+ *   key     = transport crc markers rtr ird ord ord-min model fpdu ring notify startup dialect self hello
+ *             ask mark meet
  *
  * connect: address and port are the peer's. accept: the local ones of the accepted connection (or
  * of the listener). IPv4-mapped IPv6 addresses match IPv4 rules, and only those ("::/0" does not
@@ -39,6 +40,8 @@ struct policy_opts {
     uint8_t rtr;           /* MPA_RTR_* allowed; default all. rtr=send|write|read, joined with + */
     uint8_t rtr_pref[3];   /* in the order given; default send, write, read */
     uint16_t ird, ord;     /* default 8, 8; 0..16383 (16383: MPA_IRD_ORD_NONE) */
+    uint16_t ord_min;      /* accept: the least that is accepted; ord is at least that. ord-min=0..16, default 0 */
+    bool client_server;    /* connect: no RTR. model=peer-to-peer|client-server; default peer-to-peer */
     uint32_t fpdu_len;     /* largest ULPDU: 128..64768 (default); 0 = emss, as large as one segment.
                             fpdu=N|emss */
     uint32_t ring_len;     /* 64K..1G, suffix K M G; default 1M. ring=N */

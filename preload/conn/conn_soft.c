@@ -16,6 +16,8 @@ static const char *name(const struct conn *c)
 
 static void record(const struct conn *c, struct stats_record *r)
 {
+    r->ird = c->ep.cfg.ird;
+    r->ord = c->ep.cfg.ord;
     r->tx_fpdus = c->ep.stats.tx_fpdus;
     r->rx_fpdus = c->ep.stats.rx_fpdus;
     r->sends = c->ep.stats.tx_sends;

@@ -404,6 +404,7 @@ static void record(const struct conn *c, struct stats_record *r)
     if (c->dev.mixed != NULL) {
         const struct iwarp_stats *is = mixed_stats(c->dev.mixed);
         r->crc = mixed_crc(c->dev.mixed);
+        mixed_depths(c->dev.mixed, &r->ird, &r->ord);
         r->tx_fpdus = is->tx_fpdus;
         r->rx_fpdus = is->rx_fpdus;
         r->sends = is->tx_sends;

@@ -481,6 +481,12 @@ bool mixed_crc(const struct mixed *m)
     return m->ep.cfg.tx.crc;
 }
 
+void mixed_depths(const struct mixed *m, unsigned *ird, unsigned *ord)
+{
+    *ird = m->ep.iw.cfg.ird;
+    *ord = m->ep.iw.cfg.ord;
+}
+
 const struct iwarp_stats *mixed_stats(const struct mixed *m)
 {
     return &m->ep.iw.stats;

@@ -51,6 +51,8 @@ struct verbs_side mixed_peer(const struct mixed *m);
 uint8_t *mixed_ring(struct mixed *m);
 size_t mixed_memory(const struct mixed *m);
 bool mixed_crc(const struct mixed *m);
+/* Reads that may be outstanding: the peer's here, and ours there. */
+void mixed_depths(const struct mixed *m, unsigned *ird, unsigned *ord);
 const struct iwarp_stats *mixed_stats(const struct mixed *m);
 struct endpoint *mixed_endpoint(struct mixed *m);
 

@@ -186,6 +186,8 @@ size_t stats_format(const struct stats_record *r, char *buf, size_t cap)
     key_json(&o, ",\"transport\":", r->transport);
     key_json(&o, ",\"reason\":", reason_name(r->reason));
     key_json(&o, ",\"rtr\":", upgraded && r->rtr ? r->rtr : "none");
+    key_u64(&o, ",\"ird\":", upgraded ? r->ird : 0);
+    key_u64(&o, ",\"ord\":", upgraded ? r->ord : 0);
     put_str(&o, r->crc ? ",\"crc\":true" : ",\"crc\":false");
     key_u64(&o, ",\"tx_bytes\":", r->tx_bytes);
     key_u64(&o, ",\"rx_bytes\":", r->rx_bytes);

@@ -17,7 +17,8 @@ struct stats_record {
     const char *transport;               /* "iwarp", "verbs", "shm", "plain" */
     unsigned reason;                     /* enum reason, printed by name */
     const char *rtr;                     /* "send", "write", "read", "none"; printed for upgraded ones */
-    int crc;                             /* 0, 1 */
+    unsigned ird, ord; /* RDMA Reads at a time: to be served, and of our own; printed for upgraded ones */
+    int crc;           /* 0, 1 */
     uint64_t tx_bytes, rx_bytes, tx_fpdus, rx_fpdus, sends, writes, errors;
     uint64_t immediates; /* sent */
     uint64_t coalesced;  /* the program's writes that went with others */
@@ -31,9 +32,9 @@ struct stats_record {
 /*
  * Formats
  * {"pid":1,"program":"iperf3","role":"connect","local":"127.0.0.1:1","peer":"[::1]:5201",…}\n with
- * the keys pid program role local peer transport reason rtr crc tx_bytes rx_bytes tx_fpdus rx_fpdus
- * sends writes errors immediates coalesced empty direct memory device, in this order; crc is true/false; rtr is "none"
- * for a connection that was not upgraded; strings are escaped to valid JSON (bytes that are not UTF-8 become U+FFFD),
+ * the keys pid program role local peer transport reason rtr ird ord crc tx_bytes rx_bytes tx_fpdus rx_fpdus
+ * sends writes errors immediates coalesced empty direct memory device, in this order; crc is true/false; rtr is "none",
+ * ird and ord 0 for a connection that was not upgraded; strings are escaped to valid JSON (bytes that are not UTF-8 become U+FFFD),
  * and cut where they take more than 256 bytes. Returns the length without NUL; truncation cannot happen with cap >=
  * 1024. No malloc, no stdio streams, no locale.
  */

@@ -56,10 +56,11 @@ int startup_prepare(struct conn *c)
             .rev = c->opts.rtr_frame || c->startup.rev_1 ? 1 : 2,
             .crc = c->opts.crc,
             .markers = c->opts.markers,
-            .peer_to_peer = true,
+            .peer_to_peer = !c->opts.client_server,
             .rtr = c->opts.rtr,
             .ird = depth(c->opts.ird, IWARP_IRD_MAX),
-            .ord = depth(c->opts.ord, IWARP_ORD_MAX),
+            .ord = depth(c->opts.ord > c->opts.ord_min ? c->opts.ord : c->opts.ord_min, IWARP_ORD_MAX),
+            .ord_min = c->opts.ord_min,
         },
         .params = {
             .version = 1,

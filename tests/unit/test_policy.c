@@ -139,6 +139,8 @@ Test(policy, bad_rules_name_the_column_and_the_word)
         { "any * auto rtr=read+read", 21, "'read' is named twice" },
         { "any * auto ird=16384", 16, "'16384' is not a number from 0 to 16383" },
         { "any * auto ord=x", 16, "'x' is not a number" },
+        { "any * auto ord-min=17", 20, "'17' is not a number from 0 to 16" },
+        { "any * auto model=both", 18, "model is peer-to-peer or client-server, not 'both'" },
         { "any * auto fpdu=127", 17, "not '127'" },
         { "any * auto fpdu=64769", 17, "not '64769'" },
         { "any * auto ring=65535", 17, "not '65535'" },
@@ -196,14 +198,15 @@ Test(policy, options_default_and_override)
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_SEND);
     cr_expect_eq(o->rtr_pref[1], MPA_RTR_WRITE);
     cr_expect_eq(o->rtr_pref[2], MPA_RTR_READ);
-    cr_expect(o->ird == 8 && o->ord == 8);
+    cr_expect(o->ird == 8 && o->ord == 8 && o->ord_min == 0);
+    cr_expect(!o->client_server);
     cr_expect_eq(o->fpdu_len, 64768u);
     cr_expect_eq(o->ring_len, 1u << 20);
     policy_free(&p);
 
     cr_assert_eq(parse("any * auto crc=off markers=off rtr=read+send ird=0 ord=16383 fpdu=emss ring=64K "
                        "startup=immediate dialect=rtr-frame self=on hello=always transport=verbs+iwarp "
-                       "ask=always mark=off meet=off",
+                       "ask=always mark=off meet=off ord-min=16 model=client-server",
                        &p, &err),
                  0, "%s", err.text);
     o = &p.rules[0].opts;
@@ -215,7 +218,8 @@ Test(policy, options_default_and_override)
     cr_expect_eq(o->rtr_pref[0], MPA_RTR_READ);
     cr_expect_eq(o->rtr_pref[1], MPA_RTR_SEND);
     cr_expect_eq(o->rtr_pref[2], 0);
-    cr_expect(o->ird == 0 && o->ord == 16383);
+    cr_expect(o->ird == 0 && o->ord == 16383 && o->ord_min == 16);
+    cr_expect(o->client_server);
     cr_expect_eq(o->fpdu_len, 0u);
     cr_expect_eq(o->ring_len, 65536u);
     policy_free(&p);

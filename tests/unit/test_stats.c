@@ -53,6 +53,8 @@ Test(stats, line_of_an_upgraded_connection_is_exactly_this)
         .transport = "iwarp",
         .reason = REASON_UPGRADED,
         .rtr = "send",
+        .ird = 13,
+        .ord = 14,
         .crc = 1,
         .tx_bytes = 18446744073709551615u,
         .rx_bytes = 0,
@@ -74,23 +76,29 @@ Test(stats, line_of_an_upgraded_connection_is_exactly_this)
         line,
         "{\"pid\":4711,\"program\":\"iperf3\",\"role\":\"connect\",\"local\":\"127.0.0.1:40000\","
         "\"peer\":\"[::1]:5201\",\"transport\":\"iwarp\",\"reason\":\"upgraded\",\"rtr\":\"send\","
-        "\"crc\":true,\"tx_bytes\":18446744073709551615,\"rx_bytes\":0,\"tx_fpdus\":3,\"rx_fpdus\":4,"
+        "\"ird\":13,\"ord\":14,\"crc\":true,\"tx_bytes\":18446744073709551615,\"rx_bytes\":0,\"tx_fpdus\":3,\"rx_fpdus\":4,"
         "\"sends\":5,\"writes\":6,\"errors\":7,\"immediates\":8,\"coalesced\":11,\"empty\":9,\"direct\":12,\"memory\":10}\n");
     cr_assert_eq(len, strlen(line));
 }
 
 Test(stats, line_of_a_plain_connection_has_no_rtr_and_unknown_addresses_are_empty)
 {
-    struct stats_record r = {
-        .pid = 1, .program = NULL, .role = "accept", .transport = "plain", .reason = REASON_PEER_PLAIN, .rtr = "send"
-    };
+    struct stats_record r = { .pid = 1,
+                              .program = NULL,
+                              .role = "accept",
+                              .transport = "plain",
+                              .reason = REASON_PEER_PLAIN,
+                              .rtr = "send",
+                              .ird = 13,
+                              .ord = 14 };
     char line[1024];
 
     (void)stats_format(&r, line, sizeof(line));
-    cr_assert_str_eq(line, "{\"pid\":1,\"program\":\"\",\"role\":\"accept\",\"local\":\"\",\"peer\":\"\","
-                           "\"transport\":\"plain\",\"reason\":\"peer-plain\",\"rtr\":\"none\",\"crc\":false,"
-                           "\"tx_bytes\":0,\"rx_bytes\":0,\"tx_fpdus\":0,\"rx_fpdus\":0,\"sends\":0,\"writes\":0,"
-                           "\"errors\":0,\"immediates\":0,\"coalesced\":0,\"empty\":0,\"direct\":0,\"memory\":0}\n");
+    cr_assert_str_eq(
+        line, "{\"pid\":1,\"program\":\"\",\"role\":\"accept\",\"local\":\"\",\"peer\":\"\","
+              "\"transport\":\"plain\",\"reason\":\"peer-plain\",\"rtr\":\"none\",\"ird\":0,\"ord\":0,\"crc\":false,"
+              "\"tx_bytes\":0,\"rx_bytes\":0,\"tx_fpdus\":0,\"rx_fpdus\":0,\"sends\":0,\"writes\":0,"
+              "\"errors\":0,\"immediates\":0,\"coalesced\":0,\"empty\":0,\"direct\":0,\"memory\":0}\n");
 }
 
 Test(stats, addresses_are_printed_as_people_write_them)
