@@ -45,6 +45,8 @@ unit_tests += tests/unit/test_stream_immediate
 unit_tests += tests/unit/test_stream_property
 unit_tests += tests/unit/test_iwarp_property
 unit_tests += tests/unit/test_soft
+unit_tests += tests/unit/test_rdmac
+tests_unit_test_rdmac_SOURCES = tests/unit/test_rdmac.c tests/unit/rnic.c tests/unit/rnic.h
 unit_tests += tests/unit/test_fake_devices
 tests_unit_test_fake_devices_SOURCES = tests/unit/test_fake_devices.c tests/unit/fake_device.c tests/unit/fake_device.h
 
