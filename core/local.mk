@@ -104,6 +104,8 @@ libcore_la_LIBADD = $(URING_LIBS) $(UNWIND_LIBS)
 beside_sources = \
     core/iwarp/iwarp_ops.c \
     core/iwarp/iwarp_ops.h \
+    core/mpa/portmap.c \
+    core/mpa/portmap.h \
     core/mpa/session.c \
     core/mpa/session.h \
     core/transport/mem.c \

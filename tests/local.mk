@@ -27,6 +27,7 @@ unit_tests += tests/unit/test_mpa_startup
 unit_tests += tests/unit/test_mpa_startup_rtr
 unit_tests += tests/unit/test_mpa_startup_old
 unit_tests += tests/unit/test_mpa_enhanced
+unit_tests += tests/unit/test_portmap
 EXTRA_DIST += tests/unit/startup_frames.h tests/unit/negotiate_pair.h
 unit_tests += tests/unit/test_ddp_segment
 unit_tests += tests/unit/test_ddp_stag
