@@ -169,6 +169,7 @@ static void reset_blocked(int s)
     say_result("then", recv(s, &c, 1, 0));
 }
 
+/* RFC 5041 3 item 3: what TCP cannot transfer is the call's error. */
 static void reset_send(int s)
 {
     uint8_t c = 0;

@@ -1,6 +1,7 @@
 /*
  * The Terminate, RFC 5040 section 4.8: octets sent, octets understood, Linux siw's included.
  */
+#include "core/base/bytes.h"
 #include "core/rdmap/terminate.h"
 
 #include <criterion/criterion.h>
@@ -52,6 +53,11 @@ Test(terminate, headers_follow_the_length_in_the_order_of_figure_7)
     t.ddp_hdr[0] = 0xc1;
     cr_assert_eq(terminate_encode(&t, buf), 20);
     cr_expect_eq(buf[2], 0xc0);
+
+    t.has_ddp_hdr = false; /* the length alone */
+    cr_assert_eq(terminate_encode(&t, buf), 6);
+    cr_expect_eq(buf[2], 0x80);
+    cr_expect_eq(get_be16(buf + 4), 46);
 }
 
 /* RFC 5040 4.8/8,9: DDP Segment Length "MUST be present when the D bit is set" */
