@@ -147,8 +147,8 @@ Test(ddp_stag, tags_are_never_zero_nor_given_out_twice_and_the_table_is_bounded)
 }
 
 /*
- * RFC 5041 8.2/1-4, RFC 5041 8.3.1 items 1 and 2, RFC 5042 6.1.1/1-3: Protection Domain association and DDP Stream
- * association
+ * RFC 5041 4.2/6, RFC 5041 8.2/1-4, RFC 5041 8.3.1 items 1 and 2, RFC 5042 6.1.1/1-3: Protection Domain association
+ * and DDP Stream association
  */
 Test(ddp_stag, a_region_is_reached_by_the_streams_it_belongs_to_and_no_other)
 {

@@ -1032,9 +1032,9 @@ Test(stream, what_the_peers_program_leaves_unread_does_not_hold_up_the_other_dir
 
 static struct {
     struct endpoint base;
-    uint8_t buf[4][64];
-    size_t len[4];
-    unsigned polled, given, released[4];
+    uint8_t buf[6][64];
+    size_t len[6];
+    unsigned polled, given, released[6];
 } alone;
 
 static int alone_poll(struct endpoint *e, struct endpoint_event *ev)
@@ -1097,6 +1097,25 @@ Test(stream, a_credits_buffer_is_given_back_while_octets_before_it_are_unread)
     cr_expect_arr_eq(got, "abcde", 5);
     for (unsigned i = 0; i < 3; i++)
         cr_expect_eq(alone.released[i], 1u, "message %u", i);
+}
+
+/* RFC 5041 7.1/1: the peer knows how many there are; one message more than that, while none was given back, is its fault. */
+Test(stream, a_peer_that_uses_more_buffers_than_it_was_given_breaks_the_stream)
+{
+    static uint8_t ring[4096];
+    static struct stream st;
+    struct stream_params params = { .version = 1, .ring_len = sizeof(ring), .eager_max = 48, .bufs = 4 };
+    struct stream_cfg cfg = { .ep = &alone.base, .local = params, .peer = params, .ring = ring };
+    endpoint_init(&alone.base, &alone_ops);
+    cr_assert_eq(stream_init(&st, &cfg), 0);
+    for (uint32_t i = 1; i <= 4; i++) {
+        alone_message(STREAM_DATA, i, "x");
+        cr_assert_eq(stream_poll(&st), 1, "message %u of 4", i);
+    }
+    alone_message(STREAM_CREDIT, 4, "");
+    cr_assert_geq(stream_poll(&st), 0, "a CREDIT takes none of them");
+    alone_message(STREAM_DATA, 5, "x");
+    cr_expect_eq(stream_poll(&st), -EPROTO);
 }
 
 Test(stream, announced_ring_octets_that_follow_each_other_wait_as_one_run)
