@@ -25,6 +25,8 @@ preload_sources = \
     preload/process/program.h \
     preload/process/real.c \
     preload/process/real.h \
+    preload/process/rules.c \
+    preload/process/rules.h \
     preload/process/sandbox.c \
     preload/process/sandbox.h \
     preload/process/segv.c \
@@ -155,6 +157,8 @@ preload_sources = \
     preload/calls/fdops.h \
     preload/calls/file.c \
     preload/calls/fork.c \
+    preload/calls/info.c \
+    preload/calls/info.h \
     preload/calls/inherit.c \
     preload/calls/inherit_take.c \
     preload/calls/io.c \
@@ -240,10 +244,12 @@ libsockwarp_la_LIBADD = libasm.la libunfortified.la libshared.la libcore.la
 EXTRA_libsockwarp_la_DEPENDENCIES = $(preload_map) $(libc_opts)
 CLEANFILES += $(preload_map) $(libc_opts) libsockwarp.so
 
-# Exported: the intercepted calls, from the list that declares and resolves them. Everything else is local.
-$(preload_map): preload/process/calls.h preload/process/libsockwarp.awk
+# Exported: the intercepted calls, from the list that declares and resolves them, and what sockwarp.h declares. Everything else is
+# local.
+$(preload_map): preload/process/calls.h include/sockwarp.h preload/process/libsockwarp.awk
 	$(AM_V_at)$(MKDIR_P) preload
-	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/process/libsockwarp.awk $(srcdir)/preload/process/calls.h >$@.tmp && mv $@.tmp $@
+	$(AM_V_GEN)$(AWK) -f $(srcdir)/preload/process/libsockwarp.awk $(srcdir)/preload/process/calls.h \
+	    $(srcdir)/include/sockwarp.h >$@.tmp && mv $@.tmp $@
 
 # What we call, whoever else defines it: our own functions by -Bsymbolic-functions, libc's by these.
 $(libc_opts): preload/process/libc_calls.h preload/process/libc.awk

@@ -25,6 +25,7 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/rules.h"
 #include "preload/process/spin.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/usermem.h"
@@ -279,6 +280,8 @@ static int connect_plain(struct sock *s, int fd, const struct sockaddr *peer, so
     int r = connect_waiting(fd, peer, len);
     if (reason == REASON_NO_LOCAL_SHIM && (r == 0 || (r == -EINPROGRESS && tcpinfo_state(fd) == TCP_ESTABLISHED)))
         local_absent(peer);
+    if (!s->stay_plain)
+        s->plain_reason = (uint8_t)reason;
     if (r == 0 || r == -EINPROGRESS || r == -EINTR)
         note_plain(s, peer, len, rule, reason);
     return r;
@@ -297,7 +300,7 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         return connect_again(s, fd, peer, len);
     const struct policy_rule *rule = NULL;
     if (s->kind == SOCK_NEW && is_inet(peer, len))
-        rule = policy_match(&proc.set.policy, POLICY_CONNECT, peer, len);
+        rule = policy_match(rules_of(s->rules), POLICY_CONNECT, peer, len);
     if (rule == NULL)
         return connect_waiting(fd, peer, len);
     bool known_shim;

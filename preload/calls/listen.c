@@ -13,6 +13,7 @@
 #include "preload/calls/bridge.h"
 #include "preload/calls/connect.h"
 #include "preload/calls/exec.h"
+#include "preload/calls/info.h"
 #include "preload/calls/ring.h"
 #include "preload/calls/stdio.h"
 #include "preload/conn/coalesce.h"
@@ -23,6 +24,7 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/rules.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/usermem.h"
@@ -47,6 +49,7 @@ int socket(int domain, int type, int protocol)
         if (s != NULL) {
             atomic_store(&s->nonblock, (type & SOCK_NONBLOCK) != 0);
             s->hops_known = true;
+            info_take_rules(s);
             sock_put(s);
             stdio_changed(fd);
         }
@@ -117,7 +120,7 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 static void listen_names(struct sock *s, int fd, const struct sockaddr_storage *ss, socklen_t len)
 {
     if (s->stay_plain || !names_may_be() ||
-        policy_match_listener(&proc.set.policy, (const struct sockaddr *)ss, len) == NULL)
+        policy_match_listener(rules_of(s->rules), (const struct sockaddr *)ss, len) == NULL)
         return;
     if (ring_any())
         atomic_store(&s->names_later, true);
@@ -217,7 +220,7 @@ static struct sock *make_accepted(struct sock *listener, int fd, const struct so
     socklen_t len = sizeof(local);
     const struct policy_rule *rule = NULL;
     if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0)
-        rule = policy_match(&proc.set.policy, POLICY_ACCEPT, (struct sockaddr *)&local, len);
+        rule = policy_match(rules_of(listener->rules), POLICY_ACCEPT, (struct sockaddr *)&local, len);
     struct sock *s = rule != NULL ? sock_new(fd, listener->domain) : NULL;
     if (s == NULL) {
         sock_drop(fd);

@@ -173,6 +173,21 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     conn_upgraded_record(c, r);
 }
 
+void conn_figures(struct sock *s, struct conn *c, bool turn, struct stats_record *r)
+{
+    memset(r, 0, sizeof(*r));
+    r->transport = "plain";
+    r->rtr = "none";
+    if (conn_state(c) != CONN_UPGRADED) {
+        if (!sandbox_on())
+            plain_totals(c, atomic_load(&s->fd), r);
+    } else if (turn || conn_on_socket(c)) {
+        conn_upgraded_record(c, r);
+    } else {
+        r->transport = conn_ops(c)->name(c);
+    }
+}
+
 void conn_record(struct sock *s, struct conn *c)
 {
     bool line_wanted = proc.set.stats_file[0] != '\0';

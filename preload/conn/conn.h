@@ -256,6 +256,11 @@ void conn_let_out(struct sock *s, int fd);
 uint64_t conn_ino(const struct sock *s);
 /* Adds an upgraded connection's figures of its stream and its carrier. A turn held; both for exact figures. */
 void conn_upgraded_record(const struct conn *c, struct stats_record *r);
+/*
+ * Its figures, as they are now; the reason may be that of an end. turn: the receive turn is held (without it a device's
+ * are left out, since its endpoint may go). Any thread; waits for nobody.
+ */
+void conn_figures(struct sock *s, struct conn *c, bool turn, struct stats_record *r);
 /* Writes its statistics line, once. */
 void conn_record(struct sock *s, struct conn *c);
 static inline enum conn_state conn_state(const struct conn *c)

@@ -1,4 +1,4 @@
-# calls.h -> linker version script. A call is a line SW_CALL(ret, name, (params), (args)); the return type has no comma.
+# calls.h and sockwarp.h -> linker version script. A call is a line SW_CALL(ret, name, (params), (args)); the return type has no comma.
 BEGIN { print "{\n  global:" }
 /^[ \t]*SW_CALL[ \t]*\(/ {
     split($0, field, ",")
@@ -12,6 +12,11 @@ BEGIN { print "{\n  global:" }
         print "    " name ";"
     seen[name] = 1
     count++
+}
+# What programs may ask of the library: a declaration at the beginning of a line.
+/^int sockwarp_[a-z_]+\(/ {
+    sub(/\(.*/, "", $2)
+    print "    " $2 ";"
 }
 END {
     print "  local: *;\n};"

@@ -260,6 +260,7 @@ struct sock *sock_new(int fd, int domain)
         s->closed_unseen = false;
         s->stay_plain = false;
         s->plain_reason = 0;
+        s->rules = 0;
         s->port_known = false;
         s->conn = NULL;
         s->coalesce = NULL;

@@ -46,11 +46,12 @@ struct sock {
     _Atomic bool closed_unseen; /* closed by a call that we did not see: a thread that still uses it means the number */
     uint64_t closing_ino;       /* the kernel's name of the file, while it is closed by a number */
     bool stay_plain;            /* some earlier call ruled an upgrade out: plain_reason */
-    uint8_t plain_reason;
-    bool acks_late;                      /* the program has switched TCP_QUICKACK off before connect() */
-    bool hops_known;                     /* made here, and the program has not chosen its hop limit */
-    bool port_known;                     /* bound explicitly, or getsockname told the program its port */
-    struct conn *conn;                   /* SOCK_CONN */
+    uint8_t plain_reason;       /* enum reason: of that, or of a connect() that left it plain */
+    bool acks_late;             /* the program has switched TCP_QUICKACK off before connect() */
+    bool hops_known;            /* made here, and the program has not chosen its hop limit */
+    uint8_t rules;              /* that it follows: preload/process/rules.h */
+    bool port_known;            /* bound explicitly, or getsockname told the program its port */
+    struct conn *conn;          /* SOCK_CONN */
     _Atomic(struct coalesce *) coalesce; /* its small writes are gathered there: preload/conn/coalesce.h */
     _Atomic int sent_from; /* 1 + the number of a file that sendfile has read as it is; a hint: preload/calls/file.c */
 

@@ -18,6 +18,7 @@
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/rules.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/sock/sock.h"
@@ -160,7 +161,7 @@ void mark_open(struct sock *s, int fd)
     if (s->mark != 0 || s->mark_own || sandbox_on() || REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) < 0 ||
         (ss.ss_family != AF_INET && ss.ss_family != AF_INET6))
         return;
-    const struct policy_rule *rule = policy_match_listener(&proc.set.policy, (const struct sockaddr *)&ss, len);
+    const struct policy_rule *rule = policy_match_listener(rules_of(s->rules), (const struct sockaddr *)&ss, len);
     int err = errno;
     if (rule != NULL && rule->opts.mark)
         open_on(s, fd, (const struct sockaddr *)&ss);
