@@ -20,6 +20,7 @@ core_sources = \
     core/base/foreign.h \
     core/base/iov.h \
     core/base/must.h \
+    core/base/probe.h \
     core/base/rawsys.h \
     core/base/reason.c \
     core/base/reason.h \

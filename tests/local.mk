@@ -136,6 +136,7 @@ preload_tests += tests/library/dlsym.test
 preload_tests += tests/library/own.test
 preload_tests += tests/library/errno.test
 preload_tests += tests/library/info.test
+preload_tests += tests/library/probes.test
 EXTRA_DIST += tests/library/talk.c
 preload_tests += tests/library/segv.test
 preload_tests += tests/tools/report_files.test

@@ -11,6 +11,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/fault.h"
+#include "core/base/probe.h"
 #include "core/iwarp/iwarp.h"
 #include "core/iwarp/iwarp_impl.h"
 
@@ -220,6 +221,7 @@ static void count_frame(struct iwarp_ep *ep, const struct iwarp_out_frame *f)
     if (f->kind == IWARP_KIND_LEAD)
         return;
     ep->stats.tx_fpdus++;
+    PROBE2(fpdu_out, ep, f->kind);
     if (!f->msg_end)
         return;
     switch (f->kind) {

@@ -15,6 +15,7 @@
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 #include "core/base/fault.h"
+#include "core/base/probe.h"
 #include "core/iwarp/iwarp.h"
 #include "core/iwarp/iwarp_impl.h"
 
@@ -668,6 +669,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         ep->rx.head += (size_t)n;
         ep->rx.pos += (uint64_t)n; /* (not looked at where frames are placed directly: those have no markers) */
         ep->stats.rx_fpdus++;
+        PROBE2(fpdu_in, ep, n);
         if (SW_UNLIKELY(state == IWARP_WAIT_RTR && iwarp_state_load(ep) == IWARP_WAIT_RTR))
             atomic_store_explicit(&ep->state, IWARP_FULL, memory_order_release);
 

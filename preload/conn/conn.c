@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "core/base/probe.h"
 #include "core/base/reason.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
@@ -70,6 +71,7 @@ void conn_go_upgraded(struct conn *c)
 {
     atomic_store(&c->record.reason, REASON_UPGRADED);
     move(c, CONN_UPGRADED);
+    PROBE3(upgraded, c, conn_ops(c)->name(c), mpa_rtr_name(c->neg.mpa.res.rtr));
 }
 
 void conn_go_connecting(struct conn *c)
@@ -104,6 +106,7 @@ void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
     atomic_store(&c->record.reason, (uint8_t)reason);
     if (conn_state(c) != CONN_PLAIN)
         move(c, CONN_PLAIN);
+    PROBE4(plain, c, atomic_load(&s->fd), reason, reason_name(reason));
     conn_board_named(c, atomic_load(&s->fd));
     if (c->rx.pre_len == c->rx.pre_off && atomic_load(&c->so_error) == 0)
         atomic_store(&s->active, false);
@@ -116,6 +119,7 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
     atomic_store(&c->so_error, err);
     atomic_store(&c->record.reason, (uint8_t)reason);
     move(c, CONN_DEAD);
+    PROBE4(refused, c, atomic_load(&s->fd), reason, reason_name(reason));
     struct sockaddr_storage peer = c->peer;
     explain_decision(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
 }

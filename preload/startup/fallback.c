@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "core/base/probe.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "core/negotiate/verdict.h"
@@ -74,6 +75,7 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
         fallback_refuse(s, c, fd, reason);
         return;
     }
+    PROBE4(fallback, c, fd, reason, reason_name(reason));
     struct sockaddr_storage local;
     socklen_t local_len = sizeof(local);
     bool rebind = s->port_known && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0;
