@@ -81,6 +81,8 @@ preload_sources = \
     preload/conn/conn_switch.h \
     preload/conn/conn_plain.c \
     preload/conn/conn_plain.h \
+    preload/conn/conn_report.c \
+    preload/conn/conn_report.h \
     preload/conn/conn_rx.c \
     preload/conn/conn_rx.h \
     preload/conn/conn_soft.c \

@@ -24,6 +24,7 @@
 #include "preload/calls/stdio.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_report.h"
 #include "preload/conn/explain.h"
 #include "preload/conn/shmem.h"
 #include "preload/device/device.h"
@@ -171,7 +172,9 @@ static void name_program(void)
 
 static void init_once(void)
 {
+    static const struct fault_hooks hooks = { .write = explain_to_stderr, .describe = conn_report };
     fault_setup();
+    fault_hook(&hooks);
     proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
     proc.transports = TRANSPORTS_BUILT_IN;
     name_program();

@@ -137,6 +137,7 @@ preload_tests += tests/library/own.test
 preload_tests += tests/library/errno.test
 preload_tests += tests/library/info.test
 preload_tests += tests/library/probes.test
+preload_tests += tests/library/faults.test
 EXTRA_DIST += tests/library/talk.c
 preload_tests += tests/library/segv.test
 preload_tests += tests/tools/report_files.test
@@ -220,6 +221,12 @@ tests_process_filtered_SOURCES = tests/process/filtered.c
 tests_process_filtered_CFLAGS = $(preload_program_cflags)
 tests_process_filtered_LDFLAGS = $(program_ldflags)
 tests_process_filtered_LDADD =
+
+preload_programs += tests/library/faults
+tests_library_faults_SOURCES = tests/library/faults.c
+tests_library_faults_CFLAGS = $(preload_program_cflags)
+tests_library_faults_LDFLAGS = $(program_ldflags)
+tests_library_faults_LDADD =
 
 preload_programs += tests/process/forks
 tests_process_forks_SOURCES = tests/process/forks.c

@@ -18,13 +18,17 @@
 #include <link.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "core/base/rawsys.h"
@@ -32,7 +36,11 @@
 #define FAULT_FRAMES_MAX 64
 #define FAULT_NAME_MAX 128
 #define FAULT_LINE_MAX 512
-#define FAULT_HIGH_FD 512 /* the descriptor number that libunwind's pipe should get */
+#define FAULT_MOVES 8u          /* of state machines, that are kept */
+#define FAULT_WAIT_MS 1000u     /* for another thread's block */
+#define FAULT_STACK_LEN 65536u  /* for a block */
+#define FAULT_STACK_NEAR 65536u /* a fault so near to the stack pointer is that of a stack which is used up */
+#define FAULT_HIGH_FD 512       /* the descriptor number that libunwind's pipe should get */
 
 #define STR_(x) #x
 #define STR(x) STR_(x)
@@ -50,6 +58,7 @@ static struct {
     int (*getcontext)(unw_tdep_context_t *);
 #endif
     int (*init_local)(unw_cursor_t *, unw_context_t *);
+    int (*init_signal)(unw_cursor_t *, unw_context_t *, int);
     int (*step)(unw_cursor_t *);
     int (*get_reg)(unw_cursor_t *, int, unw_word_t *);
     int (*get_proc_name)(unw_cursor_t *, char *, size_t, unw_word_t *);
@@ -120,6 +129,7 @@ static int load(void)
     if (!so)
         return -ENOENT;
     bool all = resolve(so, STR(unw_init_local), (void **)&lib.init_local) &&
+               resolve(so, STR(unw_init_local2), (void **)&lib.init_signal) &&
                resolve(so, STR(unw_step), (void **)&lib.step) && resolve(so, STR(unw_get_reg), (void **)&lib.get_reg) &&
                resolve(so, STR(unw_get_proc_name), (void **)&lib.get_proc_name) &&
                resolve(so, STR(unw_get_proc_info), (void **)&lib.get_proc_info) &&
@@ -305,32 +315,226 @@ int fault_in_handler(uintptr_t frame)
     return 0;
 }
 
-static __attribute__((noinline)) void print_backtrace(void)
+/* ---- the block ---- */
+
+static void write_stderr(const char *text, size_t len)
 {
-    static const char none[] = "  (no backtrace: libunwind cannot be used in this process)\n";
+    rawsys_write_all(2, text, len);
+}
+
+static struct fault_hooks hooks = { .write = write_stderr };
+
+void fault_hook(const struct fault_hooks *h)
+{
+    hooks = *h;
+}
+
+static void print(const char *fmt, ...) SW_PRINTF(1, 2);
+static void print(const char *fmt, ...)
+{
     char line[FAULT_LINE_MAX];
     const size_t cap = sizeof(line) - 1; /* the last octet is kept for '\n' */
+    va_list ap;
+
+    va_start(ap, fmt);
+    size_t len = held(vsnprintf(line, cap, fmt, ap), cap);
+    va_end(ap);
+    line[len++] = '\n';
+    hooks.write(line, len);
+}
+
+/* Moves of state machines; a slot may be overwritten while it is read: then the line is of both. */
+static struct {
+    const char *_Atomic machine, *_Atomic from, *_Atomic to;
+    const void *_Atomic who;
+} moves[FAULT_MOVES];
+static _Atomic unsigned moves_n;
+
+void fault_note_move(const char *machine, const void *who, const char *from, const char *to)
+{
+    unsigned i = atomic_fetch_add_explicit(&moves_n, 1, memory_order_relaxed) % FAULT_MOVES;
+    atomic_store_explicit(&moves[i].machine, machine, memory_order_relaxed);
+    atomic_store_explicit(&moves[i].who, who, memory_order_relaxed);
+    atomic_store_explicit(&moves[i].from, from, memory_order_relaxed);
+    atomic_store_explicit(&moves[i].to, to, memory_order_relaxed);
+}
+
+static void print_moves(void)
+{
+    unsigned n = atomic_load(&moves_n);
+    for (unsigned i = n > FAULT_MOVES ? n - FAULT_MOVES : 0; i != n; i++) {
+        unsigned k = i % FAULT_MOVES;
+        const char *machine = atomic_load(&moves[k].machine), *to = atomic_load(&moves[k].to);
+        if (machine != NULL && to != NULL)
+            print("  moved: %s %p: %s -> %s", machine, atomic_load(&moves[k].who), atomic_load(&moves[k].from), to);
+    }
+}
+
+/* context: a handler's, where to begin; NULL: here, and the frames are those that called this one. */
+static __attribute__((noinline)) void print_backtrace(void *context)
+{
+    char text[FAULT_LINE_MAX - 16];
     unw_context_t ctx;
     unw_cursor_t cur;
     unw_word_t ip;
+    int i = 0;
 
-    if (!usable() || here(&ctx) != 0 || lib.init_local(&cur, &ctx) != 0) {
-        rawsys_write_all(2, none, sizeof(none) - 1);
+    if (!usable() || (context == NULL && here(&ctx) != 0) ||
+        (context == NULL ? lib.init_local(&cur, &ctx) : lib.init_signal(&cur, context, UNW_INIT_SIGNAL_FRAME)) != 0) {
+        print("  (no backtrace: libunwind cannot be used in this process)");
         return;
     }
     /* No cache, so no lock that a thread which did not survive fork() might hold. */
     (void)lib.set_caching_policy(*lib.local, UNW_CACHE_NONE);
-    for (int i = 0; i < FAULT_FRAMES_MAX && lib.step(&cur) > 0; i++) {
-        size_t len;
-
+    if (context == NULL && lib.step(&cur) <= 0)
+        return;
+    do {
         if (lib.get_reg(&cur, UNW_REG_IP, &ip) != 0 || ip == 0)
             break;
-        len = held(snprintf(line, cap, "  #%d ", i), cap);
-        len += frame_text(&cur, ip, line + len, cap - len);
-        line[len++] = '\n';
-        rawsys_write_all(2, line, len);
-    }
+        frame_text(&cur, ip, text, sizeof(text));
+        print("  #%d %s", i, text);
+    } while (++i < FAULT_FRAMES_MAX && lib.step(&cur) > 0);
 }
+
+/* The block's rest, behind the line that says what has happened. */
+static void print_rest(void *context)
+{
+    print_backtrace(context);
+    print("  version " SW_VERSION ", process %d, thread %d", (int)rawsys_getpid(), (int)rawsys_gettid());
+    if (hooks.describe != NULL)
+        hooks.describe(hooks.write);
+    print_moves();
+}
+
+/* One block at a time. */
+static _Atomic pid_t printing_tid;
+static _Atomic unsigned blocks_n;
+
+/* False: this thread prints one already, another takes too long, or there were enough. */
+static bool block_begin(void)
+{
+    pid_t me = rawsys_gettid(), other = 0;
+    for (unsigned ms = 0; !atomic_compare_exchange_strong(&printing_tid, &other, me); ms++, other = 0) {
+        struct timespec nap = { .tv_nsec = 1000000 };
+        if (other == me || ms >= FAULT_WAIT_MS)
+            return false;
+        rawsys4(__NR_nanosleep, (long)&nap, 0, 0, 0);
+    }
+    if (atomic_fetch_add(&blocks_n, 1) < FAULT_BLOCKS_MAX)
+        return true;
+    atomic_store(&printing_tid, 0);
+    return false;
+}
+
+static void block_end(void)
+{
+    atomic_store(&printing_tid, 0);
+}
+
+/* ---- fatal signals ---- */
+
+static uintptr_t context_pc(const ucontext_t *uc)
+{
+#ifdef __x86_64__
+    return (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
+#else
+    return (uintptr_t)uc->uc_mcontext.pc;
+#endif
+}
+
+static uintptr_t context_sp(const ucontext_t *uc)
+{
+#ifdef __x86_64__
+    return (uintptr_t)uc->uc_mcontext.gregs[REG_RSP];
+#else
+    return (uintptr_t)uc->uc_mcontext.sp;
+#endif
+}
+
+bool fault_is_ours(const siginfo_t *info, const void *context)
+{
+    uintptr_t pc = context_pc(context), sp = context_sp(context), at = (uintptr_t)info->si_addr;
+    if (info->si_code <= 0 || pc < own_lo || pc >= own_hi)
+        return false;
+    return info->si_signo == SIGILL || info->si_signo == SIGFPE || at + FAULT_STACK_NEAR < sp ||
+           at >= sp + FAULT_STACK_NEAR;
+}
+
+struct fault {
+    int number;
+    const siginfo_t *info;
+    void *context;
+};
+
+static void print_signal(void *arg)
+{
+    const struct fault *f = arg;
+    const char *name = f->number == SIGSEGV  ? "SIGSEGV"
+                       : f->number == SIGBUS ? "SIGBUS"
+                       : f->number == SIGILL ? "SIGILL"
+                                             : "SIGFPE";
+    print("sockwarp: %s in the library, address %p, code %d", name, f->info->si_addr, f->info->si_code);
+    print_rest(f->context);
+}
+
+/*
+ * On a stack of ours. A signal that comes meanwhile would be put on the alternate stack from its top on, over the frames of the
+ * handler that waits there, because the kernel goes by the stack pointer. So there is none meanwhile.
+ */
+static void print_apart(void *arg)
+{
+    stack_t none = { .ss_flags = SS_DISABLE }, before;
+    long r = rawsys4(__NR_sigaltstack, (long)&none, (long)&before, 0, 0);
+    print_signal(arg);
+    before.ss_flags &= ~SS_ONSTACK;
+    if (r == 0)
+        rawsys4(__NR_sigaltstack, (long)&before, 0, 0, 0);
+}
+
+/* fn(arg) on the stack that ends at top. */
+static void call_on(void *top, void (*fn)(void *), void *arg)
+{
+#ifdef __x86_64__
+    __asm__ volatile("mov %%rsp, %%rbx\n\tmov %1, %%rsp\n\tcall *%2\n\tmov %%rbx, %%rsp"
+                     : "+D"(arg)
+                     : "r"(top), "r"(fn)
+                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3",
+                       "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+                       "xmm15", "cc", "memory");
+#else
+    register void *x0 __asm__("x0") = arg;
+    __asm__ volatile("mov x19, sp\n\tmov sp, %1\n\tblr %2\n\tmov sp, x19"
+                     : "+r"(x0)
+                     : "r"(top), "r"(fn)
+                     : "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+                       "x16", "x17", "x18", "x19", "x30", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9",
+                       "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23",
+                       "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
+#endif
+}
+
+void fault_signal(int number, const siginfo_t *info, void *context)
+{
+    struct fault f = { number, info, context };
+    int keep = errno;
+
+    if (!block_begin())
+        return;
+    /* (Kept for the next one: a thread that has jumped out of its handler would leave it behind.) */
+    static uint8_t *stack;
+    if (stack == NULL) {
+        long p = rawsys6(__NR_mmap, 0, FAULT_STACK_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        stack = p < 0 && p > -4096 ? NULL : (uint8_t *)p;
+    }
+    if (stack != NULL)
+        call_on(stack + FAULT_STACK_LEN, print_apart, &f);
+    else
+        print_signal(&f);
+    block_end();
+    errno = keep;
+}
+
+/* ---- failed checks ---- */
 
 /* Not even the program's own SIGABRT handler runs, which may have brought us here. */
 static void die_now(void) __attribute__((noreturn));
@@ -362,8 +566,10 @@ void fault_fail(const char *expr, const char *file, int line, const char *fmt, .
     len += held(vsnprintf(text + len, cap - len, fmt, ap), cap - len);
     va_end(ap);
     text[len++] = '\n';
-    rawsys_write_all(2, text, len);
-
-    print_backtrace();
+    bool alone = block_begin();
+    hooks.write(text, len);
+    print_rest(NULL);
+    if (alone)
+        block_end();
     abort();
 }

@@ -25,6 +25,7 @@ static inline void sm_move(const struct sm_state *table, const char *machine, co
     SW_CHECK(table[*state].next & SM_TO(to), "%s %p: illegal move %s -> %s", machine, who, table[*state].name,
              table[to].name);
     trace_debug("%s %p: %s -> %s", machine, who, table[*state].name, table[to].name);
+    fault_note_move(machine, who, table[*state].name, table[to].name);
     PROBE4(state_move, machine, who, table[*state].name, table[to].name);
     *state = to;
 }

@@ -1,6 +1,7 @@
 /*
- * SIGSEGV and SIGBUS: a fault while the library looks at the program's memory (preload/process/usermem.c) is the
- * library's. Every other signal is the program's, as if our handler were not there.
+ * SIGSEGV, SIGBUS, SIGILL and SIGFPE: a fault while the library looks at the program's memory (preload/process/usermem.c)
+ * is the library's. Every other signal is the program's, as if our handler were not there; of one in our own code a block is
+ * printed first (core/base/fault.h).
  *
  * The kernel holds our handler with the program's mask and flags; the disposition that the program set, and sees, is
  * kept here. To change it, this file puts the program's own in place, lets libc do its work, and covers the result
@@ -26,6 +27,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "core/base/fault.h"
+#include "core/base/foreign.h"
 #include "core/base/rawsys.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -40,13 +43,17 @@ struct disposition {
     struct sigaction action; /* all of it; the lock's */
 };
 
-static struct disposition program[2]; /* SIGSEGV, SIGBUS */
-static _Atomic int lock;              /* Protects changes of the dispositions. Taken with all signals blocked. */
+static const int guarded[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE };
+static struct disposition program[SW_ARRAY_LEN(guarded)];
+static _Atomic int lock; /* Protects changes of the dispositions. Taken with all signals blocked. */
 _Atomic int segv_guarded;
 
 static struct disposition *disposition_of(int number)
 {
-    return number == SIGSEGV ? &program[0] : number == SIGBUS ? &program[1] : NULL;
+    for (size_t i = 0; i < SW_ARRAY_LEN(guarded); i++)
+        if (guarded[i] == number)
+            return &program[i];
+    return NULL;
 }
 
 static uintptr_t handler_of(const struct sigaction *sa)
@@ -97,6 +104,20 @@ static bool refill(int number, const siginfo_t *info)
     return r == (long)at;
 }
 
+/*
+ * A fault in our own code. (Faults while the block is made that usermem.c expects must reach on_fault, so the two signals
+ * are not blocked meanwhile.)
+ */
+static void report(int number, const siginfo_t *info, void *context)
+{
+    uint64_t open = UINT64_C(1) << (SIGSEGV - 1) | UINT64_C(1) << (SIGBUS - 1), before = 0;
+    rawsys4(__NR_rt_sigprocmask, SIG_UNBLOCK, (long)&open, (long)&before, sizeof(open));
+    foreign_enter(); /* libunwind reads from a pipe of its own, through our read() */
+    fault_signal(number, info, context);
+    foreign_leave();
+    rawsys4(__NR_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before));
+}
+
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     if (refill(number, info))
@@ -106,6 +127,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
         *pc = next;
         return;
     }
+    if (SW_UNLIKELY(fault_is_ours(info, context)) && !sandbox_on())
+        report(number, info, context);
     struct disposition *d = disposition_of(number);
     uintptr_t handler = atomic_load(&d->handler);
     if (atomic_load(&d->flags) & (int)SA_RESETHAND) {
@@ -180,8 +203,8 @@ void segv_guard_begin(void)
     int err = errno;
     lock_take(&blocked, 0);
     if (!atomic_load(&segv_guarded)) {
-        cover(SIGSEGV);
-        cover(SIGBUS);
+        for (size_t i = 0; i < SW_ARRAY_LEN(guarded); i++)
+            cover(guarded[i]);
         atomic_store(&segv_guarded, 1);
     }
     lock_give(&blocked);

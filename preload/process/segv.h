@@ -1,5 +1,6 @@
 /*
- * The handler of SIGSEGV and SIGBUS that makes faults of usermem.c harmless, unseen by the program.
+ * The handler of SIGSEGV and SIGBUS that makes faults of usermem.c harmless, unseen by the program; and, of SIGILL and
+ * SIGFPE as well, that tells of faults in our own code.
  */
 #ifndef SW_PRELOAD_SEGV_H
 #define SW_PRELOAD_SEGV_H

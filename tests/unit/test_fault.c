@@ -202,6 +202,7 @@ static void expect_report(int status, const char *out)
     cr_assert_neq(strstr(out, ": rx 7 of conn 3\n"), NULL, "%s", out);
     cr_assert_neq(strstr(out, "  #0 "), NULL, "%s", out);
     cr_assert_neq(strstr(out, "fail_now+0x"), NULL, "%s", out);
+    cr_assert_neq(strstr(out, "\n  version " SW_VERSION ", process "), NULL, "%s", out);
     cr_assert_eq(out[strlen(out) - 1], '\n');
 }
 
@@ -214,6 +215,40 @@ Test(fault, failed_check_in_a_forked_child_reports_and_aborts)
     status = run_child(fail_now, out, sizeof(out));
     expect_report(status, out);
     cr_assert_neq(strstr(out, "run_child+0x"), NULL, "the backtrace goes on: %s", out);
+}
+
+static void move_and_fail(void)
+{
+    int object[2];
+    for (int i = 0; i < 20; i++)
+        fault_note_move("machine", &object[i % 2], i == 19 ? "last" : "here", "there");
+    fail_now();
+}
+
+static void describe(void (*write)(const char *text, size_t len))
+{
+    write("  connection: mine\n", 19);
+}
+
+static void write_to_2(const char *text, size_t len)
+{
+    if (write(2, text, len) < 0)
+        _exit(9);
+}
+
+Test(fault, the_block_has_the_last_moves_and_what_was_worked_on)
+{
+    char out[8192];
+    int count = 0;
+
+    fault_setup();
+    fault_hook(&(struct fault_hooks){ .write = write_to_2, .describe = describe });
+    expect_report(run_child(move_and_fail, out, sizeof(out)), out);
+    cr_assert_neq(strstr(out, "\n  connection: mine\n  moved: machine 0x"), NULL, "%s", out);
+    for (const char *p = out; (p = strstr(p, "  moved: machine ")) != NULL; p++)
+        count++;
+    cr_assert_eq(count, 8, "%s", out);
+    cr_assert_neq(strstr(out, ": last -> there\n"), NULL, "%s", out);
 }
 
 static void *fail_thread(void *arg)
