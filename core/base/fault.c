@@ -483,7 +483,7 @@ static void print_signal(void *arg)
  */
 static void print_apart(void *arg)
 {
-    stack_t none = { .ss_flags = SS_DISABLE }, before;
+    stack_t none = { .ss_flags = SS_DISABLE }, before = { 0 };
     long r = rawsys4(__NR_sigaltstack, (long)&none, (long)&before, 0, 0);
     print_signal(arg);
     before.ss_flags &= ~SS_ONSTACK;
