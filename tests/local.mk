@@ -168,6 +168,7 @@ preload_tests += tests/startup/early.test
 preload_tests += tests/startup/silent.test
 preload_tests += tests/stream/close.test
 preload_tests += tests/startup/vain.test
+preload_tests += tests/startup/flood.test
 preload_tests += tests/process/exec.test
 preload_tests += tests/library/startup.test
 preload_tests += tests/process/handed.test

@@ -229,6 +229,22 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
 }
 
 /*
+ * Takes away what lies there now. What comes meanwhile stays: a peer that sends without end must not keep a close busy.
+ */
+static void throw_away(int fd)
+{
+    int left = 0;
+    if (REAL(ioctl)(fd, SIOCINQ, &left) < 0)
+        return;
+    while (left > 0) {
+        ssize_t n = REAL(recv)(fd, NULL, (size_t)left, MSG_TRUNC | MSG_DONTWAIT);
+        if (n <= 0)
+            return;
+        left -= (int)n;
+    }
+}
+
+/*
  * The responder closes before the startup is over. What the initiator's library has sent and will send is none of the
  * program's bytes, yet unread, or after the close, it would make the kernel reset: the end is announced first (an
  * initiator that knows of it sends no more), then what has come is taken away.
@@ -250,8 +266,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
     if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || conn_linger_s(fd) == 0)
         return;
     REAL(shutdown)(fd, SHUT_WR);
-    while (REAL(recv)(fd, NULL, CONN_IN_LEN, MSG_TRUNC | MSG_DONTWAIT) > 0)
-        ;
+    throw_away(fd);
 }
 
 void dispatch_last_close(struct sock *s, int fd)
