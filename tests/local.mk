@@ -158,6 +158,7 @@ preload_tests += tests/startup/samehost.test
 preload_tests += tests/startup/fallback.test
 preload_tests += tests/process/forks.test
 preload_tests += tests/process/clones.test
+preload_tests += tests/faults/faults.test
 preload_tests += tests/wire/hostile.test
 preload_tests += tests/stream/kill.test
 preload_tests += tests/wire/devices.test
@@ -211,6 +212,14 @@ if !SANITIZED
 check_PROGRAMS += $(preload_programs)
 endif
 
+preload_programs += tests/faults/inject
+tests_faults_inject_SOURCES = tests/faults/inject.c
+tests_faults_inject_LDADD =
+preload_programs += tests/faults/scene
+tests_faults_scene_SOURCES = tests/faults/scene.c
+tests_faults_scene_CFLAGS = $(preload_program_cflags)
+tests_faults_scene_LDFLAGS = $(program_ldflags)
+tests_faults_scene_LDADD =
 preload_programs += tests/process/clones
 tests_process_clones_SOURCES = tests/process/clones.c
 tests_process_clones_CFLAGS = $(preload_program_cflags)

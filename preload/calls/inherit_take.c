@@ -16,6 +16,7 @@
 
 #include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "core/negotiate/hello.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
 #include "preload/conn/conn.h"
@@ -77,7 +78,7 @@ static void take_up_given(int fd, int domain, struct given *g)
     if (s == NULL) {
         trace_error("fd %d: an upgraded connection of the former program cannot be taken over", fd);
         if (!g->shared) /* what the others have goes on */
-            REAL(shutdown)(fd, SHUT_RDWR);
+            tcpinfo_reset(fd);
         if (c != NULL)
             conn_release(c, NULL);
         return;
@@ -126,6 +127,17 @@ static bool untouched(int fd, uint64_t *said)
     return tcpinfo_taken(fd, &taken, said) && taken == 0;
 }
 
+/* There is no memory for it: this program must not read the Hello that waits. */
+static void refuse_greeted(int fd)
+{
+    uint8_t buf[HELLO_LEN_MAX];
+    struct hello h;
+    ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
+    ssize_t len = n > 0 ? hello_decode(buf, (size_t)n, &h) : -EPROTO;
+    if (len > 0 || len == -EAGAIN)
+        tcpinfo_reset(fd);
+}
+
 /*
  * It is not added to the pending connections: the parent may use it as well, and this process must touch it only if its
  * program does.
@@ -138,9 +150,7 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
     if (rule == NULL || !untouched(fd, &said))
         return;
     struct sock *s = sock_new(fd, local->ss_family);
-    if (s == NULL)
-        return;
-    struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
+    struct conn *c = s != NULL ? conn_new(true, CONN_NEGOTIATING, rule) : NULL;
     if (c != NULL && startup_begin(c) == 0) {
         c->local = *local;
         c->peer = *peer;
@@ -156,10 +166,13 @@ static void take_up_fresh(int fd, const struct sockaddr_storage *local, socklen_
         s->conn = c;
         s->kind = SOCK_CONN;
         atomic_store(&s->active, true);
-    } else if (c != NULL) {
-        conn_release(c, NULL);
+    } else {
+        if (c != NULL)
+            conn_release(c, NULL);
+        refuse_greeted(fd);
     }
-    sock_put(s);
+    if (s != NULL)
+        sock_put(s);
 }
 
 struct seen {
@@ -280,6 +293,25 @@ static void take_up(struct taking *t, int fd)
     }
 }
 
+static void take_up_all(struct taking *t)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int err = EMFILE;
+    if (dir != NULL) {
+        struct dirent *e;
+        for (errno = 0; (e = readdir(dir)) != NULL; errno = 0) {
+            int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : -1;
+            if (fd >= 0 && fd != dirfd(dir))
+                take_up(t, fd);
+        }
+        err = errno;
+        closedir(dir);
+    }
+    for (int fd = 0; err != 0 && fd < 64; fd++)
+        if (sock_peek(fd) == NULL)
+            take_up(t, fd);
+}
+
 /* Connections that posix_spawn's parent has counted this child for, and that it did not get. */
 static void not_given(struct given *g, unsigned n)
 {
@@ -297,18 +329,7 @@ void inherit_start(void)
     t.given_n = parse(text, &t.given);
     for (unsigned i = 0; i < t.given_n; i++)
         shmem_learn(t.given[i].at.shmem_fd);
-    DIR *dir = opendir("/proc/self/fd");
-    if (dir != NULL) {
-        for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-            int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : -1;
-            if (fd >= 0 && fd != dirfd(dir))
-                take_up(&t, fd);
-        }
-        closedir(dir);
-    } else {
-        for (int fd = 0; fd < 64; fd++)
-            take_up(&t, fd);
-    }
+    take_up_all(&t);
     for (unsigned i = 0; i < t.name_n; i++)
         local_name_adopt(t.name[i]);
     not_given(t.given, t.given_n);

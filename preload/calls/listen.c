@@ -143,15 +143,16 @@ static int listen_sock(struct sock *s, int fd, int backlog)
     socklen_t len = sizeof(ss);
     int err = errno;
     bool fresh = s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0;
-    if (fresh && has_own_address(fd, &ss))
+    bool named = fresh && has_own_address(fd, &ss);
+    if (named)
         listen_names(s, fd, &ss, len);
     int r = REAL(listen)(fd, backlog) < 0 ? -errno : 0;
-    len = sizeof(ss);
+    len = named ? len : (socklen_t)sizeof(ss);
     if (fresh && r < 0) {
         local_names_end(s);
         local_names_close(s);
         atomic_store(&s->names_later, false);
-    } else if (fresh && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0) {
+    } else if (named || (fresh && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0)) {
         s->kind = SOCK_LISTENER;
         listen_names(s, fd, &ss, len);
     }
@@ -211,29 +212,41 @@ static bool another_waits(struct sock *listener, int listener_fd)
     return atomic_load(&listener->nonblock) || !atomic_load(&listener->polled) || REAL(poll)(&p, 1, 0) > 0;
 }
 
+/* What is the matter with the memory, or with the kernel's: nothing that the connection itself is to blame for. */
+static bool is_shortage(int err)
+{
+    return err == ENOMEM || err == ENOBUFS;
+}
+
 /*
- * Makes the sock of a connection that was just accepted; peer: its address. NULL: it is not ours, and not in the table.
+ * Makes the sock of a connection that was just accepted; peer: its address. 0: *out is NULL if it is not ours, and not in the table.
+ * -errno: there is no memory for it; its client may send a Hello, which the program must not read.
  */
-static struct sock *make_accepted(struct sock *listener, int fd, const struct sockaddr_storage *peer, bool nonblock)
+static int make_accepted(struct sock *listener, int fd, const struct sockaddr_storage *peer, bool nonblock,
+                         struct sock **out)
 {
     struct sockaddr_storage local;
     socklen_t len = sizeof(local);
     const struct policy_rule *rule = NULL;
+    *out = NULL;
     if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0)
         rule = policy_match(rules_of(listener->rules), POLICY_ACCEPT, (struct sockaddr *)&local, len);
-    struct sock *s = rule != NULL ? sock_new(fd, listener->domain) : NULL;
-    if (s == NULL) {
+    else if (is_shortage(errno))
+        return -errno;
+    if (rule == NULL) {
         sock_drop(fd);
-        return NULL;
+        return 0;
     }
-    atomic_store(&s->nonblock, nonblock);
-    struct conn *c = conn_new(true, CONN_NEGOTIATING, rule);
+    struct sock *s = sock_new(fd, listener->domain);
+    struct conn *c = s != NULL ? conn_new(true, CONN_NEGOTIATING, rule) : NULL;
     if (c == NULL || startup_begin(c) < 0) {
         if (c != NULL)
             conn_release(c, NULL);
-        sock_put(s);
-        return NULL;
+        if (s != NULL)
+            sock_put(s);
+        return -ENOMEM;
     }
+    atomic_store(&s->nonblock, nonblock);
     c->local = local;
     c->peer = *peer;
     s->conn = c;
@@ -244,7 +257,8 @@ static struct sock *make_accepted(struct sock *listener, int fd, const struct so
         reason = REASON_EPOLL_KIND;
     if (reason != REASON_NONE)
         negotiate_decline(&c->neg, reason);
-    return s;
+    *out = s;
+    return 0;
 }
 
 /* Carries its startup on as far as it can now; if its client waits for that, to its end. */
@@ -266,12 +280,17 @@ static void start_accepted(struct sock *listener, int listener_fd, struct sock *
     }
 }
 
-/* True: it is the program's; false: an abandoned Hello, closed. */
-static bool adopt(struct sock *listener, int listener_fd, int fd, const struct sockaddr_storage *peer, bool nonblock)
+/* 0: it is the program's; -EAGAIN: an abandoned Hello, closed; else -errno: there is no memory for it, it is reset. */
+static int adopt(struct sock *listener, int listener_fd, int fd, const struct sockaddr_storage *peer, bool nonblock)
 {
-    struct sock *s = make_accepted(listener, fd, peer, nonblock);
+    struct sock *s;
+    int r = make_accepted(listener, fd, peer, nonblock, &s);
+    if (r < 0) {
+        tcpinfo_reset(fd);
+        close(fd);
+    }
     if (s == NULL)
-        return true;
+        return r;
     struct conn *c = s->conn;
     atomic_store(&s->active, true);
     stdio_changed(fd);
@@ -284,7 +303,7 @@ static bool adopt(struct sock *listener, int listener_fd, int fd, const struct s
         close(fd);
     }
     sock_put(s);
-    return !closes;
+    return closes ? -EAGAIN : 0;
 }
 
 /* As the kernel: the connection is gone if there is no place for its address. */
@@ -330,14 +349,17 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
         if (conn < 0)
             return conn;
         struct cancel hold = cancel_never();
-        bool ours = adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0);
+        int bad = adopt(listener, fd, conn, &peer, (flags & SOCK_NONBLOCK) != 0);
         cancel_restore(hold);
-        if (!ours)
+        if (bad == -EAGAIN)
             continue;
-        int bad = addr != NULL ? tell_address(addr, addr_len, &peer, peer_len) : 0;
+        bool taken = bad == 0;
+        if (taken && addr != NULL)
+            bad = tell_address(addr, addr_len, &peer, peer_len);
         if (bad == 0)
             return conn;
-        close(conn);
+        if (taken)
+            close(conn);
         errno = -bad;
         return -1;
     }

@@ -16,15 +16,14 @@
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_orphan.h"
 #include "preload/conn/conn_tx.h"
-#include "preload/process/real.h"
+#include "preload/process/tcpinfo.h"
 #include "preload/sock/notify.h"
 #include "preload/sock/pending.h"
 
 static void broken(struct conn *c, int fd, const char *what)
 {
     trace_error("fd %d: whoever was %s is gone in the middle of it; the connection is reset", fd, what);
-    struct sockaddr none = { .sa_family = AF_UNSPEC };
-    REAL(connect)(fd, &none, sizeof(none));
+    tcpinfo_reset(fd);
     atomic_store(&c->so_error, ECONNRESET);
     atomic_store(&c->broken, true);
 }

@@ -4,6 +4,7 @@
 #include "preload/process/proc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <time.h>
@@ -37,11 +38,28 @@ uint64_t proc_tick_ns(void)
     return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
+/* (A sandbox from before the program's start may not know getrandom(2).) */
+static ssize_t random_some(void *buf, size_t len)
+{
+    ssize_t n = getrandom(buf, len, 0);
+    if (n >= 0 || errno == EINTR)
+        return n;
+    int err = errno, fd = rawsys_open("/dev/urandom", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) {
+        errno = err;
+        return -1;
+    }
+    n = rawsys_read(fd, buf, len);
+    rawsys_close(fd);
+    errno = n < 0 ? (int)-n : err;
+    return n < 0 ? -1 : n;
+}
+
 void proc_random(void *buf, size_t len)
 {
     uint8_t *p = buf;
     while (len > 0) {
-        ssize_t n = getrandom(p, len, 0);
+        ssize_t n = random_some(p, len);
         SW_CHECK(n > 0 || errno == EINTR, "getrandom: errno %d", errno);
         if (n > 0) {
             p += n;

@@ -61,6 +61,11 @@ bool tcpinfo_taken(int fd, uint64_t *taken, uint64_t *tx)
     return known;
 }
 
+void tcpinfo_reset(int fd)
+{
+    REAL(connect)(fd, &(struct sockaddr){ .sa_family = AF_UNSPEC }, sizeof(struct sockaddr));
+}
+
 struct tcpinfo_input tcpinfo_input_of(int fd)
 {
     struct tcp_info info;

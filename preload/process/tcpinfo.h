@@ -19,6 +19,11 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
  * Bytes of the stream that were read from fd so far, also while more arrive; tx as above.
  */
 bool tcpinfo_taken(int fd, uint64_t *taken, uint64_t *tx);
+/*
+ * Resets the connection (connect(2), AF_UNSPEC): the peer is told, nothing that came is left to read, which shutdown() would leave. The
+ * descriptor stays open.
+ */
+void tcpinfo_reset(int fd);
 /* Segments with data that have arrived, and the bytes of them that were accepted. Another kind of socket: 0. */
 struct tcpinfo_input {
     uint64_t octets;

@@ -201,6 +201,31 @@ void startup_count_streamed(struct conn *c, int fd)
     atomic_store(&c->tx.plain_total, c->neg.streamed);
 }
 
+/* errno stays. */
+static bool is_at_mark(int fd)
+{
+    int mark = 0, err = errno;
+    bool is = REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark != 0;
+    errno = err;
+    return is;
+}
+
+#define TRIES 100u
+
+/*
+ * Takes the frame that was looked at. It must not stay, for the program would read it: a call that fails is made again,
+ * and where none succeeds the connection ends.
+ */
+static ssize_t take_seen(int fd, uint8_t *buf, size_t len)
+{
+    ssize_t n = REAL(recv)(fd, buf, len, MSG_DONTWAIT);
+    for (unsigned i = 0; n < 0 && errno != EAGAIN && i < TRIES; i++)
+        n = REAL(recv)(fd, buf, len, MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN)
+        tcpinfo_reset(fd);
+    return n;
+}
+
 /* A step that only looks: the program's bytes stay in the kernel. False: would block. */
 static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
@@ -208,9 +233,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     if (c->startup.beside)
         return beside_step(c, fd);
     ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
-    int mark = 0;
-    if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 &&
-        mark) {
+    if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && is_at_mark(fd)) {
         buf[0] = 0; /* an urgent byte comes first: no Hello, or no answer */
         n = 1;
     }
@@ -234,7 +257,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     }
     if (used > 0) {
         lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
-        n = REAL(recv)(fd, buf, used, MSG_DONTWAIT);
+        n = take_seen(fd, buf, used);
         c->rx.kernel_total += n > 0 ? (uint64_t)n : 0;
         c->startup.rx_total += n > 0 ? (uint64_t)n : 0;
         if (n != (ssize_t)used) /* another reader took them behind our back */
