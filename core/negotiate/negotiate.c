@@ -310,7 +310,8 @@ static size_t in_naked(struct negotiate *n, const uint8_t *buf, size_t len, uint
 
 void negotiate_withdraw(struct negotiate *n)
 {
-    if (n->state != NEGOTIATE_HELLO || !n->cfg.shim_known)
+    /* (The rest of an answer is on its way. In LATE the owner would look for a whole one behind the part that it has.) */
+    if (n->state != NEGOTIATE_HELLO || !n->cfg.shim_known || n->answer_begun)
         return;
     if (n->out_off < n->out_len) { /* not even the Hello was sent: nothing has happened yet */
         bool none = n->out_off == 0;
@@ -334,6 +335,8 @@ static size_t in_late(struct negotiate *n, const uint8_t *buf, size_t len)
 {
     struct hello h;
     size_t frame_len = 0, safe = 0, reply_len = 0;
+    if (n->out_off < n->out_len) /* the HWDR goes first, whole */
+        return 0;
     ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
     if (at < 0 && safe == 0)
         return 0;
@@ -444,12 +447,14 @@ static size_t in_hello(struct negotiate *n, const uint8_t *buf, size_t len, uint
     struct hello h;
     size_t frame_len = 0, safe = 0;
     ssize_t at = hello_find(buf, len, 0, n->cfg.nonce, &h, &frame_len, &safe);
-    if (n->cfg.may_switch && (at < 0 ? safe > 0 : at > 0)) { /* the server spoke first, and sends nothing else */
+    if (n->cfg.may_switch && (at < 0 ? safe > 0 : at > 0)) {  /* the server spoke first, and sends nothing else */
+        bool cut = n->out_off > 0 && n->out_off < n->out_len; /* its program would read half a Hello */
         n->out_len = n->out_off = 0;
-        negotiate_move(n, NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
+        negotiate_move(n, cut ? NEGOTIATE_FALLBACK : NEGOTIATE_PLAIN, REASON_SPOKE_FIRST);
         return 0;
     }
     if (at < 0) {
+        n->answer_begun = n->cfg.may_switch && len > 0;
         n->answered = n->answered || len > 0;
         /* An echo server sends our own HELO back: there is no need to wait for the deadline. */
         bool echo = len >= n->hello_len && memcmp(buf, n->out, n->hello_len) == 0;
@@ -572,7 +577,7 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns)
         negotiate_move(n, NEGOTIATE_PLAIN, n->reason);
         break;
     case NEGOTIATE_HELLO:
-        if (n->cfg.shim_known)
+        if (n->cfg.shim_known && !n->answer_begun)
             negotiate_withdraw(n);
         else
             negotiate_spoil(n, n->answered ? REASON_HELLO_GARBAGE : REASON_HELLO_TIMEOUT);

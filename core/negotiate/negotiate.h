@@ -148,6 +148,7 @@ struct negotiate {
     uint64_t streamed;    /* octets the owner sent in streaming mode so far; the initiator: behind the HWDR */
     size_t hello_len;     /* initiator: the HELO's, for as long as it stands in out */
     bool answered;        /* initiator: octets came that are no answer */
+    bool answer_begun;    /* initiator that may switch, HELLO: a part of the answer came */
     uint8_t declined;     /* responder: enum reason, why the Request will be rejected */
     bool mute;            /* its direction has ended, no Hello can be answered */
     bool peer_ended;      /* responder: so has the initiator's: a late Hello is not answered */
@@ -206,7 +207,10 @@ void negotiate_unanswered(struct negotiate *n);
 /* The deadline may have passed. */
 void negotiate_tick(struct negotiate *n, uint64_t now_ns);
 
-/* Initiator with shim_known that waits for the answer: its program waits no longer, as if the time were up. */
+/*
+ * Initiator with shim_known that waits for the answer: its program waits no longer, as if the time were up. Nothing happens while a part of
+ * the answer has come.
+ */
 void negotiate_withdraw(struct negotiate *n);
 
 /*
