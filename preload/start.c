@@ -194,6 +194,7 @@ static void init_once(void)
             int f = fault_prepare();
             (void)f; /* call sites are then printed as "?" */
         }
+        proc.set.policy.is_own = local_is_own;
         proc.on = proc.set.have_policy && !getauxval(AT_SECURE);
     }
     if (proc.on) {

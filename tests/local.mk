@@ -131,6 +131,7 @@ preload_tests += tests/startup/defer.test
 preload_tests += tests/startup/late.test
 preload_tests += tests/startup/phantom.test
 preload_tests += tests/startup/mark.test
+preload_tests += tests/startup/private.test
 preload_tests += tests/startup/last_words.test
 preload_tests += tests/tools/stat.test
 preload_tests += tests/semantics/stdio.test

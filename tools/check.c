@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <limits.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -219,11 +220,41 @@ static int parse(const char *text, struct target *t, char *err, size_t cap)
     return 0;
 }
 
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+    const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;
+    const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+    if (a->sa_family != b->sa_family)
+        return false;
+    if (a->sa_family == AF_INET)
+        return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+    return a->sa_family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr);
+}
+
+static bool is_own(const struct sockaddr *addr)
+{
+    struct ifaddrs *all;
+    bool own = false;
+    if (getifaddrs(&all) < 0)
+        return false;
+    for (const struct ifaddrs *i = all; i != NULL && !own; i = i->ifa_next)
+        own = i->ifa_addr != NULL && same_address(i->ifa_addr, addr);
+    freeifaddrs(all);
+    return own;
+}
+
+static const struct policy_rule *match(const struct settings *s, enum policy_role role, const struct target *t)
+{
+    struct policy policy = s->policy;
+    policy.is_own = is_own;
+    return policy_match(&policy, role, (const struct sockaddr *)&t->addr, t->len);
+}
+
 static void say_choice(const char *what, const char *rules, const struct settings *s, const struct target *t,
                        enum policy_role role)
 {
     const struct sockaddr *addr = (const struct sockaddr *)&t->addr;
-    const struct policy_rule *rule = policy_match(&s->policy, role, addr, t->len);
+    const struct policy_rule *rule = match(s, role, t);
     const char *text = rule != NULL ? rules + rule->column - 1 : "", *why = "";
     int text_len = (int)strcspn(text, ";\n");
     char device[64];
@@ -251,7 +282,7 @@ static void say_choice(const char *what, const char *rules, const struct setting
 static int ask_there(const struct settings *s, const struct target *t)
 {
     const struct sockaddr *addr = (const struct sockaddr *)&t->addr;
-    const struct policy_rule *rule = policy_match(&s->policy, POLICY_CONNECT, addr, t->len);
+    const struct policy_rule *rule = match(s, POLICY_CONNECT, t);
     bool off = rule == NULL || rule->action == POLICY_OFF;
     uint32_t transports = off ? HELLO_TRANSPORT_IWARP : rule->opts.transports;
 

@@ -5,7 +5,7 @@
 #include "core/base/must.h"
 
 /* What sockwarp(1) uses where neither an option nor a variable gives rules. */
-#define DEFAULT_POLICY "any * auto"
+#define DEFAULT_POLICY "connect private auto; connect * off; accept * auto"
 
 /* -t: exits with a message unless name is one of the policy's transports, or several joined with '+'. */
 void rules_check_transport(const char *name);

@@ -193,7 +193,7 @@ static int parse_host(struct parser *ps, struct word w, struct policy_rule *r)
 }
 
 /*
- * "*", "10.0.0.0/8", "fe80::/10" and "*:80", "10.0.0.1:80", "[::1]:80". An IPv6 address has at
+ * "*", "private", "10.0.0.0/8", "fe80::/10" and "*:80", "10.0.0.1:80", "[::1]:80". An IPv6 address has at
  * least two colons and no other address has more than one, so bare ones cannot be mistaken.
  */
 static int parse_address(struct parser *ps, struct word w, struct policy_rule *r)
@@ -225,7 +225,8 @@ static int parse_address(struct parser *ps, struct word w, struct policy_rule *r
     }
     if (host.len == 0)
         return fail_word(ps, "missing address in '%s'", w);
-    if (!is(host, "*")) {
+    r->private = is(host, "private");
+    if (!is(host, "*") && !r->private) {
         rc = parse_host(ps, host, r);
         if (rc < 0)
             return rc;
@@ -551,7 +552,7 @@ int policy_parse(const char *text, const struct policy_opts *defaults, struct po
     size_t cap = 0;
     int rc;
 
-    *out = (struct policy){ NULL, 0 };
+    *out = (struct policy){ NULL, 0, NULL };
     *err = (struct policy_error){ 0, "" };
     for (;;) {
         const char *end = strchrnul(p, ';');
@@ -573,7 +574,7 @@ int policy_parse(const char *text, const struct policy_opts *defaults, struct po
 void policy_free(struct policy *p)
 {
     free(p->rules);
-    *p = (struct policy){ NULL, 0 };
+    *p = (struct policy){ NULL, 0, NULL };
 }
 
 /* ---- matching ---- */
@@ -622,15 +623,48 @@ static bool port_matches(const struct policy_rule *r, uint16_t port)
     return port >= r->port_lo && port <= r->port_hi;
 }
 
+static bool has_prefix(const uint8_t *addr, const uint8_t *prefix, unsigned bits)
+{
+    unsigned whole = bits / 8, rest = bits % 8;
+
+    if (memcmp(prefix, addr, whole) != 0)
+        return false;
+    return rest == 0 || ((prefix[whole] ^ addr[whole]) & (0xff00u >> rest) & 0xff) == 0;
+}
+
+/* The wildcard as destination means this host. */
+static bool is_private(const struct target *t)
+{
+    static const struct {
+        int family;
+        uint8_t bits, addr[16];
+    } nets[] = {
+        { AF_INET, 8, { 10 } },           /* RFC 1918 */
+        { AF_INET, 12, { 172, 16 } },     /* RFC 1918 */
+        { AF_INET, 16, { 192, 168 } },    /* RFC 1918 */
+        { AF_INET, 10, { 100, 64 } },     /* RFC 6598, shared */
+        { AF_INET, 16, { 169, 254 } },    /* RFC 3927, link-local */
+        { AF_INET, 8, { 127 } },          /* loopback */
+        { AF_INET, 32, { 0 } },           /* the wildcard */
+        { AF_INET6, 7, { 0xfc } },        /* RFC 4193, unique-local */
+        { AF_INET6, 10, { 0xfe, 0x80 } }, /* RFC 4291, link-local */
+        { AF_INET6, 128, { [15] = 1 } },  /* loopback */
+        { AF_INET6, 128, { 0 } },         /* the wildcard */
+    };
+
+    for (size_t i = 0; i < SW_ARRAY_LEN(nets); i++)
+        if (nets[i].family == t->family && has_prefix(t->addr, nets[i].addr, nets[i].bits))
+            return true;
+    return false;
+}
+
 static bool addr_matches(const struct policy_rule *r, const struct target *t)
 {
-    unsigned whole = r->prefix / 8, rest = r->prefix % 8;
-
+    if (r->private)
+        return is_private(t);
     if (r->family == AF_UNSPEC)
         return true;
-    if (r->family != t->family || memcmp(r->addr, t->addr, whole) != 0)
-        return false;
-    return rest == 0 || ((r->addr[whole] ^ t->addr[whole]) & (0xff00u >> rest) & 0xff) == 0;
+    return r->family == t->family && has_prefix(t->addr, r->addr, r->prefix);
 }
 
 const struct policy_rule *policy_match(const struct policy *p, enum policy_role role, const struct sockaddr *addr,
@@ -642,7 +676,9 @@ const struct policy_rule *policy_match(const struct policy *p, enum policy_role 
         return NULL;
     for (size_t i = 0; i < p->n; i++) {
         const struct policy_rule *r = &p->rules[i];
-        if ((r->role & role) && port_matches(r, t.port) && addr_matches(r, &t))
+        if (!(r->role & role) || !port_matches(r, t.port))
+            continue;
+        if (addr_matches(r, &t) || (r->private && role == POLICY_CONNECT && p->is_own && p->is_own(addr)))
             return r;
     }
     return NULL;
@@ -674,7 +710,7 @@ const struct policy_rule *policy_match_listener(const struct policy *p, const st
             continue;
         if (r->action != POLICY_OFF)
             return r;
-        if (r->prefix == 0)
+        if (r->prefix == 0 && !r->private)
             open &= ~of;
     }
     return NULL;

@@ -5,7 +5,7 @@
  *   RULES   = RULE *( ";" RULE )            blanks around words are free; empty rules are skipped
  *   RULE    = role address[:port] action *( key=value )
  *   role    = connect | accept | any
- *   address = * | IPv4[/prefix] | IPv6[/prefix] | [IPv6[/prefix]]:port
+ *   address = * | private | IPv4[/prefix] | IPv6[/prefix] | [IPv6[/prefix]]:port
  *   port    = N | N-M | *
  *   action  = off | auto | require
  *   key     = transport crc markers rtr ird ord ord-min model fpdu ring notify startup dialect self hello
@@ -13,7 +13,8 @@
  *
  * connect: address and port are the peer's. accept: the local ones of the accepted connection (or
  * of the listener). IPv4-mapped IPv6 addresses match IPv4 rules, and only those ("::/0" does not
- * match them). Bits of an address behind its prefix are ignored. Words are case-sensitive; an
+ * match them). private: addresses that are not routed between networks (RFC 1918, RFC 6598's shared ones, RFC 3927,
+ * RFC 4193, link-local of RFC 4291, loopback, the wildcard), and for connect also this host's own. Bits of an address behind its prefix are ignored. Words are case-sensitive; an
  * option may be given once a rule.
  *
  * Parsed once; read-only afterwards, so no lock.
@@ -58,7 +59,8 @@ struct policy_opts {
 
 struct policy_rule {
     enum policy_role role;
-    int family; /* AF_UNSPEC: any */
+    int family;   /* AF_UNSPEC: any */
+    bool private; /* only private addresses; family is AF_UNSPEC */
     uint8_t addr[16];
     uint8_t prefix; /* bits */
     uint16_t port_lo, port_hi;
@@ -70,6 +72,11 @@ struct policy_rule {
 struct policy {
     struct policy_rule *rules; /* malloc'd */
     size_t n;
+    /*
+     * Is it this host's own address? Asked for `connect private` of AF_INET and AF_INET6 addresses that no list has.
+     * NULL (as policy_parse leaves it): none is. Must be async-signal-safe.
+     */
+    bool (*is_own)(const struct sockaddr *addr);
 };
 
 struct policy_error {

@@ -426,6 +426,22 @@ bool local_meets(uint64_t netns, const struct sockaddr *peer)
     return meet_is_known(netns, &un, len);
 }
 
+bool local_is_own(const struct sockaddr *addr)
+{
+    struct lately l = { 0 };
+    struct local_key k;
+    int err = errno;
+    if (!key_of_peer(addr, &k))
+        return false;
+    if (lately_get(&k, &l))
+        return l.found != LATELY_REMOTE;
+    bool own = is_local(&k);
+    if (!own)
+        lately_put(&(struct lately){ .k = k, .found = LATELY_REMOTE });
+    errno = err;
+    return own;
+}
+
 void local_absent(const struct sockaddr *peer)
 {
     struct lately l = { .found = LATELY_ABSENT };

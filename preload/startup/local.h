@@ -36,6 +36,8 @@ bool local_lost_name(const struct sockaddr *peer);
  * name, so the next connection need not ask again. Any thread, handlers.
  */
 enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
+/* Does the kernel deliver packets to this address on this host? (Where it cannot be asked: no.) Any thread, handlers. */
+bool local_is_own(const struct sockaddr *addr);
 /*
  * Does the listener, which is LOCAL_PRESENT, look for this process's Hellos beside the connection (meet.h)? netns: meet_netns.
  */

@@ -24,6 +24,8 @@ static void show(const struct policy_rule *r, char *buf, size_t cap)
     static const char *const actions[] = { "off", "auto", "require" };
     char addr[INET6_ADDRSTRLEN] = "*";
 
+    if (r->private)
+        strcpy(addr, "private");
     if (r->family != AF_UNSPEC)
         inet_ntop(r->family, r->addr, addr, sizeof(addr));
     snprintf(buf, cap, "%s %s/%u %u-%u %s @%u", roles[r->role], addr, r->prefix, r->port_lo, r->port_hi,
@@ -56,6 +58,8 @@ Test(policy, good_rules_mean_what_the_grammar_says)
         { "any ::ffff:10.1.2.3 auto", "any 10.1.2.3/32 0-65535 auto @1" },
         { "any ::ffff:10.1.2.3/104 auto", "any 10.0.0.0/8 0-65535 auto @1" },
         { "any [::ffff:10.1.2.3/120]:7 auto", "any 10.1.2.0/24 7-7 auto @1" },
+        { "any private auto", "any private/0 0-65535 auto @1" },
+        { "connect private:80-90 off", "connect private/0 80-90 off @1" },
         { "  \t any \n *   auto  ", "any */0 0-65535 auto @5" },
         { ";; ;any * off;", "any */0 0-65535 off @5" },
     };
@@ -117,6 +121,9 @@ Test(policy, bad_rules_name_the_column_and_the_word)
         { "any *:-80 auto", 7, "bad port '-80'" },
         { "any *:1-2-3 auto", 7, "bad port '1-2-3'" },
         { "any *:90-80 auto", 7, "'90-80' ends before it begins" },
+        { "any Private auto", 5, "bad address 'Private'" },
+        { "any private/8 auto", 5, "bad address 'private/8'" },
+        { "any [private] auto", 5, "brackets are for IPv6" },
         { "any */8 auto", 5, "bad address '*/8'" },
         { "any 1:2:3 auto", 5, "bad address '1:2:3'" },
         { "any * auto foo", 12, "unknown option 'foo'" },
@@ -156,7 +163,7 @@ Test(policy, bad_rules_name_the_column_and_the_word)
 
     for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++) {
         struct policy_error err;
-        struct policy p = { (void *)1, 7 };
+        struct policy p = { (void *)1, 7, NULL };
 
         cr_expect_eq(parse(rows[i].text, &p, &err), -EINVAL, "'%s' is refused", rows[i].text);
         cr_expect_eq(err.column, rows[i].column, "'%s': column %zu", rows[i].text, err.column);
@@ -356,6 +363,56 @@ Test(policy, first_matching_rule_wins)
         { "any *:80-90 off", C, "1.2.3.4:91", -1 },
         { "any [::1]:80 off", C, "[::1]:81", -1 },
         { "", C, "1.2.3.4:80", -1 },
+#define INSIDE(addr) { "any private auto", C, addr, 0 }, { "any private auto", A, addr, 0 }
+#define OUTSIDE(addr)                    \
+    { "any private auto", C, addr, -1 }, \
+    {                                    \
+        "any private auto", A, addr, -1  \
+    }
+        OUTSIDE("9.255.255.255:1"),
+        INSIDE("10.0.0.0:1"),
+        INSIDE("10.255.255.255:1"),
+        OUTSIDE("11.0.0.0:1"),
+        OUTSIDE("172.15.255.255:1"),
+        INSIDE("172.16.0.0:1"),
+        INSIDE("172.31.255.255:1"),
+        OUTSIDE("172.32.0.0:1"),
+        OUTSIDE("192.167.255.255:1"),
+        INSIDE("192.168.0.0:1"),
+        INSIDE("192.168.255.255:1"),
+        OUTSIDE("192.169.0.0:1"),
+        OUTSIDE("100.63.255.255:1"),
+        INSIDE("100.64.0.0:1"),
+        INSIDE("100.127.255.255:1"),
+        OUTSIDE("100.128.0.0:1"),
+        OUTSIDE("169.253.255.255:1"),
+        INSIDE("169.254.0.0:1"),
+        INSIDE("169.254.255.255:1"),
+        OUTSIDE("169.255.0.0:1"),
+        OUTSIDE("126.255.255.255:1"),
+        INSIDE("127.0.0.0:1"),
+        INSIDE("127.255.255.255:1"),
+        OUTSIDE("128.0.0.0:1"),
+        INSIDE("0.0.0.0:1"),
+        OUTSIDE("0.0.0.1:1"),
+        OUTSIDE("224.0.0.1:1"),
+        INSIDE("[::]:1"),
+        INSIDE("[::1]:1"),
+        OUTSIDE("[::2]:1"),
+        OUTSIDE("[fbff:ffff::1]:1"),
+        INSIDE("[fc00::]:1"),
+        INSIDE("[fdff:ffff::1]:1"),
+        OUTSIDE("[fe00::]:1"),
+        OUTSIDE("[fe7f:ffff::1]:1"),
+        INSIDE("[fe80::]:1"),
+        INSIDE("[febf:ffff::1]:1"),
+        OUTSIDE("[fec0::]:1"),
+        OUTSIDE("[2001:db8::1]:1"),
+        INSIDE("[::ffff:10.0.0.1]:1"),
+        OUTSIDE("[::ffff:8.8.8.8]:1"),
+        { "any private:80 auto", C, "10.0.0.1:80", 0 },
+        { "any private:80 auto", C, "10.0.0.1:81", -1 },
+        { "connect private off;any * auto", C, "8.8.8.8:80", 1 },
     };
 
     for (size_t i = 0; i < SW_ARRAY_LEN(rows); i++) {
@@ -370,6 +427,41 @@ Test(policy, first_matching_rule_wins)
         cr_expect_eq(r ? (int)(r - p.rules) : -1, rows[i].want, "'%s' for %s", rows[i].rules, rows[i].addr);
         policy_free(&p);
     }
+}
+
+static unsigned own_asked;
+
+static bool own_is_8888(const struct sockaddr *addr)
+{
+    struct sockaddr_in in;
+
+    own_asked++;
+    memcpy(&in, addr, sizeof(in));
+    return in.sin_family == AF_INET && in.sin_addr.s_addr == htonl(0x08080808);
+}
+
+Test(policy, private_has_this_hosts_own_addresses_where_the_program_connects)
+{
+    struct sockaddr_storage ss;
+    struct policy_error err;
+    struct policy p;
+    socklen_t len;
+
+    cr_assert_eq(parse("any private:80 auto; any * off", &p, &err), 0);
+    p.is_own = own_is_8888;
+    len = make_addr("8.8.8.8:80", &ss);
+    cr_expect_eq(policy_match(&p, C, (struct sockaddr *)&ss, len), &p.rules[0]);
+    cr_expect_eq(own_asked, 1u);
+    cr_expect_eq(policy_match(&p, A, (struct sockaddr *)&ss, len), &p.rules[1], "accepted at: by the lists alone");
+    len = make_addr("10.0.0.1:80", &ss);
+    cr_expect_eq(policy_match(&p, C, (struct sockaddr *)&ss, len), &p.rules[0]);
+    len = make_addr("8.8.8.8:81", &ss);
+    cr_expect_eq(policy_match(&p, C, (struct sockaddr *)&ss, len), &p.rules[1]);
+    cr_expect_eq(own_asked, 1u, "asked only where it decides");
+    len = make_addr("8.8.4.4:80", &ss);
+    cr_expect_eq(policy_match(&p, C, (struct sockaddr *)&ss, len), &p.rules[1]);
+    policy_free(&p);
+    cr_expect_eq(p.is_own, NULL);
 }
 
 Test(policy, other_families_and_short_addresses_match_nothing)
