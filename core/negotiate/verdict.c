@@ -53,11 +53,24 @@ bool verdict_plain(const struct verdicts *v, const struct sockaddr *peer, uint64
     return same(e, &k) && now_ns < e->until_ns;
 }
 
-void verdict_add(struct verdicts *v, const struct sockaddr *peer, uint64_t until_ns)
+static uint64_t grown(const struct verdict_entry *before, uint64_t now_ns, uint64_t ttl_ns)
+{
+    if (now_ns - before->until_ns > before->ttl_ns || before->ttl_ns < ttl_ns)
+        return ttl_ns;
+    uint64_t max = ttl_ns > VERDICT_TTL_MAX_NS ? ttl_ns : VERDICT_TTL_MAX_NS;
+    return before->ttl_ns < max / 2 ? 2 * before->ttl_ns : max;
+}
+
+void verdict_add(struct verdicts *v, const struct sockaddr *peer, uint64_t now_ns, uint64_t ttl_ns)
 {
     struct verdict_entry k;
     if (!key(peer, &k))
         return;
-    k.until_ns = until_ns;
-    v->slot[slot_of(&k)] = k;
+    struct verdict_entry *e = &v->slot[slot_of(&k)];
+    bool again = same(e, &k);
+    if (again && now_ns < e->until_ns) /* two connections asked at the same time */
+        return;
+    k.ttl_ns = again ? grown(e, now_ns, ttl_ns) : ttl_ns;
+    k.until_ns = now_ns + k.ttl_ns;
+    *e = k;
 }

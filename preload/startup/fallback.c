@@ -35,8 +35,8 @@ void fallback_remember(const struct conn *c)
     if ((c->startup.known_shim && !c->startup.marked) || proc.set.verdict_ttl_s == 0 ||
         pthread_mutex_trylock(&verdict_lock) != 0)
         return;
-    verdict_add(&verdicts, (const struct sockaddr *)&c->peer,
-                proc_now_ns() + (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
+    verdict_add(&verdicts, (const struct sockaddr *)&c->peer, proc_now_ns(),
+                (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
     pthread_mutex_unlock(&verdict_lock);
 }
 
