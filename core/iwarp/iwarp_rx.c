@@ -639,6 +639,13 @@ static inline void note_place(struct iwarp_ep *ep, struct endpoint_event *ev, en
     }
 }
 
+static void probe_in(const struct iwarp_ep *ep, ssize_t n)
+{
+    (void)ep;
+    (void)n;
+    PROBE2(fpdu_in, ep, n);
+}
+
 /*
  * RFC 5041 5.3/1,5 and RFC 5041 5.4/1: one segment after the other in the LLP's order: what is delivered is whole, and
  * all before it were. RFC 5041 3 item 11: each octet of the LLP is looked at once.
@@ -669,7 +676,7 @@ int iwarp_poll(struct endpoint *e, struct endpoint_event *ev)
         ep->rx.head += (size_t)n;
         ep->rx.pos += (uint64_t)n; /* (not looked at where frames are placed directly: those have no markers) */
         ep->stats.rx_fpdus++;
-        PROBE2(fpdu_in, ep, n);
+        probe_in(ep, n);
         if (SW_UNLIKELY(state == IWARP_WAIT_RTR && iwarp_state_load(ep) == IWARP_WAIT_RTR))
             atomic_store_explicit(&ep->state, IWARP_FULL, memory_order_release);
 

@@ -101,12 +101,28 @@ bool conn_is_held(const struct conn *c)
            atomic_load(&c->startup.user_pid) != proc.pid;
 }
 
+static void probe_plain(const struct sock *s, const struct conn *c, unsigned reason)
+{
+    (void)s;
+    (void)c;
+    (void)reason;
+    PROBE4(plain, c, atomic_load(&s->fd), reason, reason_name(reason));
+}
+
+static void probe_refused(const struct sock *s, const struct conn *c, unsigned reason)
+{
+    (void)s;
+    (void)c;
+    (void)reason;
+    PROBE4(refused, c, atomic_load(&s->fd), reason, reason_name(reason));
+}
+
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
 {
     atomic_store(&c->record.reason, (uint8_t)reason);
     if (conn_state(c) != CONN_PLAIN)
         move(c, CONN_PLAIN);
-    PROBE4(plain, c, atomic_load(&s->fd), reason, reason_name(reason));
+    probe_plain(s, c, reason);
     conn_board_named(c, atomic_load(&s->fd));
     if (c->rx.pre_len == c->rx.pre_off && atomic_load(&c->so_error) == 0)
         atomic_store(&s->active, false);
@@ -119,7 +135,7 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
     atomic_store(&c->so_error, err);
     atomic_store(&c->record.reason, (uint8_t)reason);
     move(c, CONN_DEAD);
-    PROBE4(refused, c, atomic_load(&s->fd), reason, reason_name(reason));
+    probe_refused(s, c, reason);
     struct sockaddr_storage peer = c->peer;
     explain_decision(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
 }

@@ -95,6 +95,14 @@ static ssize_t send_what_goes(struct sock *s, int fd, struct iov_iter *it, size_
     return 1;
 }
 
+/* A step, where it may find out something: known to be without an answer, it would find nothing that concerns a send. */
+static int step_for_send(struct sock *s, struct conn *c, bool wait)
+{
+    if (beside_is_idle(c))
+        return 0;
+    return wait ? startup_go_on(s, false) : startup_hurry(s);
+}
+
 /*
  * The responder's program speaks before any Hello came: plain bytes, counted (the HelloAck says how many). Initiators,
  * and responders whose Hello is there, wait until it is decided. Returns 0 with *done bytes sent in streaming mode; or
@@ -108,8 +116,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
     uint64_t deadline = 0;
     startup_await_hello(s, c);
     for (;;) {
-        /* (Where it is known that there is no answer, a step would find out nothing that concerns a send.) */
-        int r = beside_is_idle(c) ? 0 : wait ? startup_go_on(s, false) : startup_hurry(s);
+        int r = step_for_send(s, c, wait);
         ssize_t n;
         if (undecided_is_over(c, len, *done, flags, &n))
             return n;

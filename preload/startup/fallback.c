@@ -64,6 +64,14 @@ void fallback_refuse(struct sock *s, struct conn *c, int fd, unsigned reason)
     conn_go_dead(s, c, reason, ECONNREFUSED);
 }
 
+static void probe_fallback(const struct conn *c, int fd, unsigned reason)
+{
+    (void)c;
+    (void)fd;
+    (void)reason;
+    PROBE4(fallback, c, fd, reason, reason_name(reason));
+}
+
 void fallback_plain(struct sock *s, struct conn *c, int fd)
 {
     unsigned reason = c->neg.reason;
@@ -75,7 +83,7 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
         fallback_refuse(s, c, fd, reason);
         return;
     }
-    PROBE4(fallback, c, fd, reason, reason_name(reason));
+    probe_fallback(c, fd, reason);
     struct sockaddr_storage local;
     socklen_t local_len = sizeof(local);
     bool rebind = s->port_known && REAL(getsockname)(fd, (struct sockaddr *)&local, &local_len) == 0;
