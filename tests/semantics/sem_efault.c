@@ -175,14 +175,14 @@ static void efault_recvmsg(int s)
 static void efault_recv_part(int s)
 {
     uint8_t *page = pages(16), *end = page + 16 * PAGE;
-    far_do(FAR_SEND, 300000);
+    far_do(FAR_SEND, 200000);
     sleep_ms(50);
     say_result("all_bad", recv(s, nowhere, 200000, 0));
     ssize_t r = recv(s, end - 60000, 100000, 0);
     say(" good=%d", r > 0 ? r <= 60000 : r < 0 && errno == EFAULT);
     if (r > 0)
         check(end - 60000, (size_t)r);
-    say(" rest=%d", recv_next(s, 300000 - sem_rx) + (size_t)(r > 0 ? r : 0) == 300000);
+    say(" rest=%d", recv_next(s, 200000 - sem_rx) + (size_t)(r > 0 ? r : 0) == 200000);
     still_good(s);
 }
 
