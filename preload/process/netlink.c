@@ -69,6 +69,14 @@ static bool put_end(const struct sockaddr_storage *ss, __be16 *port, __be32 addr
     return ss->ss_family == AF_INET6;
 }
 
+/* The interface of a link-local address, without which the kernel does not find its socket; 0: any. */
+static uint32_t scope_of(const struct sockaddr_storage *ss)
+{
+    struct sockaddr_in6 in6;
+    memcpy(&in6, ss, sizeof(in6));
+    return ss->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) ? in6.sin6_scope_id : 0;
+}
+
 /* A socket that is kept for questions about sockets. */
 static _Atomic int diag_fd;
 static struct kept diag = { .fd = &diag_fd, .n = 1 };
@@ -149,6 +157,7 @@ static bool ask_peer_of(const struct sockaddr_storage *local, const struct socka
 {
     struct inet_diag_sockid id;
     memset(&id, 0, sizeof(id));
+    id.idiag_if = scope_of(peer);
     return !sandbox_on() && put_end(peer, &id.idiag_sport, id.idiag_src) &&
            put_end(local, &id.idiag_dport, id.idiag_dst) && netlink_find_tcp(local->ss_family, &id, out) > 0;
 }
@@ -180,6 +189,7 @@ int netlink_cookie(const struct sockaddr_storage *local, const struct sockaddr_s
     struct inet_diag_sockid id;
     struct inet_diag_msg found;
     memset(&id, 0, sizeof(id));
+    id.idiag_if = scope_of(local);
     if (sandbox_on() || !put_end(local, &id.idiag_sport, id.idiag_src) ||
         !put_end(remote, &id.idiag_dport, id.idiag_dst))
         return -EAFNOSUPPORT;
