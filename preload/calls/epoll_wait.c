@@ -283,6 +283,10 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
     if ((w->events & EPOLLET) && (g->kernel & g->want & (EPOLLIN | EPOLLRDNORM)) && !(got & (EPOLLIN | EPOLLRDNORM)) &&
         w->out_told)
         got &= ~OUT_BITS;
+    if (g->by_kernel && w->out_again && w->out_told && !(got & ~OUT_BITS))
+        got = 0;
+    if (g->by_kernel)
+        w->out_again = false;
     if (told_anew(w, g) || told_elsewhere(w, g)) {
         wt->later = wt->later || got != 0;
         got = 0;

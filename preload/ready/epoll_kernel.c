@@ -99,6 +99,7 @@ static void refresh(struct watch *w, bool force)
         return;
     bool edge = k & ~w->kevents & EPOLLET;
     w->turn += edge;
+    w->out_again = edge && w->out_told;
     share_save(w, false);
     struct epoll_event none = { 0 };
     int r = 0, op = EPOLL_CTL_MOD;
