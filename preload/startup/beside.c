@@ -85,7 +85,7 @@ static ssize_t look_at_input(int fd)
 {
     uint8_t first;
     int mark = 0;
-    ssize_t n = REAL(recv)(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = startup_peek(fd, &first, 1);
     return n < 0 && errno == EAGAIN && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark ? 1 : n;
 }
 

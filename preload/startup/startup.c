@@ -32,6 +32,20 @@
 #include "preload/startup/fallback.h"
 #include "preload/startup/local.h"
 
+#define TRIES 100u
+
+/*
+ * A shortage says nothing of the peer: taken for the end, it would leave a Hello for the program to read, and a note of
+ * it that an exec loses.
+ */
+ssize_t startup_peek(int fd, uint8_t *buf, size_t len)
+{
+    ssize_t n = REAL(recv)(fd, buf, len, MSG_PEEK | MSG_DONTWAIT);
+    for (unsigned i = 0; n < 0 && (errno == ENOMEM || errno == ENOBUFS) && i < TRIES; i++)
+        n = REAL(recv)(fd, buf, len, MSG_PEEK | MSG_DONTWAIT);
+    return n;
+}
+
 /*
  * The program's error, kept for its next call: looking at the socket took it from the kernel. EPIPE is a reset behind
  * the peer's end: it had closed when a frame of ours came, and the program, which has sent nothing, sees the end.
@@ -70,9 +84,9 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
  */
 static void give_up_out(struct conn *c, int fd, size_t len)
 {
-    char octet;
+    uint8_t octet;
     negotiate_sent(&c->neg, len);
-    if (REAL(recv)(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+    if (startup_peek(fd, &octet, 1) < 0 && errno == EAGAIN)
         negotiate_eof(&c->neg);
 }
 
@@ -210,8 +224,6 @@ static bool is_at_mark(int fd)
     return is;
 }
 
-#define TRIES 100u
-
 /*
  * Takes the frame that was looked at. It must not stay, for the program would read it: a call that fails is made again,
  * and where none succeeds the connection ends.
@@ -232,7 +244,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     uint8_t buf[HELLO_LEN_MAX];
     if (c->startup.beside)
         return beside_step(c, fd);
-    ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = startup_peek(fd, buf, sizeof(buf));
     if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && is_at_mark(fd)) {
         buf[0] = 0; /* an urgent byte comes first: no Hello, or no answer */
         n = 1;

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/base/must.h"
 #include "preload/sock/hooks.h"
@@ -15,6 +16,11 @@
 
 struct conn;
 
+/*
+ * Looks at what the socket fd has received and leaves it there, without waiting; a call that fails by shortage is made
+ * again. As recv(2): the octets seen, 0 at the peer's end, -1 with errno.
+ */
+ssize_t startup_peek(int fd, uint8_t *buf, size_t len);
 /*
  * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
  */
