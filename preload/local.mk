@@ -112,6 +112,8 @@ preload_sources = \
     preload/startup/dispatch_send.c \
     preload/startup/fallback.c \
     preload/startup/fallback.h \
+    preload/startup/learned.c \
+    preload/startup/learned.h \
     preload/startup/local.c \
     preload/startup/local.h \
     preload/startup/local_key.c \

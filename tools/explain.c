@@ -34,7 +34,8 @@ static const char *advice(enum reason reason)
                "forwarder whose far end runs sockwarp, add hello=always to the rule.";
     case REASON_CACHED_PLAIN:
         return "Nothing if the peer does not run sockwarp. If it does by now, it is asked again after "
-               "SOCKWARP_VERDICT_TTL_S seconds, and by each program that is newly started.";
+               "SOCKWARP_VERDICT_TTL_S seconds; to ask it at once, remove /dev/shm/sockwarp-UID/plain.1 and start "
+               "the client anew.";
     case REASON_SELF:
         return "A process that talks to itself gains nothing by it. For trying it, add self=on to the rule.";
     case REASON_HELLO_TIMEOUT:

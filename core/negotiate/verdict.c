@@ -4,26 +4,30 @@
 #include "core/negotiate/verdict.h"
 
 #include <netinet/in.h>
+#include <stddef.h>
 #include <string.h>
 
-static bool key(const struct sockaddr *peer, struct verdict_entry *e)
+#define AGAIN_MAX 31u
+
+bool verdict_key(struct verdict_entry *key, const struct sockaddr *peer, uint64_t netns)
 {
-    memset(e, 0, sizeof(*e));
+    memset(key, 0, sizeof(*key));
     if (peer->sa_family == AF_INET) {
         struct sockaddr_in in;
         memcpy(&in, peer, sizeof(in));
-        memcpy(e->addr, &in.sin_addr, 4);
-        e->port = in.sin_port;
+        memcpy(key->addr, &in.sin_addr, 4);
+        key->port = in.sin_port;
     } else if (peer->sa_family == AF_INET6) {
         struct sockaddr_in6 in6;
         memcpy(&in6, peer, sizeof(in6));
-        memcpy(e->addr, &in6.sin6_addr, 16);
-        e->port = in6.sin6_port;
-        e->scope = in6.sin6_scope_id;
+        memcpy(key->addr, &in6.sin6_addr, 16);
+        key->port = in6.sin6_port;
+        key->scope = in6.sin6_scope_id;
     } else {
         return false;
     }
-    e->family = (uint8_t)peer->sa_family;
+    key->family = (uint8_t)peer->sa_family;
+    key->netns = netns;
     return true;
 }
 
@@ -34,43 +38,54 @@ static bool same(const struct verdict_entry *a, const struct verdict_entry *b)
 }
 
 /* FNV-1a over address and port. */
-static uint32_t slot_of(const struct verdict_entry *e)
+uint32_t verdict_slot(const struct verdict_entry *key)
 {
     uint32_t h = 2166136261u;
-    for (size_t i = 0; i < sizeof(e->addr); i++)
-        h = (h ^ e->addr[i]) * 16777619u;
-    h = (h ^ (e->port & 0xff)) * 16777619u;
-    h = (h ^ (e->port >> 8)) * 16777619u;
+    for (size_t i = 0; i < sizeof(key->addr); i++)
+        h = (h ^ key->addr[i]) * 16777619u;
+    h = (h ^ (key->port & 0xff)) * 16777619u;
+    h = (h ^ (key->port >> 8)) * 16777619u;
     return h % VERDICT_SLOTS;
 }
 
-bool verdict_plain(const struct verdicts *v, const struct sockaddr *peer, uint64_t now_ns)
+/* FNV-1a: a record that was read while another process wrote it does not have it. */
+static uint64_t check_of(const struct verdict_entry *e)
 {
-    struct verdict_entry k;
-    if (!key(peer, &k))
-        return false;
-    const struct verdict_entry *e = &v->slot[slot_of(&k)];
-    return same(e, &k) && now_ns < e->until_ns;
+    uint64_t h = 0xcbf29ce484222325u;
+    const uint8_t *p = (const uint8_t *)e;
+    for (size_t i = 0; i < offsetof(struct verdict_entry, check); i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
 }
 
-static uint64_t grown(const struct verdict_entry *before, uint64_t now_ns, uint64_t ttl_ns)
+/* Is it a record of this peer, on this network, from the past? */
+static bool is_of(const struct verdict_entry *e, const struct verdict_entry *key, uint64_t now_ns)
 {
-    if (now_ns - before->until_ns > before->ttl_ns || before->ttl_ns < ttl_ns)
-        return ttl_ns;
+    return same(e, key) && e->check == check_of(e) && e->found_ns <= now_ns &&
+           (key->netns == 0 || key->netns == e->netns);
+}
+
+static uint64_t length(const struct verdict_entry *e, uint64_t ttl_ns)
+{
     uint64_t max = ttl_ns > VERDICT_TTL_MAX_NS ? ttl_ns : VERDICT_TTL_MAX_NS;
-    return before->ttl_ns < max / 2 ? 2 * before->ttl_ns : max;
+    unsigned twice = e->again < AGAIN_MAX ? e->again : AGAIN_MAX;
+    return ttl_ns < max >> twice ? ttl_ns << twice : max;
 }
 
-void verdict_add(struct verdicts *v, const struct sockaddr *peer, uint64_t now_ns, uint64_t ttl_ns)
+bool verdict_holds(const struct verdict_entry *e, const struct verdict_entry *key, uint64_t now_ns, uint64_t ttl_ns)
 {
-    struct verdict_entry k;
-    if (!key(peer, &k))
-        return;
-    struct verdict_entry *e = &v->slot[slot_of(&k)];
-    bool again = same(e, &k);
-    if (again && now_ns < e->until_ns) /* two connections asked at the same time */
-        return;
-    k.ttl_ns = again ? grown(e, now_ns, ttl_ns) : ttl_ns;
-    k.until_ns = now_ns + k.ttl_ns;
-    *e = k;
+    return is_of(e, key, now_ns) && now_ns - e->found_ns < length(e, ttl_ns);
+}
+
+bool verdict_renew(struct verdict_entry *e, const struct verdict_entry *key, uint64_t now_ns, uint64_t ttl_ns)
+{
+    if (verdict_holds(e, key, now_ns, ttl_ns)) /* two connections asked at the same time */
+        return false;
+    struct verdict_entry n = *key;
+    n.found_ns = now_ns;
+    if (is_of(e, key, now_ns) && now_ns - e->found_ns <= 2 * length(e, ttl_ns))
+        n.again = (uint8_t)(e->again < AGAIN_MAX ? e->again + 1u : AGAIN_MAX);
+    n.check = check_of(&n);
+    *e = n;
+    return true;
 }

@@ -5,6 +5,9 @@
 #ifndef SW_PRELOAD_FOLDER_H
 #define SW_PRELOAD_FOLDER_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "core/base/must.h"
 
 /*
@@ -12,5 +15,12 @@
  * libc; errno is not touched. Any thread, handlers.
  */
 int folder_open(void) SW_MUST;
+/*
+ * Opens the file `name` of it, of `len` octets, which the processes of this user share; `make`: to be written, and made
+ * if it is not there, its memory reserved. It is a file in memory, which is empty when the host starts, belongs to the
+ * effective user and has mode 0600, or -1 is returned; likewise in the sandbox. What stands in it may be anything.
+ * Close by rawsys_close. As folder_open for the rest.
+ */
+int folder_file(const char *name, size_t len, bool make) SW_MUST;
 
 #endif

@@ -14,6 +14,8 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/startup/fallback.h"
+#include "preload/startup/learned.h"
+#include "preload/startup/meet.h"
 
 static struct verdicts verdicts;
 /*
@@ -21,23 +23,36 @@ static struct verdicts verdicts;
  */
 static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
 
-bool fallback_known_plain(const struct sockaddr *peer)
+uint64_t fallback_ttl_ns(void)
 {
-    if (pthread_mutex_trylock(&verdict_lock) != 0)
-        return false;
-    bool plain = verdict_plain(&verdicts, peer, proc_now_ns());
-    pthread_mutex_unlock(&verdict_lock);
-    return plain;
+    return (uint64_t)proc.set.verdict_ttl_s * 1000000000u;
 }
 
-void fallback_remember(const struct conn *c)
+bool fallback_known_plain(const struct sockaddr *peer, int fd)
 {
-    if ((c->startup.known_shim && !c->startup.marked) || proc.set.verdict_ttl_s == 0 ||
-        pthread_mutex_trylock(&verdict_lock) != 0)
-        return;
-    verdict_add(&verdicts, (const struct sockaddr *)&c->peer, proc_now_ns(),
-                (uint64_t)proc.set.verdict_ttl_s * 1000000000u);
+    struct verdict_entry key;
+    if (fallback_ttl_ns() == 0 || !verdict_key(&key, peer, 0) || pthread_mutex_trylock(&verdict_lock) != 0)
+        return false;
+    struct verdict_entry e = verdicts.slot[verdict_slot(&key)];
     pthread_mutex_unlock(&verdict_lock);
+    uint64_t now_ns = proc_now_ns();
+    if (!verdict_holds(&e, &key, now_ns, fallback_ttl_ns()))
+        return false;
+    key.netns = meet_netns(fd); /* (0: this kernel does not tell) */
+    return verdict_holds(&e, &key, now_ns, fallback_ttl_ns());
+}
+
+void fallback_remember(const struct conn *c, int fd)
+{
+    struct verdict_entry key;
+    const struct sockaddr *peer = (const struct sockaddr *)&c->peer;
+    if ((c->startup.known_shim && !c->startup.marked) || fallback_ttl_ns() == 0)
+        return;
+    if (verdict_key(&key, peer, meet_netns(fd)) && pthread_mutex_trylock(&verdict_lock) == 0) {
+        verdict_renew(&verdicts.slot[verdict_slot(&key)], &key, proc_now_ns(), fallback_ttl_ns());
+        pthread_mutex_unlock(&verdict_lock);
+    }
+    learned_tell(peer, fd);
 }
 
 /* Resets the TCP connection; the descriptor stays, unconnected. */
@@ -78,7 +93,7 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
     bool rev_1 = c->opts.immediate && !c->startup.rev_1 && mpa_startup_retry_rev1(&c->neg.mpa);
     if (reason == REASON_HELLO_TIMEOUT || reason == REASON_HELLO_GARBAGE || reason == REASON_HELLO_CLOSED ||
         (c->opts.immediate && !rev_1))
-        fallback_remember(c);
+        fallback_remember(c, fd);
     if (c->require && !rev_1) {
         fallback_refuse(s, c, fd, reason);
         return;

@@ -5,15 +5,18 @@
 #define SW_PRELOAD_FALLBACK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 struct conn;
 struct sock;
 
-/* Was this peer found to be plain lately? Any thread, handlers. */
-bool fallback_known_plain(const struct sockaddr *peer);
-/* Remembers c's peer as plain. Likewise. */
-void fallback_remember(const struct conn *c);
+/* How long a plain peer is remembered at first; 0: not at all. */
+uint64_t fallback_ttl_ns(void);
+/* Did this process find the peer plain lately, on the network that the socket fd is on? Any thread, handlers. */
+bool fallback_known_plain(const struct sockaddr *peer, int fd);
+/* Remembers the peer of c, whose socket is fd, as plain, for all processes of this user. Likewise. */
+void fallback_remember(const struct conn *c, int fd);
 /*
  * Ends the connection on which a Hello was sent and connects the same socket again, plain. Blocks if the socket does.
  * The result of a blocking connect() is in c->so_error (0: connected). Both turns held.

@@ -2,15 +2,11 @@
 #include "preload/startup/meet.h"
 
 #include <errno.h>
-#include <linux/magic.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include "core/base/rawsys.h"
 #include "preload/process/folder.h"
@@ -59,41 +55,14 @@ static uint64_t word_of(uint64_t cookie, enum meet_state st)
 
 /* ---- the file ---- */
 
-/* Only where its memory is a file system's in memory: that is empty when the host starts, as cookies begin anew. */
-static struct table *map_file(int fd)
-{
-    struct statfs fs;
-    struct stat st = { 0 };
-    memset(&fs, 0, sizeof(fs));
-    uid_t me = (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0);
-    /* (fallocate: a full file system must not end the process by SIGBUS. It lengthens the file.) */
-    if (rawsys4(__NR_fstatfs, fd, (long)&fs, 0, 0) != 0 || fs.f_type != TMPFS_MAGIC ||
-        rawsys4(__NR_fallocate, fd, 0, 0, sizeof(struct table)) != 0 || rawsys4(__NR_fstat, fd, (long)&st, 0, 0) != 0 ||
-        st.st_uid != me || (st.st_mode & 077) != 0 || !S_ISREG(st.st_mode) || st.st_size != sizeof(struct table))
-        return NULL;
-    long at = rawsys6(__NR_mmap, 0, sizeof(struct table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return at > -4096 && at < 0 ? NULL : (struct table *)at;
-}
-
 static struct table *make(void)
 {
-    struct rlimit lim = { 0 };
-    struct table *t = NULL;
-    /* A file longer than RLIMIT_FSIZE would raise SIGXFSZ. */
-    if (sandbox_on() || rawsys4(__NR_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&lim) != 0 ||
-        (lim.rlim_cur != RLIM_INFINITY && lim.rlim_cur < sizeof(struct table)))
+    int fd = folder_file(FILE_NAME, sizeof(struct table), true);
+    if (fd < 0)
         return NULL;
-    int folder = folder_open();
-    int fd = folder < 0 ? -1
-                        : (int)rawsys4(__NR_openat, folder, (long)FILE_NAME,
-                                       O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    if (folder >= 0)
-        rawsys_close(folder);
-    if (fd >= 0) {
-        t = map_file(fd);
-        rawsys_close(fd);
-    }
-    return t;
+    long at = rawsys6(__NR_mmap, 0, sizeof(struct table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    rawsys_close(fd);
+    return at > -4096 && at < 0 ? NULL : (struct table *)at;
 }
 
 static struct table *table(void)

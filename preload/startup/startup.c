@@ -466,7 +466,7 @@ static void settle_upgraded(struct sock *s, struct conn *c, int fd)
 static void settle_plain(struct sock *s, struct conn *c, int fd)
 {
     if (c->startup.marked && c->neg.answered)
-        fallback_remember(c);
+        fallback_remember(c, fd);
     if (c->require) {
         fallback_refuse(s, c, fd, c->neg.reason);
     } else if (met_plain_worker(c)) {

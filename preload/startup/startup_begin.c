@@ -13,6 +13,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/startup/beside.h"
+#include "preload/startup/learned.h"
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
 
@@ -99,27 +100,32 @@ int startup_begin(struct conn *c)
 }
 
 /*
- * Is the peer to be asked? Nothing was sent yet. A marked listener runs sockwarp, and its program accepts when it
- * likes; connect() looks for an answer only if one can be there in time.
+ * Why is the peer not to be asked? REASON_NONE: it is. Nothing was sent yet. A marked listener runs sockwarp, and its
+ * program accepts when it likes; connect() looks for an answer only if one can be there in time.
  */
-static bool asks(const struct sock *s, struct conn *c, int fd)
+static unsigned unasked(const struct sock *s, struct conn *c, int fd)
 {
     uint32_t rtt_us = 0;
     if (c->startup.known_shim)
-        return true;
+        return REASON_NONE;
     if (!c->opts.hello_always && !c->opts.immediate)
         c->startup.marked = mark_is_seen(fd, &rtt_us);
-    if (!c->startup.marked)
-        return c->require || c->opts.ask_always || c->opts.hello_always || c->opts.immediate;
-    c->startup.known_shim = true;
-    c->startup.hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_FAR_NS;
-    return true;
+    if (!c->startup.marked && !c->require && !c->opts.ask_always && !c->opts.hello_always && !c->opts.immediate)
+        return REASON_UNMARKED;
+    if (!c->require && learned_plain((const struct sockaddr *)&c->peer, fd))
+        return REASON_CACHED_PLAIN;
+    if (c->startup.marked) {
+        c->startup.known_shim = true;
+        c->startup.hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_FAR_NS;
+    }
+    return REASON_NONE;
 }
 
 int startup_begin_initiator(struct sock *s, struct conn *c)
 {
-    if (!asks(s, c, atomic_load(&s->fd))) {
-        conn_go_plain(s, c, REASON_UNMARKED);
+    unsigned reason = unasked(s, c, atomic_load(&s->fd));
+    if (reason != REASON_NONE) {
+        conn_go_plain(s, c, reason);
         return -ENOENT;
     }
     struct sockaddr_storage peer;
