@@ -217,6 +217,7 @@ preload_unfortified_sources = \
 # Symbols that are defined by assembly, which link-time optimisation does not see.
 preload_asm_sources = \
     preload/calls/dl.c \
+    preload/calls/vfork.c \
     preload/process/libc.c
 
 EXTRA_DIST += preload/process/libsockwarp.awk preload/process/libc.awk

@@ -117,7 +117,7 @@ static bool in_our_call(void)
 
 void start_after_fork_child(void)
 {
-    proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
+    proc_begin();
     proc_my_tid = 0;
     atomic_store(&proc_ends, 0); /* (the child does not have that thread) */
     coalesce_after_fork();
@@ -175,7 +175,7 @@ static void init_once(void)
     static const struct fault_hooks hooks = { .write = explain_to_stderr, .describe = conn_report };
     fault_setup();
     fault_hook(&hooks);
-    proc.pid = (pid_t)rawsys4(__NR_getpid, 0, 0, 0, 0);
+    proc_begin();
     proc.transports = TRANSPORTS_BUILT_IN;
     name_program();
     char err[256];

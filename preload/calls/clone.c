@@ -108,6 +108,11 @@ static long make(long number, const long a[6], long first)
     return -1;
 }
 
+static bool shares_memory(uint64_t flags)
+{
+    return (flags & CLONE_VM) && !(flags & CLONE_THREAD);
+}
+
 static long make_by_args(const long a[6])
 {
     struct clone_args args;
@@ -115,8 +120,11 @@ static long make_by_args(const long a[6])
     if (len < CLONE_ARGS_SIZE_VER0 || len > sizeof(args) || !usermem_readable((const void *)a[0], len))
         return REAL(syscall)(SYS_clone3, a[0], a[1], a[2], a[3], a[4], a[5]);
     memcpy(&args, (const void *)a[0], len);
-    if ((args.flags & LIBCS_OWN) || args.stack != 0)
+    if ((args.flags & LIBCS_OWN) || args.stack != 0) {
+        if (shares_memory(args.flags))
+            proc_lend();
         return REAL(syscall)(SYS_clone3, a[0], a[1], a[2], a[3], a[4], a[5]);
+    }
     args.flags = as_fork(args.flags);
     return make(SYS_clone3, a, (long)&args);
 }
@@ -138,8 +146,11 @@ long clone_syscall(long number, const long a[6])
     }
     if (as_fork((uint64_t)a[0]) == SIGCHLD && a[1] == 0)
         return fork();
-    if (((uint64_t)a[0] & LIBCS_OWN) || a[1] != 0)
+    if (((uint64_t)a[0] & LIBCS_OWN) || a[1] != 0) {
+        if (shares_memory((uint64_t)a[0]))
+            proc_lend();
         return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    }
     return make(number, a, (long)as_fork((uint64_t)a[0]));
 }
 
@@ -167,6 +178,8 @@ int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
     pid_t *child_tid = va_arg(ap, pid_t *);
     va_end(ap);
     struct making m;
+    if (shares_memory((uint64_t)(unsigned)flags))
+        proc_lend();
     if (fn == NULL || stack == NULL || (flags & (CLONE_VM | CLONE_THREAD | CLONE_SETTLS)) || !proc_on() ||
         proc_is_borrowed() || !making_begin(&m))
         return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);

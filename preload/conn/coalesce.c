@@ -181,7 +181,7 @@ static struct coalesce *attach(struct sock *s, struct conn *c, bool corked)
         return g;
     if (g != NULL)
         coalesce_leave(c); /* and another one for it */
-    if (rawsys_getpid() != proc.pid || !slots_make() || !flusher_ready() || (g = slot_claim()) == NULL)
+    if (proc_is_borrowed() || !slots_make() || !flusher_ready() || (g = slot_claim()) == NULL)
         return NULL;
     atomic_store(&g->deadline_ns, (corked ? CORK_US : deadline_us(conn_nodelay(c, atomic_load(&s->fd)))) * 1000u);
     size_t most = stream_send_max(&c->st);

@@ -43,7 +43,7 @@ static unsigned spares_n;
 
 static uint8_t *buffers_map(void)
 {
-    if (spares_n > 0 && rawsys_getpid() == proc.pid)
+    if (spares_n > 0 && !proc_is_borrowed())
         return spares[--spares_n];
     return shmem_map(CONN_MEM_LEN);
 }
@@ -54,7 +54,7 @@ static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
     bool kept = false;
     if (all && octets <= SPARE_OCTETS && shmem_is_own(mem)) {
         pthread_mutex_lock(&lock);
-        if (spares_n < SPARES && rawsys_getpid() == proc.pid) {
+        if (spares_n < SPARES && !proc_is_borrowed()) {
             spares[spares_n++] = mem;
             kept = true;
         }

@@ -373,8 +373,7 @@ bool flusher_ready(void)
         return false;
     if (SW_LIKELY(atomic_load(&fl.state) >= AWAKE))
         return true;
-    if (atomic_load(&fl.stop) || rawsys_getpid() != proc.pid ||
-        atomic_load(&fl.alive) != 0) /* (the former thread is ending) */
+    if (atomic_load(&fl.stop) || proc_is_borrowed() || atomic_load(&fl.alive) != 0) /* (the former thread is ending) */
         return false;
     if (!atomic_compare_exchange_strong(&fl.state, &none, STARTING))
         return atomic_load(&fl.state) >= AWAKE;
@@ -409,7 +408,7 @@ void flusher_note(uint64_t due_ns)
 static bool ready_surely(void)
 {
     while (!flusher_ready()) {
-        if (atomic_load(&fl.cannot) || atomic_load(&fl.stop) || rawsys_getpid() != proc.pid)
+        if (atomic_load(&fl.cannot) || atomic_load(&fl.stop) || proc_is_borrowed())
             return false;
         rawsys4(__NR_sched_yield, 0, 0, 0, 0);
     }

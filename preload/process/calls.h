@@ -58,6 +58,7 @@ SW_CALL(int, epoll_wait, (int epfd, struct epoll_event *evs, int max, int timeou
 SW_CALL(int, epoll_pwait, (int epfd, struct epoll_event *evs, int max, int timeout_ms, const sigset_t *mask), (epfd, evs, max, timeout_ms, mask))
 SW_CALL(int, epoll_pwait2, (int epfd, struct epoll_event *evs, int max, const struct timespec *timeout, const sigset_t *mask), (epfd, evs, max, timeout, mask))
 SW_CALL(pid_t, fork, (void), ())
+SW_CALL(pid_t, vfork, (void), ())
 SW_CALL(int, clone, (int (*fn)(void *), void *stack, int flags, void *arg, ...), (fn, stack, flags, arg))
 SW_CALL(int, execve, (const char *path, char *const argv[], char *const envp[]), (path, argv, envp))
 SW_CALL(int, execv, (const char *path, char *const argv[]), (path, argv))

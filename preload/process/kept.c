@@ -5,8 +5,8 @@
 
 #include <stdatomic.h>
 
-#include "core/base/rawsys.h"
 #include "preload/process/hidden.h"
+#include "preload/process/proc.h"
 
 static _Atomic bool never;
 
@@ -33,7 +33,7 @@ static bool take(struct kept *k, pid_t pid)
 
 bool kept_begin(struct kept *k)
 {
-    pid_t pid = rawsys_getpid();
+    pid_t pid = proc_pid();
     if (atomic_load(&never) || !take(k, pid))
         return false;
     if (k->pid != pid)
@@ -67,7 +67,7 @@ int kept_put(struct kept *k, unsigned i, int fd)
 void kept_leave_network(struct kept *k)
 {
     atomic_store(&never, true);
-    if (!take(k, rawsys_getpid()))
+    if (!take(k, proc_pid()))
         return; /* its holder does it */
     drop_all(k);
     atomic_store(&k->lock, 0);

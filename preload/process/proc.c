@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -82,9 +83,47 @@ bool proc_on_signal_stack(void)
     return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
 }
 
+/* A page that every child of fork(2) finds empty, also one that we did not see being made. NULL: there is none. */
+static uint32_t *own_page;
+/* Children with CLONE_VM were made: they have that page as their parent has. vfork.c writes it, too. */
+__attribute__((visibility("hidden"), used)) bool proc_lent;
+
+void proc_begin(void)
+{
+    proc.pid = rawsys_getpid();
+    if (own_page == NULL) {
+        long at = rawsys6(__NR_mmap, 0, sizeof(*own_page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at < 0 && at > -4096)
+            return;
+        if (rawsys4(__NR_madvise, at, sizeof(*own_page), MADV_WIPEONFORK, 0) != 0) {
+            (void)rawsys4(__NR_munmap, at, sizeof(*own_page), 0, 0);
+            return;
+        }
+        own_page = (uint32_t *)at;
+    }
+    __atomic_store_n(own_page, 1, __ATOMIC_RELAXED);
+}
+
+void proc_lend(void)
+{
+    __atomic_store_n(&proc_lent, true, __ATOMIC_RELAXED);
+}
+
+/* Is the one that runs here surely the process that proc.pid names? */
+static bool is_surely_own(void)
+{
+    return own_page != NULL && __atomic_load_n(own_page, __ATOMIC_RELAXED) != 0 &&
+           !__atomic_load_n(&proc_lent, __ATOMIC_RELAXED);
+}
+
 bool proc_is_borrowed(void)
 {
-    return proc_ready == 2 && rawsys4(__NR_getpid, 0, 0, 0, 0) != proc.pid;
+    return SW_UNLIKELY(!is_surely_own()) && proc_ready == 2 && rawsys_getpid() != proc.pid;
+}
+
+pid_t proc_pid(void)
+{
+    return SW_LIKELY(is_surely_own()) ? proc.pid : rawsys_getpid();
 }
 
 void proc_stats_write(const char *line, size_t len)

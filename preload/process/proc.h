@@ -61,8 +61,17 @@ static inline void proc_waits(void)
 /* Does this thread run on its alternate signal stack? Addresses there do not tell which call is inside which. */
 bool proc_on_signal_stack(void);
 
-/* True in a vfork child: it shares our memory, so nothing may be changed on its behalf. */
+/*
+ * True in a vfork child: it shares our memory, so nothing may be changed on its behalf. Also in the child of a fork that
+ * we did not see. No system call in a process that has made no child with CLONE_VM.
+ */
 bool proc_is_borrowed(void);
+/* getpid(2); no system call where proc_is_borrowed needs none. */
+pid_t proc_pid(void);
+/* This process is about to make a child that shares its memory. vfork.c writes the same. */
+void proc_lend(void);
+/* Sets proc.pid: at the start, and in the child of a fork. */
+void proc_begin(void);
 
 uint64_t proc_now_ns(void);
 /* The time of the kernel's last tick, which comes each 1 to 10 ms. It takes a fifth of the time of proc_now_ns. */

@@ -58,6 +58,11 @@ bool proc_on_signal_stack(void)
     return false;
 }
 
+bool proc_is_borrowed(void)
+{
+    return getpid() != proc.pid;
+}
+
 uint64_t proc_now_ns(void)
 {
     struct timespec ts;
