@@ -173,6 +173,7 @@ preload_tests += tests/wire/conform.test
 preload_tests += tests/startup/early.test
 preload_tests += tests/startup/silent.test
 preload_tests += tests/stream/close.test
+preload_tests += tests/stream/options.test
 preload_tests += tests/startup/vain.test
 preload_tests += tests/startup/flood.test
 preload_tests += tests/process/exec.test

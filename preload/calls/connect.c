@@ -181,7 +181,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     c->startup.known_shim = known_shim && !rule->opts.immediate;
     enum syn_says says = says_in_syn(s, c);
     c->startup.hurried = says == SYN_GOES_ON || atomic_load(&s->nonblock);
-    if (says == SYN_GOES_ON && beside_ask(c, fd))
+    if (says == SYN_GOES_ON && beside_ask(s, c, fd))
         says = SYN_MEETS;
     int r = turn_take(&c->rx.turn, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
@@ -196,6 +196,7 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
 
     r = connect_saying(s, fd, peer, len, says);
     bool nonblock = atomic_load(&s->nonblock);
+    c->startup.tcp_is_up = r == 0;
     if (r == 0 && !nonblock) {
         r = finish_blocking(s, c, fd);
         if (conn_state(c) == CONN_NEGOTIATING)

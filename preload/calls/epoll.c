@@ -188,10 +188,7 @@ static int ctl(struct epset *set, int epfd, int op, int fd, struct epoll_event *
     return r;
 }
 
-/*
- * (There is no check for a vfork child, which would cost a system call each time. A child that registers by its
- * parent's descriptors does so in its parent's memory.)
- */
+/* (The set is one, in the kernel and in memory, for a vfork child and its parent.) */
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
     struct epset *set = fd < 0 || (op != EPOLL_CTL_DEL && !usermem_readable(ev, sizeof(*ev))) ? NULL : epset_hold(epfd);

@@ -345,6 +345,7 @@ static int do_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions
     struct leaving l;
     char found[4096];
     pid_t child = 0;
+    proc_lend(); /* (the child has sockets of ours) */
     char *const *env =
         leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, true);
     int r = search ? REAL(posix_spawnp)(&child, path, fa, attr, argv, env)

@@ -64,6 +64,7 @@ static void expect(int fd, struct sock *s, void *arg)
     if (atomic_load(&s->fd) != fd)
         return;
     atomic_store(&s->forked, true);
+    sock_unsure(s, SOCK_NO_OPTION);
     s->child_counted = s->conn != NULL && (has_begun(s->conn) || s->conn->mem.base != NULL);
     if (s->child_counted)
         holders_expect_child(&s->conn->holders, maker);

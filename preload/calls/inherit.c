@@ -303,7 +303,7 @@ static void send_tail(struct conn *c, int fd, uint64_t end, bool alone)
 {
     uint64_t now = proc_now_ns();
     if (conn_tx_settle(c, fd, now < end ? (uint32_t)((end - now) / 1000000u) : 0) == -EAGAIN && alone) {
-        c->tx.linger_before_exec = conn_linger_s(fd);
+        c->tx.linger_before_exec = conn_linger_s(NULL, fd);
         conn_reset_at_close(fd);
     }
 }

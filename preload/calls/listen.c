@@ -49,6 +49,7 @@ int socket(int domain, int type, int protocol)
         if (s != NULL) {
             atomic_store(&s->nonblock, (type & SOCK_NONBLOCK) != 0);
             s->hops_known = true;
+            sock_made_here(s, NULL);
             info_take_rules(s);
             sock_put(s);
             stdio_changed(fd);
@@ -252,6 +253,7 @@ static int make_accepted(struct sock *listener, int fd, const struct sockaddr_st
     s->conn = c;
     s->kind = SOCK_CONN;
     mark_inherit(s, listener);
+    sock_made_here(s, listener);
     unsigned reason = connect_ruled_out(listener, fd, rule);
     if (reason == REASON_NONE && epoll_waits_unseen(listener))
         reason = REASON_EPOLL_KIND;

@@ -93,6 +93,7 @@ void names_passed(int fd)
     struct sock *s = sock_get(fd);
     if (s == NULL)
         return;
+    sock_unsure(s, SOCK_NO_OPTION);
     if (s->kind == SOCK_LISTENER) {
         local_names_end(s); /* for the processes that share them */
         local_names_close(s);

@@ -221,6 +221,27 @@ static int behind_bridge(int fd, int level, int name)
     return proc_on() && !bridge_is_pairs(level, name) ? bridge_hold(fd) : -1;
 }
 
+/* Which options' kernel values are known no more. Before they are set. */
+static enum sock_default unsure_of(int level, int name)
+{
+    if (level != SOL_SOCKET)
+        return 0;
+    switch (name) {
+    case SO_LINGER:
+        return SOCK_NO_LINGER;
+    case SO_OOBINLINE:
+        return SOCK_NO_OOBINLINE;
+    case SO_RCVTIMEO_OLD:
+    case SO_RCVTIMEO_NEW:
+        return SOCK_NO_RCVTIMEO;
+    case SO_SNDTIMEO_OLD:
+    case SO_SNDTIMEO_NEW:
+        return SOCK_NO_SNDTIMEO;
+    default:
+        return 0;
+    }
+}
+
 /* An option is set that the library sets itself, and is the program's from now on; or one that matters to a listener. */
 static void note_set(struct sock *s, int fd, int level, int name)
 {
@@ -249,6 +270,7 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
     if (!is_nagle(level, name)) /* (which see to it themselves) */
         coalesce_send_fd(fd);   /* its new value is for later bytes */
     if (s != NULL) {
+        sock_unsure(s, unsure_of(level, name));
         if (len < sizeof(int) || usermem_readable(val, sizeof(int))) /* (else the kernel says so) */
             r = set_option(s, fd, level, name, val, len);
     }

@@ -60,6 +60,7 @@ enum conn_cork { CORK_KERNELS, CORK_OUT, CORK_OURS };
 struct conn_startup {
     size_t in_len;         /* bytes collected for the negotiation: HELLO in mem.pre, else in mem.in */
     uint32_t kernel_wants; /* POLLIN, POLLOUT: what the negotiation waits for */
+    bool tcp_is_up;        /* initiator: connect() has said so */
     bool known_shim;       /* initiator: the listener on this host was seen to run sockwarp */
     bool marked;       /* initiator: the listener, on another host, has said in the handshake that it runs sockwarp */
     bool hurried;      /* initiator: connect() does not look whether the server's program is accepting just now */
@@ -87,8 +88,8 @@ struct conn_startup {
      * initiator's record there.
      */
     bool beside;
-    bool leaves;     /* and this is the close: no thread that waits for it is told of the decision */
-    bool meet_fresh; /* it has connected just now */
+    bool leaves;           /* and this is the close: no thread that waits for it is told of the decision */
+    _Atomic bool unlooked; /* any: what is on the connection need not be looked at in the next step */
     uint32_t meet_at;
     uint64_t meet_cookie;
     bool in_backlog; /* initiator: connect() has returned, though the listener's program has not accepted */

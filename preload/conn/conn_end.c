@@ -247,10 +247,12 @@ void conn_tx_finished(uint32_t wait_ms)
     }
 }
 
-int conn_linger_s(int fd)
+int conn_linger_s(const struct sock *s, int fd)
 {
     struct linger lin;
     socklen_t len = sizeof(lin);
+    if (s != NULL && sock_has_default(s, SOCK_NO_LINGER))
+        return -1;
     return sandbox_getsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, &len) == 0 && lin.l_onoff ? lin.l_linger : -1;
 }
 

@@ -10,8 +10,8 @@
 bool conn_tail_is_mine(const struct conn *c);
 /* shutdown(2) of an upgraded connection. */
 int conn_shutdown(struct sock *s, int fd, int how);
-/* SO_LINGER in seconds, -1: off. */
-int conn_linger_s(int fd);
+/* SO_LINGER in seconds, -1: off. s: fd's, NULL: the kernel has to be asked. */
+int conn_linger_s(const struct sock *s, int fd);
 /* The same as the time that a close waits: linger_s is above 0. */
 static inline uint32_t conn_linger_ms(int linger_s)
 {

@@ -60,7 +60,7 @@ static bool end_before_switch(struct sock *s, struct conn *c, int fd)
 /* What comes before the last bytes. Returns SO_LINGER as it is then, in conn_linger_s's form. */
 static int end_reading(struct sock *s, struct conn *c, int fd)
 {
-    int linger = conn_linger_s(fd);
+    int linger = conn_linger_s(s, fd);
     return linger == 0 || reset_if_unread(c, fd) || end_before_switch(s, c, fd) ? 0 : linger;
 }
 
@@ -97,7 +97,7 @@ static void settle_shared(struct sock *s, struct conn *c, int fd)
 static void settle_close(struct sock *s, struct conn *c, int fd)
 {
     /* The RTR has not come: the end is announced first, as when the startup is not over. */
-    if (c->responder && !iwarp_can_send(&c->ep) && conn_linger_s(fd) != 0)
+    if (c->responder && !iwarp_can_send(&c->ep) && conn_linger_s(s, fd) != 0)
         REAL(shutdown)(fd, SHUT_WR);
     int linger = end_reading(s, c, fd);
     if (turn_take_brief(&c->tx.turn) < 0)

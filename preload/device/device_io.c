@@ -557,7 +557,7 @@ void device_close(struct sock *s, struct conn *c, int fd, bool exits)
     /* As with TCP, a close that leaves bytes unread is a reset. */
     if (unread)
         conn_reset_at_close(fd);
-    int linger = unread ? 0 : conn_linger_s(fd);
+    int linger = unread ? 0 : conn_linger_s(s, fd);
     if (linger != 0 && turn_take_brief(&c->tx.turn) == 0) {
         drain(s, c, fd, linger > 0 ? conn_linger_ms(linger) : linger_ms);
         turn_give(&c->tx.turn);

@@ -64,6 +64,11 @@ int kept_put(struct kept *k, unsigned i, int fd)
     return fd;
 }
 
+bool kept_has_left(void)
+{
+    return atomic_load(&never);
+}
+
 void kept_leave_network(struct kept *k)
 {
     atomic_store(&never, true);

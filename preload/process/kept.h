@@ -28,5 +28,7 @@ int kept_put(struct kept *k, unsigned i, int fd);
 void kept_drop(struct kept *k, unsigned i);
 /* A thread of this process goes to another network namespace: drops all. Any thread, not in a vfork child. */
 void kept_leave_network(struct kept *k);
+/* Did one ever? */
+bool kept_has_left(void);
 
 #endif

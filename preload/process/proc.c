@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
@@ -39,6 +40,43 @@ uint64_t proc_tick_ns(void)
     return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
+/* A page that every child of fork(2) finds empty, also one that we did not see being made. NULL: there is none. */
+static struct own {
+    _Atomic bool is; /* this process's */
+    _Atomic bool taken;
+    uint32_t left; /* of random */
+    uint8_t random[512];
+} * own_page;
+/* Children with CLONE_VM were made: they have that page as their parent has. vfork.c writes it, too. */
+__attribute__((visibility("hidden"), used)) bool proc_lent;
+
+void proc_begin(void)
+{
+    proc.pid = rawsys_getpid();
+    if (own_page == NULL) {
+        long at = rawsys6(__NR_mmap, 0, sizeof(*own_page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at < 0 && at > -4096)
+            return;
+        if (rawsys4(__NR_madvise, at, sizeof(*own_page), MADV_WIPEONFORK, 0) != 0) {
+            (void)rawsys4(__NR_munmap, at, sizeof(*own_page), 0, 0);
+            return;
+        }
+        own_page = (struct own *)at;
+    }
+    atomic_store(&own_page->is, true);
+}
+
+void proc_lend(void)
+{
+    __atomic_store_n(&proc_lent, true, __ATOMIC_RELAXED);
+}
+
+/* Is the one that runs here surely the process that proc.pid names? */
+static bool is_surely_own(void)
+{
+    return own_page != NULL && atomic_load_explicit(&own_page->is, memory_order_relaxed) && !proc_has_lent();
+}
+
 /* (A sandbox from before the program's start may not know getrandom(2).) */
 static ssize_t random_some(void *buf, size_t len)
 {
@@ -56,7 +94,7 @@ static ssize_t random_some(void *buf, size_t len)
     return n < 0 ? -1 : n;
 }
 
-void proc_random(void *buf, size_t len)
+static void random_from_kernel(void *buf, size_t len)
 {
     uint8_t *p = buf;
     while (len > 0) {
@@ -67,6 +105,29 @@ void proc_random(void *buf, size_t len)
             len -= (size_t)n;
         }
     }
+}
+
+/* Takes octets that were asked for before, each once. False: it has to ask itself. */
+static bool random_kept(uint8_t *buf, size_t len)
+{
+    struct own *o = own_page;
+    if (len > sizeof(o->random) || !is_surely_own() || atomic_exchange_explicit(&o->taken, true, memory_order_acquire))
+        return false;
+    if (o->left < len) {
+        random_from_kernel(o->random, sizeof(o->random));
+        o->left = sizeof(o->random);
+    }
+    o->left -= (uint32_t)len;
+    memcpy(buf, o->random + o->left, len);
+    memset(o->random + o->left, 0, len);
+    atomic_store_explicit(&o->taken, false, memory_order_release);
+    return true;
+}
+
+void proc_random(void *buf, size_t len)
+{
+    if (!random_kept(buf, len))
+        random_from_kernel(buf, len);
 }
 
 uint32_t proc_random32(void *unused)
@@ -81,39 +142,6 @@ bool proc_on_signal_stack(void)
 {
     stack_t now;
     return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
-}
-
-/* A page that every child of fork(2) finds empty, also one that we did not see being made. NULL: there is none. */
-static uint32_t *own_page;
-/* Children with CLONE_VM were made: they have that page as their parent has. vfork.c writes it, too. */
-__attribute__((visibility("hidden"), used)) bool proc_lent;
-
-void proc_begin(void)
-{
-    proc.pid = rawsys_getpid();
-    if (own_page == NULL) {
-        long at = rawsys6(__NR_mmap, 0, sizeof(*own_page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (at < 0 && at > -4096)
-            return;
-        if (rawsys4(__NR_madvise, at, sizeof(*own_page), MADV_WIPEONFORK, 0) != 0) {
-            (void)rawsys4(__NR_munmap, at, sizeof(*own_page), 0, 0);
-            return;
-        }
-        own_page = (uint32_t *)at;
-    }
-    __atomic_store_n(own_page, 1, __ATOMIC_RELAXED);
-}
-
-void proc_lend(void)
-{
-    __atomic_store_n(&proc_lent, true, __ATOMIC_RELAXED);
-}
-
-/* Is the one that runs here surely the process that proc.pid names? */
-static bool is_surely_own(void)
-{
-    return own_page != NULL && __atomic_load_n(own_page, __ATOMIC_RELAXED) != 0 &&
-           !__atomic_load_n(&proc_lent, __ATOMIC_RELAXED);
 }
 
 bool proc_is_borrowed(void)

@@ -68,8 +68,14 @@ bool proc_on_signal_stack(void);
 bool proc_is_borrowed(void);
 /* getpid(2); no system call where proc_is_borrowed needs none. */
 pid_t proc_pid(void);
-/* This process is about to make a child that shares its memory. vfork.c writes the same. */
+/* This process is about to make a child that shares its memory, or has its sockets. vfork.c writes the same. */
 void proc_lend(void);
+extern bool proc_lent;
+/* Did it ever? */
+static inline bool proc_has_lent(void)
+{
+    return __atomic_load_n(&proc_lent, __ATOMIC_RELAXED);
+}
 /* Sets proc.pid: at the start, and in the child of a fork. */
 void proc_begin(void);
 

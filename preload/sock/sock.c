@@ -115,6 +115,31 @@ struct sock *sock_get_polled(int fd)
     return s;
 }
 
+void sock_made_here(struct sock *s, const struct sock *listener)
+{
+    unsigned known = SOCK_NO_OPTION;
+    if (listener != NULL)
+        known = atomic_load(&listener->defaults) & ~(unsigned)atomic_load(&listener->unsure);
+    atomic_store(&s->defaults, (uint8_t)known);
+    atomic_store(&s->unsure, 0);
+}
+
+bool sock_has_default(const struct sock *s, enum sock_default which)
+{
+    return (atomic_load(&s->defaults) & ~(unsigned)atomic_load(&s->unsure) & which) != 0 && !proc_has_lent() &&
+           !atomic_load(&proc.passes_conns);
+}
+
+void sock_found_default(struct sock *s, enum sock_default which)
+{
+    atomic_fetch_or(&s->defaults, (uint8_t)which);
+}
+
+void sock_unsure(struct sock *s, enum sock_default which)
+{
+    atomic_fetch_or(&s->unsure, (uint8_t)which);
+}
+
 uint64_t sock_ino(int fd)
 {
     struct stat st;
@@ -270,6 +295,8 @@ struct sock *sock_new(int fd, int domain)
         s->mark = s->mark_mtu = 0;
         atomic_store(&s->mark_counts, false);
         s->acks_late = s->hops_known = s->saves_syn = s->syn_own = false;
+        s->defaults = 0;
+        s->unsure = SOCK_NO_OPTION;
         s->undrained = 0;
         s->drained_ns = 0;
         s->bridge_fd = -1;

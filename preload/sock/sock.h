@@ -32,6 +32,15 @@ enum sock_kind { SOCK_NEW, SOCK_LISTENER, SOCK_CONN, SOCK_BRIDGED };
 /* Threads that wait for one connection and are known to its close: a reader, a writer, and some more. */
 #define SOCK_SLEEPERS 6
 
+/* Options that most programs never set: the kernel need not be asked for them where nobody can have set them. */
+enum sock_default {
+    SOCK_NO_LINGER = 1,
+    SOCK_NO_RCVTIMEO = 2,
+    SOCK_NO_SNDTIMEO = 4,
+    SOCK_NO_OOBINLINE = 8,
+    SOCK_NO_OPTION = SOCK_NO_LINGER | SOCK_NO_RCVTIMEO | SOCK_NO_SNDTIMEO | SOCK_NO_OOBINLINE,
+};
+
 /* Never unmapped once made: a stale pointer still points to a sock, so a look-up takes no lock. */
 struct sock {
     _Atomic uint32_t refs; /* fd table entries and calls under way; 0: free */
@@ -49,6 +58,8 @@ struct sock {
     uint8_t plain_reason;       /* enum reason: of that, or of a connect() that left it plain */
     bool acks_late;             /* the program has switched TCP_QUICKACK off before connect() */
     bool hops_known;            /* made here, and the program has not chosen its hop limit */
+    _Atomic uint8_t defaults;   /* enum sock_default: what the kernel was seen to have, */
+    _Atomic uint8_t unsure;     /* and what may be changed unseen, or was chosen */
     uint8_t rules;              /* that it follows: preload/process/rules.h */
     bool port_known;            /* bound explicitly, or getsockname told the program its port */
     struct conn *conn;          /* SOCK_CONN */
@@ -152,6 +163,15 @@ static inline bool sock_is_closing(int fd)
 void sock_sleep(struct sock *s);
 void sock_wake(struct sock *s);
 int sock_fd_now(struct sock *s, int fd);
+
+/* s was made by this process just now, by accept(2) from `listener`, or by socket(2): NULL. No other process has it. */
+void sock_made_here(struct sock *s, const struct sock *listener);
+/* Is the option surely as TCP has it at first? No system call. */
+bool sock_has_default(const struct sock *s, enum sock_default which);
+/* The kernel has just said that it is. */
+void sock_found_default(struct sock *s, enum sock_default which);
+/* The program sets the option, or these are another process's as well from now on. Before that happens. */
+void sock_unsure(struct sock *s, enum sock_default which);
 
 /* Calls fn(fd, sock) for every descriptor in the table; for fork, exec and exit. */
 void sock_each(void (*fn)(int fd, struct sock *s, void *arg), void *arg);

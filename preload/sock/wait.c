@@ -206,8 +206,17 @@ uint64_t wait_call_deadline(int fd, int which)
 {
     struct timeval tv;
     socklen_t len = sizeof(tv);
-    if (sandbox_getsockopt(fd, SOL_SOCKET, which, &tv, &len) < 0 || (tv.tv_sec == 0 && tv.tv_usec == 0))
+    struct sock *s = sock_peek(fd);
+    enum sock_default none = which == SO_RCVTIMEO ? SOCK_NO_RCVTIMEO : SOCK_NO_SNDTIMEO;
+    if (s != NULL && sock_has_default(s, none))
         return 0;
+    if (sandbox_getsockopt(fd, SOL_SOCKET, which, &tv, &len) < 0)
+        return 0;
+    if (tv.tv_sec == 0 && tv.tv_usec == 0) {
+        if (s != NULL)
+            sock_found_default(s, none);
+        return 0;
+    }
     return proc_now_ns() + (uint64_t)tv.tv_sec * 1000000000u + (uint64_t)tv.tv_usec * 1000u;
 }
 

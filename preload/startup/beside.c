@@ -27,11 +27,11 @@ static void note_meet(struct conn *c, const struct meet *m)
     c->startup.meet_at = m->at;
 }
 
-bool beside_ask(struct conn *c, int fd)
+bool beside_ask(const struct sock *s, struct conn *c, int fd)
 {
     struct meet m = { 0 };
     const uint8_t *hellos;
-    uint64_t netns = c->opts.meet ? meet_netns(fd) : 0;
+    uint64_t netns = !c->opts.meet ? 0 : s->hops_known ? meet_own_netns(fd) : meet_netns(fd);
     if (netns == 0 || !local_meets(netns, (const struct sockaddr *)&c->peer) || conn_buffers(c) < 0 ||
         startup_prepare(c) < 0)
         return false;
@@ -49,9 +49,16 @@ void beside_connected(struct conn *c, int fd)
     struct meet m = meet_of(c);
     struct sockaddr_storage local;
     socklen_t len = sizeof(local);
-    c->startup.meet_fresh = true;
+    c->startup.unlooked =
+        true; /* no server can have said anything yet; if one has, it is seen when the program waits */
     if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) == 0)
         meet_connected(&m, &local, &c->peer);
+}
+
+void beside_waits_next(struct conn *c)
+{
+    if (c->startup.beside && !c->responder)
+        c->startup.unlooked = true;
 }
 
 bool beside_give_up(struct conn *c)
@@ -103,9 +110,8 @@ static bool step_initiator(struct conn *c, int fd)
     uint8_t answer[MEET_ANSWER_MAX];
     struct meet m = meet_of(c);
     ssize_t n = meet_look(&m, answer);
-    bool fresh = c->startup.meet_fresh;
-    c->startup.meet_fresh = false;
-    if (n == 0 && fresh) { /* no server can have said anything yet; if one has, it is seen when the program waits */
+    bool unlooked = atomic_exchange(&c->startup.unlooked, false);
+    if (n == 0 && unlooked) {
         c->startup.kernel_wants = POLLIN;
         return false;
     }

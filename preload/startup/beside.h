@@ -17,11 +17,16 @@ struct sock;
  * fd is about to be connected to a listener of this host that runs sockwarp: asks it. False: it cannot be asked so. c is
  * new, with its peer's address.
  */
-bool beside_ask(struct conn *c, int fd) SW_MUST;
+bool beside_ask(const struct sock *s, struct conn *c, int fd) SW_MUST;
 /* Has the client of c, which was accepted just now, asked beside it? Some system calls. */
 bool beside_is_asked(const struct conn *c) SW_MUST;
 /* It is connected. */
 void beside_connected(struct conn *c, int fd);
+/*
+ * The call that goes on with the startup now waits in the kernel if nothing is decided: so its first step need not look
+ * at the connection. Any thread.
+ */
+void beside_waits_next(struct conn *c);
 /* One step, in PEEK or LATE. Both turns held. False: it would wait, for input. */
 bool beside_step(struct conn *c, int fd);
 /* An initiator that waits for the answer: is there none yet? Without the turns a hint. */

@@ -217,7 +217,7 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
         return;
     }
     int r = startup_go_on(s, false);
-    if (r < 0 || !conn_is_late(c) || conn_linger_s(fd) == 0)
+    if (r < 0 || !conn_is_late(c) || conn_linger_s(s, fd) == 0)
         return;
     if (shutdown_undecided(s, c, fd, SHUT_WR, &r))
         r = startup_go_on(s, false);
@@ -263,7 +263,7 @@ static void leave_startup(struct sock *s, struct conn *c, int fd)
     if (conn_undecided(c))
         last_words(s, c, fd);
     int r = startup_go_on(s, false); /* takes a Hello that waits; another thread may be doing so */
-    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || conn_linger_s(fd) == 0)
+    if (r < 0 || conn_state(c) != CONN_NEGOTIATING || conn_undecided(c) || conn_linger_s(s, fd) == 0)
         return;
     REAL(shutdown)(fd, SHUT_WR);
     throw_away(fd);

@@ -15,6 +15,7 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/poller.h"
 #include "preload/sock/wait.h"
+#include "preload/startup/beside.h"
 #include "preload/startup/dispatch.h"
 #include "preload/startup/startup.h"
 
@@ -59,6 +60,8 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
     bool late = false;
+    if (wait)
+        beside_waits_next(c);
     for (;;) {
         int r = startup_go_on(s, !wait);
         enum conn_state st = conn_state(c);

@@ -108,6 +108,7 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
         trace_info("fd %d: the local port could not be kept: errno %d", fd, errno);
     c->startup.in_len = c->rx.pre_len = c->rx.pre_off = 0;
     c->startup.rx_total = c->startup.tx_total = 0;
+    c->startup.tcp_is_up = false;
     if (err == 0 && REAL(connect)(fd, (struct sockaddr *)&c->peer, c->peer_len) < 0 && errno != EINPROGRESS)
         err = errno;
     if (rev_1 && err == 0) {

@@ -10,6 +10,7 @@
 
 #include "core/base/rawsys.h"
 #include "preload/process/folder.h"
+#include "preload/process/kept.h"
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -46,6 +47,7 @@ struct table {
 };
 
 static struct table *_Atomic mapped;
+static _Atomic uint64_t own_netns; /* 0: not asked for */
 static _Atomic int making; /* 0: not tried, 1: a thread maps it, 2: done */
 
 static uint64_t word_of(uint64_t cookie, enum meet_state st)
@@ -94,6 +96,7 @@ void meet_part(void)
 
 void meet_after_fork(void)
 {
+    atomic_store(&own_netns, 0); /* (a child that is made in another one) */
     int expected = 1;
     atomic_compare_exchange_strong(&making, &expected, 0);
 }
@@ -113,6 +116,14 @@ static uint64_t socket_number(int fd, int option)
 uint64_t meet_netns(int fd)
 {
     return socket_number(fd, SO_NETNS_COOKIE);
+}
+
+uint64_t meet_own_netns(int fd)
+{
+    uint64_t n = kept_has_left() ? 0 : atomic_load(&own_netns);
+    if (n == 0)
+        atomic_store(&own_netns, n = meet_netns(fd));
+    return n;
 }
 
 /* FNV-1a of the name and its network; 0: that is not known. */

@@ -39,6 +39,8 @@ struct meet {
 
 /* The network (SO_NETNS_COOKIE) of a socket, which the others want; 0: it cannot be told, and there is nothing to meet by. */
 uint64_t meet_netns(int fd);
+/* The same of a socket that this thread has made by socket(2); asked once, unless threads change their networks. */
+uint64_t meet_own_netns(int fd);
 /* A socket of it listens, or is about to: processes of this user that connect to it may put records. */
 void meet_listens(uint64_t netns, const struct sockaddr_un *name, socklen_t len);
 /* The opposite: also if the processes that accept may not look. */

@@ -65,7 +65,7 @@ static void note_error(struct conn *c, int err)
 /* Has the initiator's TCP handshake ended? True: go on with the Hello. */
 static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
 {
-    int state = tcpinfo_state(fd);
+    int state = c->startup.tcp_is_up ? TCP_ESTABLISHED : tcpinfo_state(fd);
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV) {
         c->startup.kernel_wants = POLLOUT;
         return false;

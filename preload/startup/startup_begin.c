@@ -121,6 +121,17 @@ static unsigned unasked(const struct sock *s, struct conn *c, int fd)
     return REASON_NONE;
 }
 
+/*
+ * Does the kernel know better where the connection goes? A connect to the wildcard address goes somewhere; and of IPv6
+ * its form counts, mapped and scoped.
+ */
+static bool may_be_elsewhere(const struct sockaddr_storage *ss)
+{
+    struct sockaddr_in in;
+    memcpy(&in, ss, sizeof(in));
+    return in.sin_family != AF_INET || in.sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
 int startup_begin_initiator(struct sock *s, struct conn *c)
 {
     unsigned reason = unasked(s, c, atomic_load(&s->fd));
@@ -130,8 +141,8 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
     }
     struct sockaddr_storage peer;
     socklen_t len = sizeof(peer);
-    if (REAL(getpeername)(atomic_load(&s->fd), (struct sockaddr *)&peer, &len) == 0) {
-        c->peer = peer; /* a connect to the wildcard address went somewhere */
+    if (may_be_elsewhere(&c->peer) && REAL(getpeername)(atomic_load(&s->fd), (struct sockaddr *)&peer, &len) == 0) {
+        c->peer = peer;
         c->peer_len = len;
     }
     int r = conn_buffers(c);

@@ -111,7 +111,7 @@ static int begin_fpdus(struct conn *c, int fd)
 }
 
 /* Options that the program has set count its own bytes; the kernel's count frames from now on. */
-static void take_over_options(struct conn *c, int fd, bool device)
+static void take_over_options(const struct sock *s, struct conn *c, int fd, bool device)
 {
     int lowat = 1;
     socklen_t lowat_len = sizeof(lowat);
@@ -131,7 +131,8 @@ static void take_over_options(struct conn *c, int fd, bool device)
      */
     int inlined = 0;
     socklen_t inlined_len = sizeof(inlined);
-    if (REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
+    if (!sock_has_default(s, SOCK_NO_OOBINLINE) &&
+        REAL(getsockopt)(fd, SOL_SOCKET, SO_OOBINLINE, &inlined, &inlined_len) == 0)
         atomic_store(&c->st.rx.urgent_inline, inlined != 0);
     inlined = 1;
     if (!device && !c->neg.deferred) /* (a deferred answer carries the change: conn_soft_tx.c) */
@@ -177,9 +178,11 @@ static void send_first(struct conn *c, int fd)
     /*
      * The startup's exchange has put the kernel into its request-and-response mode, where acknowledgements wait for
      * data to go with. A fresh TCP connection is not in it: the program's first small writes would feel the difference.
+     * (Beside the connection there was no such exchange: what the kernel makes of it is the program's doing.)
      */
     int quick = 1;
-    REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
+    if (!c->startup.beside)
+        REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &quick, sizeof(quick));
 }
 
 int startup_upgrade(struct sock *s, struct conn *c)
@@ -192,7 +195,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
     r = device ? device_begin(c) : begin_fpdus(c, fd);
     if (r < 0)
         return r;
-    take_over_options(c, fd, device);
+    take_over_options(s, c, fd, device);
     c->record.ino = sock_ino(fd);
     segv_guard();
     conn_go_upgraded(c);
