@@ -64,6 +64,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
         beside_waits_next(c);
     for (;;) {
         int r = startup_go_on(s, !wait);
+        atomic_store(&c->startup.unlooked, false); /* (it may have been skipped) */
         enum conn_state st = conn_state(c);
         if (st != CONN_NEGOTIATING && st != CONN_CONNECTING)
             return 0;
