@@ -5,6 +5,7 @@ core_sources = \
     core/base/append.c \
     core/base/append.h \
     core/base/bytes.h \
+    core/base/fnv.h \
     core/base/crc32c.c \
     core/base/crc32c.h \
     core/base/crc32c_arm.c \

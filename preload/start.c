@@ -41,7 +41,7 @@
 #include "preload/sock/sock.h"
 #include "preload/sock/wait.h"
 #include "preload/startup/dispatch.h"
-#include "preload/startup/fallback.h"
+#include "preload/startup/learned.h"
 #include "preload/startup/local.h"
 #include "preload/startup/meet.h"
 #include "preload/startup/startup.h"
@@ -131,7 +131,7 @@ void start_after_fork_child(void)
     epoll_after_fork(true);
     poller_after_fork();
     conn_tx_after_fork();
-    fallback_after_fork();
+    learned_after_fork();
     local_after_fork();
     meet_after_fork();
     ring_after_fork_child();

@@ -228,11 +228,14 @@ tests_faults_scene_LDFLAGS = $(program_ldflags)
 tests_faults_scene_LDADD =
 preload_programs += tests/process/clones
 tests_process_clones_SOURCES = tests/process/clones.c
-preload_programs += tests/process/lent
-tests_process_lent_SOURCES = tests/process/lent.c
 tests_process_clones_CFLAGS = $(preload_program_cflags)
 tests_process_clones_LDFLAGS = $(program_ldflags)
 tests_process_clones_LDADD =
+preload_programs += tests/process/lent
+tests_process_lent_SOURCES = tests/process/lent.c
+tests_process_lent_CFLAGS = $(preload_program_cflags)
+tests_process_lent_LDFLAGS = $(program_ldflags)
+tests_process_lent_LDADD =
 
 preload_programs += tests/process/filtered
 tests_process_filtered_SOURCES = tests/process/filtered.c

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "core/base/fnv.h"
+
 #define AGAIN_MAX 31u
 
 bool verdict_key(struct verdict_entry *key, const struct sockaddr *peer, uint64_t netns)
@@ -48,14 +50,10 @@ uint32_t verdict_slot(const struct verdict_entry *key)
     return h % VERDICT_SLOTS;
 }
 
-/* FNV-1a: a record that was read while another process wrote it does not have it. */
+/* A record that was read while another process wrote it does not have it. */
 static uint64_t check_of(const struct verdict_entry *e)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    const uint8_t *p = (const uint8_t *)e;
-    for (size_t i = 0; i < offsetof(struct verdict_entry, check); i++)
-        h = (h ^ p[i]) * 0x100000001b3u;
-    return h;
+    return fnv_add(FNV_BEGIN, e, offsetof(struct verdict_entry, check));
 }
 
 /* Is it a record of this peer, on this network, from the past? */

@@ -92,11 +92,24 @@ static uint64_t as_fork(uint64_t flags)
     return flags & ~(uint64_t)(CLONE_VFORK | CLONE_VM | (flags & CLONE_VM ? CLONE_SIGHAND : 0));
 }
 
+/* The kernel's call as it is: for children that are none of ours to make. */
+static long pass_on(long number, const long a[6])
+{
+    return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/* The child may share this process's memory, and is made by the program or libc in its own way. */
+static void lend(uint64_t flags)
+{
+    if ((flags & CLONE_VM) && !(flags & CLONE_THREAD))
+        proc_lend();
+}
+
 static long make(long number, const long a[6], long first)
 {
     struct making m;
     if (!making_begin(&m))
-        return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+        return pass_on(number, a);
     long r = rawsys6(number, first, a[1], a[2], a[3], a[4], a[5]);
     if (r == 0)
         in_child(&m);
@@ -108,22 +121,16 @@ static long make(long number, const long a[6], long first)
     return -1;
 }
 
-static bool shares_memory(uint64_t flags)
-{
-    return (flags & CLONE_VM) && !(flags & CLONE_THREAD);
-}
-
 static long make_by_args(const long a[6])
 {
     struct clone_args args;
     size_t len = (size_t)a[1];
     if (len < CLONE_ARGS_SIZE_VER0 || len > sizeof(args) || !usermem_readable((const void *)a[0], len))
-        return REAL(syscall)(SYS_clone3, a[0], a[1], a[2], a[3], a[4], a[5]);
+        return pass_on(SYS_clone3, a);
     memcpy(&args, (const void *)a[0], len);
     if ((args.flags & LIBCS_OWN) || args.stack != 0) {
-        if (shares_memory(args.flags))
-            proc_lend();
-        return REAL(syscall)(SYS_clone3, a[0], a[1], a[2], a[3], a[4], a[5]);
+        lend(args.flags);
+        return pass_on(SYS_clone3, a);
     }
     args.flags = as_fork(args.flags);
     return make(SYS_clone3, a, (long)&args);
@@ -132,7 +139,7 @@ static long make_by_args(const long a[6])
 long clone_syscall(long number, const long a[6])
 {
     if (proc_is_borrowed())
-        return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+        return pass_on(number, a);
     switch (number) {
     case SYS_clone3:
         return make_by_args(a);
@@ -147,9 +154,8 @@ long clone_syscall(long number, const long a[6])
     if (as_fork((uint64_t)a[0]) == SIGCHLD && a[1] == 0)
         return fork();
     if (((uint64_t)a[0] & LIBCS_OWN) || a[1] != 0) {
-        if (shares_memory((uint64_t)a[0]))
-            proc_lend();
-        return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+        lend((uint64_t)a[0]);
+        return pass_on(number, a);
     }
     return make(number, a, (long)as_fork((uint64_t)a[0]));
 }
@@ -178,8 +184,7 @@ int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
     pid_t *child_tid = va_arg(ap, pid_t *);
     va_end(ap);
     struct making m;
-    if (shares_memory((uint64_t)(unsigned)flags))
-        proc_lend();
+    lend((uint64_t)(unsigned)flags);
     if (fn == NULL || stack == NULL || (flags & (CLONE_VM | CLONE_THREAD | CLONE_SETTLS)) || !proc_on() ||
         proc_is_borrowed() || !making_begin(&m))
         return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);

@@ -33,7 +33,7 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 #include "preload/startup/beside.h"
-#include "preload/startup/fallback.h"
+#include "preload/startup/learned.h"
 #include "preload/startup/local.h"
 #include "preload/startup/startup.h"
 #include "preload/startup/syn.h"
@@ -86,7 +86,7 @@ static unsigned plain_because(const struct sock *s, int fd, const struct sockadd
     if ((rule->opts.transports & (HELLO_TRANSPORT_IWARP | HELLO_TRANSPORT_VERBS)) == 0)
         return REASON_TRANSPORT;
     /* Before the look-up: no listener of this host known to run sockwarp is ever remembered as plain. */
-    if (fallback_known_plain(peer, fd))
+    if (learned_here(peer, fd))
         return REASON_CACHED_PLAIN;
     if (!rule->opts.hello_always) {
         switch (local_ask(peer, rule->opts.self)) {

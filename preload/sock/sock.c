@@ -126,8 +126,7 @@ void sock_made_here(struct sock *s, const struct sock *listener)
 
 bool sock_has_default(const struct sock *s, enum sock_default which)
 {
-    return (atomic_load(&s->defaults) & ~(unsigned)atomic_load(&s->unsure) & which) != 0 && !proc_has_lent() &&
-           !atomic_load(&proc.passes_conns);
+    return (atomic_load(&s->defaults) & ~(unsigned)atomic_load(&s->unsure) & which) != 0 && !proc_has_lent();
 }
 
 void sock_found_default(struct sock *s, enum sock_default which)

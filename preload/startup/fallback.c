@@ -1,58 +1,23 @@
 /*
- * The way back to plain TCP, and the peers that are known to be plain.
+ * The way back to plain TCP.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "core/base/probe.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
-#include "core/negotiate/verdict.h"
 #include "preload/conn/conn.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/startup/fallback.h"
 #include "preload/startup/learned.h"
-#include "preload/startup/meet.h"
-
-static struct verdicts verdicts;
-/*
- * Protects verdicts; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder.
- */
-static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
-
-uint64_t fallback_ttl_ns(void)
-{
-    return (uint64_t)proc.set.verdict_ttl_s * 1000000000u;
-}
-
-bool fallback_known_plain(const struct sockaddr *peer, int fd)
-{
-    struct verdict_entry key;
-    if (fallback_ttl_ns() == 0 || !verdict_key(&key, peer, 0) || pthread_mutex_trylock(&verdict_lock) != 0)
-        return false;
-    struct verdict_entry e = verdicts.slot[verdict_slot(&key)];
-    pthread_mutex_unlock(&verdict_lock);
-    uint64_t now_ns = proc_now_ns();
-    if (!verdict_holds(&e, &key, now_ns, fallback_ttl_ns()))
-        return false;
-    key.netns = meet_netns(fd); /* (0: this kernel does not tell) */
-    return verdict_holds(&e, &key, now_ns, fallback_ttl_ns());
-}
 
 void fallback_remember(const struct conn *c, int fd)
 {
-    struct verdict_entry key;
-    const struct sockaddr *peer = (const struct sockaddr *)&c->peer;
-    if ((c->startup.known_shim && !c->startup.marked) || fallback_ttl_ns() == 0)
-        return;
-    if (verdict_key(&key, peer, meet_netns(fd)) && pthread_mutex_trylock(&verdict_lock) == 0) {
-        verdict_renew(&verdicts.slot[verdict_slot(&key)], &key, proc_now_ns(), fallback_ttl_ns());
-        pthread_mutex_unlock(&verdict_lock);
-    }
-    learned_tell(peer, fd);
+    if (!c->startup.known_shim || c->startup.marked)
+        learned_add((const struct sockaddr *)&c->peer, fd);
 }
 
 /* Resets the TCP connection; the descriptor stays, unconnected. */
@@ -121,9 +86,4 @@ void fallback_plain(struct sock *s, struct conn *c, int fd)
     }
     atomic_store(&c->so_error, err);
     conn_go_plain(s, c, reason);
-}
-
-void fallback_after_fork(void)
-{
-    pthread_mutex_init(&verdict_lock, NULL);
 }

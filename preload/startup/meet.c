@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/base/fnv.h"
 #include "core/base/rawsys.h"
 #include "preload/process/folder.h"
 #include "preload/process/kept.h"
@@ -48,7 +49,7 @@ struct table {
 
 static struct table *_Atomic mapped;
 static _Atomic uint64_t own_netns; /* 0: not asked for */
-static _Atomic int making; /* 0: not tried, 1: a thread maps it, 2: done */
+static _Atomic int making;         /* 0: not tried, 1: a thread maps it, 2: done */
 
 static uint64_t word_of(uint64_t cookie, enum meet_state st)
 {
@@ -126,16 +127,10 @@ uint64_t meet_own_netns(int fd)
     return n;
 }
 
-/* FNV-1a of the name and its network; 0: that is not known. */
+/* Of the name and its network; 0: that is not known. */
 static uint64_t hash_of(uint64_t netns, const struct sockaddr_un *name, socklen_t len)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ netns;
-    const uint8_t *p = (const uint8_t *)name;
-    if (netns == 0)
-        return 0;
-    for (socklen_t i = 0; i < len; i++)
-        h = (h ^ p[i]) * 0x100000001b3u;
-    return h | 1;
+    return netns == 0 ? 0 : fnv_add(FNV_BEGIN ^ netns, name, len) | 1;
 }
 
 static _Atomic uint64_t *listener_at(struct table *t, uint64_t hash, unsigned probe)

@@ -112,7 +112,7 @@ static unsigned unasked(const struct sock *s, struct conn *c, int fd)
         c->startup.marked = mark_is_seen(fd, &rtt_us);
     if (!c->startup.marked && !c->require && !c->opts.ask_always && !c->opts.hello_always && !c->opts.immediate)
         return REASON_UNMARKED;
-    if (!c->require && learned_plain((const struct sockaddr *)&c->peer, fd))
+    if (!c->require && learned_by_user((const struct sockaddr *)&c->peer, fd))
         return REASON_CACHED_PLAIN;
     if (c->startup.marked) {
         c->startup.known_shim = true;
