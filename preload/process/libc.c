@@ -7,6 +7,7 @@
 #include <sys/auxv.h>
 
 #include "core/base/must.h"
+#include "preload/process/dynamic.h"
 
 #define VERSION_HIDDEN 0x8000u /* an old version of the symbol */
 
@@ -67,14 +68,6 @@ static uintptr_t low, high;        /* where it lies */
  * dlsym is not used: others define that name too, it allocates when it fails, and it wants a handle made by dlopen.
  */
 
-static uintptr_t dynamic(const struct link_map *m, ElfW(Sxword) tag)
-{
-    for (const ElfW(Dyn) *d = m->l_ld; d->d_tag != DT_NULL; d++)
-        if (d->d_tag == tag)
-            return d->d_un.d_ptr;
-    return 0;
-}
-
 static bool same(const char *a, const char *b)
 {
     while (*a != '\0' && *a == *b)
@@ -85,7 +78,7 @@ static bool same(const char *a, const char *b)
 static const struct link_map *loaded(const char *soname)
 {
     for (const struct link_map *m = _r_debug.r_map; m != NULL; m = m->l_next) {
-        uintptr_t strings = dynamic(m, DT_STRTAB), name = dynamic(m, DT_SONAME);
+        uintptr_t strings = dynamic_value(m->l_ld, DT_STRTAB), name = dynamic_value(m->l_ld, DT_SONAME);
         if (name != 0 && strings >= m->l_addr && same((const char *)strings + name, soname))
             return m;
     }
@@ -122,10 +115,10 @@ static void *chosen(const struct link_map *m, uintptr_t resolver)
 /* The default version of a function. NULL: there is none. */
 static const ElfW(Sym) * symbol(const struct link_map *m, const char *name)
 {
-    const uint32_t *head = (const uint32_t *)dynamic(m, DT_GNU_HASH);
-    const ElfW(Sym) *syms = (const ElfW(Sym) *)dynamic(m, DT_SYMTAB);
-    const ElfW(Versym) *versions = (const ElfW(Versym) *)dynamic(m, DT_VERSYM);
-    const char *strings = (const char *)dynamic(m, DT_STRTAB);
+    const uint32_t *head = (const uint32_t *)dynamic_value(m->l_ld, DT_GNU_HASH);
+    const ElfW(Sym) *syms = (const ElfW(Sym) *)dynamic_value(m->l_ld, DT_SYMTAB);
+    const ElfW(Versym) *versions = (const ElfW(Versym) *)dynamic_value(m->l_ld, DT_VERSYM);
+    const char *strings = (const char *)dynamic_value(m->l_ld, DT_STRTAB);
     if (head == NULL || syms == NULL || strings == NULL ||
         strings < (const char *)m->l_addr) /* (the addresses of the vDSO are not relocated) */
         return NULL;
