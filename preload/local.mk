@@ -11,12 +11,15 @@ preload_sources = \
     preload/process/cancel.h \
     preload/process/hidden.c \
     preload/process/hidden.h \
+    preload/process/dynamic.h \
     preload/process/folder.c \
     preload/process/folder.h \
     preload/process/kept.c \
     preload/process/kept.h \
     preload/process/holders.c \
     preload/process/holders.h \
+    preload/process/imports.c \
+    preload/process/imports.h \
     preload/process/libc.h \
     preload/process/libc_calls.h \
     preload/process/proc.c \

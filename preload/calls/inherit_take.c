@@ -23,6 +23,7 @@
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/conn_peek.h"
 #include "preload/conn/shmem.h"
+#include "preload/process/imports.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
@@ -93,7 +94,8 @@ static void take_up_given(int fd, int domain, struct given *g)
     sock_put(s);
 }
 
-static void take_up_listener(int fd, const struct sockaddr_storage *local, socklen_t len)
+/* sent: by a socket; names that come by an exec are looked at as they are adopted. */
+static void take_up_listener(int fd, const struct sockaddr_storage *local, socklen_t len, bool sent)
 {
     struct sock *s = sock_new(fd, local->ss_family);
     if (s == NULL)
@@ -101,11 +103,14 @@ static void take_up_listener(int fd, const struct sockaddr_storage *local, sockl
     s->port_known = true;
     s->kind = SOCK_LISTENER;
     set_nonblock_as_is(s, fd);
-    if (policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && names_may_be() &&
-        !ring_drives_sockets())
-        local_names_open(s, fd);
-    else
+    bool may = policy_match_listener(&proc.set.policy, (const struct sockaddr *)local, len) != NULL && names_may_be() &&
+               !ring_drives_sockets();
+    if (!may)
         mark_take_back(fd);
+    else if (sent && !imports_accept(NULL))
+        atomic_store(&s->names_later, NAMES_AT_ACCEPT);
+    else
+        local_names_open(s, fd);
     sock_put(s);
 }
 
@@ -201,14 +206,14 @@ static bool is_tcp(int fd, int *domain, int *listens)
 }
 
 /* A descriptor of which we know only what the kernel says. */
-static void take_up_unknown(int fd, int domain, bool listens)
+static void take_up_unknown(int fd, int domain, bool listens, bool sent)
 {
     struct sockaddr_storage local, peer;
     socklen_t len = sizeof(local), peer_len = sizeof(peer);
     if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) < 0)
         return;
     if (listens)
-        take_up_listener(fd, &local, len);
+        take_up_listener(fd, &local, len, sent);
     else if (REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
         take_up_fresh(fd, &local, len, &peer);
     else if (tcpinfo_state(fd) == TCP_CLOSE)
@@ -252,7 +257,7 @@ void inherit_passed(int fd)
             sock_dup(w.s, fd);
             sock_put(w.s);
         } else {
-            take_up_unknown(fd, domain, listens);
+            take_up_unknown(fd, domain, listens, true);
         }
     }
     errno = err;
@@ -286,7 +291,7 @@ static void take_up(struct taking *t, int fd)
         take_up_given(fd, domain, g);
         return;
     }
-    take_up_unknown(fd, domain, listens);
+    take_up_unknown(fd, domain, listens, false);
     if (t->seen_n < SW_ARRAY_LEN(t->seen)) {
         t->seen[t->seen_n].ino = ino;
         t->seen[t->seen_n++].fd = fd;

@@ -22,6 +22,7 @@
 #include "preload/conn/conn_orphan.h"
 #include "preload/conn/conn_rx.h"
 #include "preload/process/cancel.h"
+#include "preload/process/imports.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/rules.h"
@@ -117,14 +118,16 @@ int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
     return REAL(getpeername)(fd, addr, len);
 }
 
-/* (A program that has a ring may accept by it: clients must not ask it then.) */
-static void listen_names(struct sock *s, int fd, const struct sockaddr_storage *ss, socklen_t len)
+/* (Clients must not ask a program that may accept by a ring, or in another way that we do not see. code: what listens.) */
+static void listen_names(struct sock *s, int fd, const struct sockaddr_storage *ss, socklen_t len, const void *code)
 {
-    if (s->stay_plain || !names_may_be() ||
+    if (s->stay_plain || s->name_fd[0] >= 0 || !names_may_be() ||
         policy_match_listener(rules_of(s->rules), (const struct sockaddr *)ss, len) == NULL)
         return;
-    if (ring_any())
-        atomic_store(&s->names_later, true);
+    if (!imports_accept(code))
+        atomic_store(&s->names_later, NAMES_AT_ACCEPT);
+    else if (ring_any())
+        atomic_store(&s->names_later, NAMES_AT_WAIT);
     else
         local_names_open(s, fd);
 }
@@ -138,7 +141,7 @@ static bool has_own_address(int fd, const struct sockaddr_storage *ss)
 }
 
 /* A client that connects as soon as it listens has to find its name: so the name comes first, where it is known. */
-static int listen_sock(struct sock *s, int fd, int backlog)
+static int listen_sock(struct sock *s, int fd, int backlog, const void *code)
 {
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
@@ -146,16 +149,16 @@ static int listen_sock(struct sock *s, int fd, int backlog)
     bool fresh = s->kind == SOCK_NEW && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0;
     bool named = fresh && has_own_address(fd, &ss);
     if (named)
-        listen_names(s, fd, &ss, len);
+        listen_names(s, fd, &ss, len, code);
     int r = REAL(listen)(fd, backlog) < 0 ? -errno : 0;
     len = named ? len : (socklen_t)sizeof(ss);
     if (fresh && r < 0) {
         local_names_end(s);
         local_names_close(s);
-        atomic_store(&s->names_later, false);
+        atomic_store(&s->names_later, NAMES_NOT_LATER);
     } else if (named || (fresh && REAL(getsockname)(fd, (struct sockaddr *)&ss, &len) == 0)) {
         s->kind = SOCK_LISTENER;
-        listen_names(s, fd, &ss, len);
+        listen_names(s, fd, &ss, len, code);
     }
     errno = r < 0 ? -r : err;
     return r < 0 ? -1 : 0;
@@ -166,7 +169,7 @@ int listen(int fd, int backlog)
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL)
         return REAL(listen)(fd, backlog);
-    int r = listen_sock(s, fd, backlog);
+    int r = listen_sock(s, fd, backlog, __builtin_return_address(0));
     sock_put(s);
     return r;
 }
@@ -383,8 +386,8 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
             sock_drop(conn);
         return conn;
     }
-    if (ring_any())
-        ring_awaits(fd);
+    if (SW_UNLIKELY(atomic_load(&s->names_later) != NAMES_NOT_LATER))
+        ring_accepts(s, fd);
     struct cancel hold = cancel_hold(conn_left, s);
     int conn = accept_sock(s, fd, addr, len, flags);
     cancel_restore(hold);

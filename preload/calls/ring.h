@@ -13,6 +13,7 @@
 #include "core/base/must.h"
 
 struct io_uring_sqe;
+struct sock;
 
 extern _Atomic bool ring_ever;     /* the program has had a ring */
 extern _Atomic unsigned ring_live; /* rings of the program's that are known and open */
@@ -21,7 +22,7 @@ extern _Atomic bool ring_files;    /* one is used for files, or for epoll_ctl */
 
 /*
  * Has the program had a ring? Then a listener has its names only when a call of ours waits for it, or accepts
- * (ring_awaits).
+ * (ring_awaits, ring_accepts).
  */
 static inline bool ring_any(void)
 {
@@ -44,8 +45,10 @@ void ring_closed(int fd);
 int ring_fd_limit(void);
 void ring_after_fork_child(void);
 
-/* fd is waited for, or accepted from, by a call of ours. */
+/* fd is waited for by a call of ours: enum names_later. */
 void ring_awaits(int fd);
+/* s, which is fd, is accepted from by a call of ours: likewise. */
+void ring_accepts(struct sock *s, int fd);
 
 /* ---- ring_look.c ---- */
 

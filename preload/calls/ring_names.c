@@ -1,5 +1,5 @@
 /*
- * The names of listeners (startup/local.h) in a program that has rings of its own, and may accept by them.
+ * The names of listeners (startup/local.h) in a program that may accept by rings of its own.
  */
 #include <stdatomic.h>
 
@@ -18,10 +18,10 @@ static void names_go(int fd, struct sock *s, void *arg)
     if (s->name_fd[0] >= 0 || s->mark != 0) {
         local_names_end(s); /* for the processes that share them */
         local_names_close(s);
-        atomic_store(&s->names_later, true);
+        atomic_store(&s->names_later, NAMES_AT_WAIT);
     }
     if (!*later)
-        atomic_store(&s->names_later, false);
+        atomic_store(&s->names_later, NAMES_NOT_LATER);
 }
 
 void ring_look_made(void)
@@ -41,13 +41,24 @@ void ring_look_sockets(const char *how)
     sock_each(names_go, &later);
 }
 
+static void due(struct sock *s, int fd, uint8_t when)
+{
+    if (s->kind == SOCK_LISTENER && !ring_drives_sockets() &&
+        atomic_compare_exchange_strong(&s->names_later, &when, NAMES_NOT_LATER) && names_may_be())
+        local_names_open(s, fd);
+}
+
 void ring_awaits(int fd)
 {
     struct sock *s = ring_drives_sockets() ? NULL : sock_get(fd);
     if (s == NULL)
         return;
-    if (s->kind == SOCK_LISTENER && atomic_load(&s->names_later) && atomic_exchange(&s->names_later, false) &&
-        names_may_be())
-        local_names_open(s, fd);
+    due(s, fd, NAMES_AT_WAIT);
     sock_put(s);
+}
+
+void ring_accepts(struct sock *s, int fd)
+{
+    due(s, fd, NAMES_AT_WAIT);
+    due(s, fd, NAMES_AT_ACCEPT);
 }

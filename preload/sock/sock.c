@@ -288,7 +288,7 @@ struct sock *sock_new(int fd, int domain)
         s->port_known = false;
         s->conn = NULL;
         s->coalesce = NULL;
-        s->names_later = false;
+        s->names_later = NAMES_NOT_LATER;
         s->polled = false;
         s->mark_later = s->mark_own = s->mark_far = false;
         s->mark = s->mark_mtu = 0;

@@ -41,6 +41,13 @@ enum sock_default {
     SOCK_NO_OPTION = SOCK_NO_LINGER | SOCK_NO_RCVTIMEO | SOCK_NO_SNDTIMEO | SOCK_NO_OOBINLINE,
 };
 
+/* When a listener gets its names: as it listens, unless the program may accept in a way that is not seen. */
+enum names_later {
+    NAMES_NOT_LATER,
+    NAMES_AT_WAIT,   /* it has a ring: with the first call of ours that waits for the listener, or accepts */
+    NAMES_AT_ACCEPT, /* it does not import accept(): with the first that accepts */
+};
+
 /* Never unmapped once made: a stale pointer still points to a sock, so a look-up takes no lock. */
 struct sock {
     _Atomic uint32_t refs; /* fd table entries and calls under way; 0: free */
@@ -68,7 +75,7 @@ struct sock {
 
     /* SOCK_LISTENER */
     _Atomic int name_fd[SOCK_NAMES]; /* AF_UNIX listeners, -1 */
-    _Atomic bool names_later;        /* they are opened when a call of ours waits for it: preload/calls/ring.h */
+    _Atomic uint8_t names_later;     /* enum names_later */
     _Atomic bool polled; /* the program waits for it in poll, select or epoll: an accept() that follows may not wait */
     bool mark_later;     /* marked as soon as a client of another host comes: preload/startup/mark.h */
     bool mark_far;       /* a client of another host has come */

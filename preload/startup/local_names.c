@@ -7,9 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/reason.h"
 #include "preload/process/hidden.h"
+#include "preload/process/imports.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/sock/sock.h"
@@ -175,6 +177,27 @@ struct adopting {
     struct sockaddr_un un;
 };
 
+/* Did this very process open the name, before its exec? */
+static bool is_of_this_process(int name_fd)
+{
+    struct ucred c;
+    socklen_t len = sizeof(c);
+    return REAL(getsockopt)(name_fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 && c.pid == getpid();
+}
+
+/*
+ * The program has put itself in the place of the one that listened: where it may accept unseen, the names end. (A child
+ * that a server has started, and that takes no connections, must not end its parent's.)
+ */
+static void look_who_accepts(struct sock *s, int name_fd)
+{
+    if (!is_of_this_process(name_fd) || imports_accept(NULL))
+        return;
+    local_names_end(s);
+    local_names_close(s);
+    atomic_store(&s->names_later, NAMES_AT_ACCEPT);
+}
+
 static void adopt(int fd, struct sock *s, void *arg)
 {
     struct adopting *a = arg;
@@ -187,6 +210,7 @@ static void adopt(int fd, struct sock *s, void *arg)
             name_take(a->fd, &s->name_fd[i]);
             a->fd = -1;
             syn_save(s, fd);
+            look_who_accepts(s, s->name_fd[i]);
         }
 }
 
