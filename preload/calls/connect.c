@@ -73,11 +73,17 @@ unsigned connect_ruled_out(const struct sock *s, int fd, const struct policy_rul
     return atomic_load(&proc.passes_conns) ? REASON_SHARED_FD : REASON_NONE;
 }
 
+/* A listener of this host that was found. */
+struct found {
+    bool shim;         /* it runs sockwarp */
+    uint64_t meets_on; /* beside_meets */
+};
+
 /* REASON_NONE: ask the peer. */
 static unsigned plain_because(const struct sock *s, int fd, const struct sockaddr *peer, const struct policy_rule *rule,
-                              bool *known_shim)
+                              struct found *found)
 {
-    *known_shim = false;
+    *found = (struct found){ 0 };
     unsigned reason = connect_ruled_out(s, fd, rule);
     if (reason != REASON_NONE)
         return reason;
@@ -89,9 +95,10 @@ static unsigned plain_because(const struct sock *s, int fd, const struct sockadd
     if (learned_here(peer, fd))
         return REASON_CACHED_PLAIN;
     if (!rule->opts.hello_always) {
+        uint64_t meets_on = rule->opts.meet ? beside_meets(s, fd, peer) : 0;
         switch (local_ask(peer, rule->opts.self)) {
         case LOCAL_PRESENT:
-            *known_shim = true;
+            *found = (struct found){ .shim = true, .meets_on = meets_on };
             return REASON_NONE;
         case LOCAL_ABSENT:
             return REASON_NO_LOCAL_SHIM;
@@ -170,7 +177,7 @@ static int connect_saying(const struct sock *s, int fd, const struct sockaddr *p
 }
 
 static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
-                          const struct policy_rule *rule, bool known_shim)
+                          const struct policy_rule *rule, const struct found *found)
 {
     struct conn *c = conn_new(false, CONN_CONNECTING, rule);
     if (c == NULL)
@@ -178,10 +185,10 @@ static int connect_asking(struct sock *s, int fd, const struct sockaddr *peer, s
     memcpy(&c->peer, peer, len);
     c->peer_len = len;
     /* (Without a Hello there is nothing to withdraw: as with a peer elsewhere, time runs out, and TCP is plain.) */
-    c->startup.known_shim = known_shim && !rule->opts.immediate;
+    c->startup.known_shim = found->shim && !rule->opts.immediate;
     enum syn_says says = says_in_syn(s, c);
     c->startup.hurried = says == SYN_GOES_ON || atomic_load(&s->nonblock);
-    if (says == SYN_GOES_ON && beside_ask(s, c, fd))
+    if (says == SYN_GOES_ON && found->meets_on != 0 && beside_ask(c, fd, found->meets_on))
         says = SYN_MEETS;
     int r = turn_take(&c->rx.turn, 0, false);
     SW_CHECK(r == 0, "fresh turn: %d", r);
@@ -304,10 +311,10 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
         rule = policy_match(rules_of(s->rules), POLICY_CONNECT, peer, len);
     if (rule == NULL)
         return connect_waiting(fd, peer, len);
-    bool known_shim;
-    unsigned reason = plain_because(s, fd, peer, rule, &known_shim);
+    struct found found;
+    unsigned reason = plain_because(s, fd, peer, rule, &found);
     if (reason == REASON_NONE)
-        return connect_asking(s, fd, peer, len, rule, known_shim);
+        return connect_asking(s, fd, peer, len, rule, &found);
     return connect_plain(s, fd, peer, len, rule, reason);
 }
 

@@ -27,13 +27,17 @@ static void note_meet(struct conn *c, const struct meet *m)
     c->startup.meet_at = m->at;
 }
 
-bool beside_ask(const struct sock *s, struct conn *c, int fd)
+uint64_t beside_meets(const struct sock *s, int fd, const struct sockaddr *peer)
+{
+    uint64_t netns = s->hops_known ? meet_own_netns(fd) : meet_netns(fd);
+    return netns != 0 && local_meets(netns, peer) ? netns : 0;
+}
+
+bool beside_ask(struct conn *c, int fd, uint64_t netns)
 {
     struct meet m = { 0 };
     const uint8_t *hellos;
-    uint64_t netns = !c->opts.meet ? 0 : s->hops_known ? meet_own_netns(fd) : meet_netns(fd);
-    if (netns == 0 || !local_meets(netns, (const struct sockaddr *)&c->peer) || conn_buffers(c) < 0 ||
-        startup_prepare(c) < 0)
+    if (conn_buffers(c) < 0 || startup_prepare(c) < 0)
         return false;
     size_t len = negotiate_out(&c->neg, &hellos);
     if (c->neg.state != NEGOTIATE_LATE || !meet_ask(&m, fd, netns, hellos, len))

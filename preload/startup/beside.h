@@ -7,17 +7,25 @@
 #define SW_PRELOAD_BESIDE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "core/base/must.h"
 
 struct conn;
 struct sock;
+struct sockaddr;
 
 /*
- * fd is about to be connected to a listener of this host that runs sockwarp: asks it. False: it cannot be asked so. c is
- * new, with its peer's address.
+ * The network on which the listener at peer looks for Hellos beside the connection, 0: it does not. To be read before its name is asked for (local_ask):
+ * a listener that goes to another program ends its names first, so that none who finds the name has read too late that it
+ * does not meet. s is fd.
  */
-bool beside_ask(const struct sock *s, struct conn *c, int fd) SW_MUST;
+uint64_t beside_meets(const struct sock *s, int fd, const struct sockaddr *peer) SW_MUST;
+/*
+ * fd is about to be connected to a listener of this host that runs sockwarp; netns: beside_meets, not 0. Asks it. False: it cannot be
+ * asked so. c is new, with its peer's address.
+ */
+bool beside_ask(struct conn *c, int fd, uint64_t netns) SW_MUST;
 /* Has the client of c, which was accepted just now, asked beside it? Some system calls. */
 bool beside_is_asked(const struct conn *c) SW_MUST;
 /* It is connected. */

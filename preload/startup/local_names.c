@@ -94,12 +94,12 @@ void local_names_open(struct sock *s, int fd)
     syn_save(s, fd);
     if (!names_of(fd, un, len))
         return;
-    for (int i = 0; i < SOCK_NAMES; i++)
-        if (len[i] > 0)
-            name_listen(&un[i], len[i], &s->name_fd[i]);
     for (int i = 0; i < SOCK_ADDRESS_NAMES && s->saves_syn; i++)
         if (len[i] > 0)
             meet_listens(meet_netns(fd), &un[i], len[i]);
+    for (int i = 0; i < SOCK_NAMES; i++)
+        if (len[i] > 0)
+            name_listen(&un[i], len[i], &s->name_fd[i]);
 }
 
 void local_meets_no_more(const struct sock *s)
@@ -163,12 +163,13 @@ static void drain(const struct sock *s)
 void local_names_end(struct sock *s)
 {
     mark_end(s);
-    local_meets_no_more(s);
     syn_save_end(s, atomic_load(&s->fd));
     for (int i = 0; i < SOCK_NAMES; i++)
         if (s->name_fd[i] >= 0)
             REAL(shutdown)(s->name_fd[i], SHUT_RDWR);
     drain(s); /* which a shutdown does not end */
+    /* Behind the names: who has read that it does not meet, and then finds its name, sends it a Hello. */
+    local_meets_no_more(s);
 }
 
 struct adopting {
