@@ -282,6 +282,11 @@ class Outcome:
 LATE = "withdrawn"
 
 
+def is_unheard(line, late):
+    """A server that accepts after its client has withdrawn, on one host, finds nothing of the client's question. late: such clients."""
+    return line["role"] == "accept" and line["reason"] == "peer-plain" and (line["local"], line["peer"]) in late
+
+
 class Upgrades:
     """What the statistics lines of both ends say."""
 
@@ -291,6 +296,7 @@ class Upgrades:
         gone = collections.Counter()  # may have another end that is upgraded, if it was closed early
         self.bad = []
         self.plain = collections.Counter()
+        late = {(line["peer"], line["local"]) for line in lines if line["role"] == "connect" and line["reason"] == LATE}
         for line in lines:
             if shim.upgraded(line):
                 if line["role"] == "connect":
@@ -298,7 +304,7 @@ class Upgrades:
                 else:
                     accept[line["peer"], line["local"]] += 1
             elif (line["transport"] == "plain" and not line["errors"] and
-                  (line["reason"] == LATE or shim.left_early(line) or
+                  (line["reason"] == LATE or shim.left_early(line) or is_unheard(line, late) or
                    self.plain[line["reason"]] < entry_.stays_plain.get(line["reason"], 0))):
                 self.plain[line["reason"]] += 1
                 key = (line["local"], line["peer"])
