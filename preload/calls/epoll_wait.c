@@ -27,6 +27,7 @@
 #define BATCH 256 /* the kernel's events that are taken at a time */
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 #define UNASKED (POLLERR | POLLHUP)
+#define IN_BITS (uint32_t)(EPOLLIN | EPOLLRDNORM)
 #define OUT_BITS (uint32_t)(EPOLLOUT | EPOLLWRNORM)
 
 struct wait {
@@ -253,6 +254,7 @@ struct glance {
     bool by_kernel;  /* the kernel has told it */
     bool deferred;   /* the kernel was not asked for room */
     bool was_plain;
+    bool was_starting;
     bool took; /* bytes have arrived that no thread was told of before */
 };
 
@@ -265,13 +267,30 @@ static inline bool told_anew(struct watch *w, const struct glance *g)
 }
 
 /*
- * The kernel's event is from before the upgrade. The kernel reports the fresh registration, and the thread that has
- * taken bytes in reports those: so each edge is reported once.
+ * Several threads have the kernel's event of a connection that was starting, and one of them has upgraded it and taken
+ * bytes in: the first that has seen these reports them. (One that looked before they came leaves them to the others.)
  */
-static inline bool told_elsewhere(const struct watch *w, const struct glance *g)
+static inline bool takes(const struct glance *g, struct conn *c)
 {
-    return g->by_kernel && !g->took && (w->events & EPOLLET) && conn_state(w->sock->conn) == CONN_UPGRADED &&
-           watch_is_stale(w, g->token);
+    bool too_early = g->was_starting && (g->want & IN_BITS) && !(g->got & IN_BITS);
+    return !too_early && atomic_exchange(&c->rx.arrived, false);
+}
+
+/*
+ * Has another thread reported what this kernel's event is about? Each edge is reported once, though all threads may have
+ * the event from before the upgrade, and one the fresh registration's. (What is new the kernel reports by that.)
+ */
+static inline bool told_elsewhere(struct watch *w, const struct glance *g)
+{
+    if (!g->by_kernel || !(w->events & EPOLLET) || conn_state(w->sock->conn) != CONN_UPGRADED)
+        return false;
+    bool stale = watch_is_stale(w, g->token);
+    bool told = !g->took && (stale || (w->told_early != 0 && !(g->got & ~w->told_early)));
+    if (stale && g->took)
+        w->told_early = g->got;
+    else if (!stale)
+        w->told_early = 0;
+    return told;
 }
 
 /* Reports the result, and makes the kernel and the list ready for what comes next. The set is locked by lock_for. */
@@ -280,7 +299,7 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
     struct sock *s = w->sock;
     uint32_t got = g->got;
     /* The edge was of bytes that are not the program's. (It was writable before.) */
-    if ((w->events & EPOLLET) && (g->kernel & g->want & (EPOLLIN | EPOLLRDNORM)) && !(got & (EPOLLIN | EPOLLRDNORM)) &&
+    if ((w->events & EPOLLET) && (g->kernel & g->want & IN_BITS) && !(got & IN_BITS) &&
         w->out_told)
         got &= ~OUT_BITS;
     if (g->by_kernel && w->out_again && w->out_told && !(got & ~OUT_BITS))
@@ -330,19 +349,20 @@ static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, u
     if (!g.by_kernel && whole)
         g.kernel = ask(fd, g.want);
     uint32_t now = with_room(s, fd, g.want, g.kernel, g.deferred);
-    g.was_plain = conn_state(s->conn) == CONN_PLAIN;
+    enum conn_state was = conn_state(s->conn);
+    g.was_plain = was == CONN_PLAIN;
+    g.was_starting = was == CONN_NEGOTIATING || was == CONN_CONNECTING;
     g.got = (uint16_t)ready_now(s, fd, (short)(uint16_t)g.want, (short)(uint16_t)now, &asked);
-    /* Bytes that this look has taken in are reported below; the other sets have lost the kernel's event for them. */
-    g.took = atomic_exchange(&s->conn->rx.arrived, false);
+    w = lock_for(set, token);
+    g.took = takes(&g, s->conn);
+    if (w != NULL && w->sock == s && !w->disarmed)
+        conclude(wt, w, &g);
+    epset_unlock(set);
+    /* What is reported here was taken from the kernel, which does not report it to the other sets any more. */
     if (g.took) {
         epoll_left_over_but(s, true, w);
         ready_told(s);
     }
-
-    w = lock_for(set, token);
-    if (w != NULL && w->sock == s && !w->disarmed)
-        conclude(wt, w, &g);
-    epset_unlock(set);
     sock_put(s);
 }
 

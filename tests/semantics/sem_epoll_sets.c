@@ -251,13 +251,13 @@ static void epoll_threads_level(int s)
 }
 
 /* Of a one-shot registration, or one with edges, exactly one hears. */
-static void one_hears(int s, uint32_t mode)
+static void one_hears(int s, uint32_t mode, int rounds)
 {
     int ep = ep_new(), e = eventfd(0, EFD_CLOEXEC);
     struct waiter w[3];
     ep_add(ep, s, EPOLLIN | mode, 1);
     ep_add(ep, e, EPOLLIN, 2);
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < rounds; round++) {
         int heard = 0, others = 0;
         uint64_t n = 1;
         for (int i = 0; i < 3; i++)
@@ -281,16 +281,32 @@ static void one_hears(int s, uint32_t mode)
         else
             recv_next(s, 6);
     }
+    close(e);
+    close(ep);
 }
 
 static void epoll_threads_oneshot(int s)
 {
-    one_hears(s, EPOLLONESHOT);
+    one_hears(s, EPOLLONESHOT, 2);
 }
 
 static void epoll_threads_edge(int s)
 {
-    one_hears(s, EPOLLET);
+    one_hears(s, EPOLLET, 2);
+}
+
+/* The first edges of many connections. */
+static void epoll_threads_edges(int s)
+{
+    one_hears(s, EPOLLET, 1);
+    for (int made = 1; made < 20; made++) {
+        int another = sem_pair();
+        far_do(FAR_USE, made);
+        far_do(FAR_FRESH, 0);
+        sem_rx = sem_tx = 0;
+        one_hears(another, EPOLLET, 1);
+        close(another);
+    }
 }
 
 /* Threads with a set each. */
@@ -534,6 +550,7 @@ const struct scenario sem_epoll_sets[] = {
     { "epoll_threads_level", epoll_threads_level },
     { "epoll_threads_oneshot", epoll_threads_oneshot },
     { "epoll_threads_edge", epoll_threads_edge },
+    { "epoll_threads_edges", epoll_threads_edges },
     { "epoll_threads_sets", epoll_threads_sets },
     { "epoll_thread_add", epoll_thread_add },
     { "epoll_thread_mod", epoll_thread_mod },
