@@ -24,8 +24,9 @@ class Bench(Workload):
     def run(self, session, seconds):
         bench, congestion = session.tools.bench, ("--congestion", session.place.congestion)
         port = session.serve(bench, *self.server, "-a", session.place.address, "-p", "0", *congestion)
-        text = session.call(bench, self.command[0], "-c", session.place.address, "-p", port, "-t", "%g" % seconds, "-j",
-                            *congestion, *self.command[1:], seconds=seconds + 60)
+        with self.beside(session, port):
+            text = session.call(bench, self.command[0], "-c", session.place.address, "-p", port, "-t", "%g" % seconds, "-j",
+                                *congestion, *self.command[1:], seconds=seconds + 60)
         session.stop()
         report = json.loads(text)
         for end in "congestion", "server_congestion":
@@ -33,8 +34,12 @@ class Bench(Workload):
                 raise Failure("%s is %s, not %s" % (end, report[end], session.place.congestion))
         return dict(self.take(report), congestion=report["congestion"])
 
+    def beside(self, session, port):
+        """What else its server has while it runs."""
+        return contextlib.nullcontext()
+
     def take(self, report):
-        if report["mode"] == "pingpong":
+        if report["mode"] in ("pingpong", "crowd"):
             rtt = report["rtt_us"]
             return {"values": {key: rtt[key] for key in ("p50", "p99", "p999", "mean")}, "messages": rtt["count"]}
         return {"values": {key: report[key] for key in ("bytes_per_s", "blocks_per_s")}, "bytes": report["bytes"],
@@ -128,6 +133,29 @@ OFF = functools.partial(proof.plain, least=1, reasons=("policy-off",))
 CPU_BAR = 1.15
 
 
+class Silent(Bench):
+    """Beside connections of a plain client to the same server that say nothing; all are in one epoll set there."""
+
+    server = ("echo",)
+    count = 15000
+    rounds = 2
+    least_s = 6
+
+    @contextlib.contextmanager
+    def beside(self, session, port):
+        crowd = session.talk(session.tools.bench, "crowd", "-c", session.place.address, "-p", port, "-t", "0.01", "-j", "--steps",
+                             "--idle", str(self.count), "--active", "1", plain=True)
+        for step in "ready", "open":
+            if crowd.line(120) != step:
+                raise Failure("crowd did not come to %r" % step)
+            if step == "ready":
+                crowd.say()
+        yield
+        crowd.say()
+        crowd.output()
+        crowd.leave()
+
+
 def bulk():
     bars = {"128K": at_least(1.0, cpu=CPU_BAR), "1M": at_least(0.95)}
     where = {("128K", 1): ALL_PLACES, ("128K", 4): (LO, LO_FREE), ("128K", 16): (LO, LO_FREE),
@@ -155,6 +183,11 @@ def round_trips():
                 ["pingpong", "-l", "64"], places=(LO, LO_FREE), env={"SOCKWARP_SPIN_US": "200"})
     yield Busy("pingpong-64-busy", "request and answer, 64 B, beside 4 busy processes", latencies(p99=at_most(1.2)),
                ["pingpong", "-l", "64"], places=(LO_FREE,))
+
+
+    yield Silent("pingpong-64-silent", "request and answer, 64 B, beside 15,000 connections that say nothing",
+                 latencies(at_most(1.2)), ["crowd", "--idle", "0", "--active", "1"], places=(LO, PINNED_PLACES[1]),
+                 prove=functools.partial(proof.mixed, least=1, reasons=("peer-plain", "spoke-first", "closed")))
 
 
 def small_writes():

@@ -45,6 +45,11 @@ def plain(found, least, reasons):
         raise Unproven("%d ends in the statistics, %d are wanted" % (len(found), least))
 
 
+def mixed(found, least, reasons):
+    """So many connections at least were upgraded at both ends; the others stayed plain for one of these reasons."""
+    upgraded([r for r in found if r["reason"] not in reasons], least)
+
+
 def nothing(found):
     """No connection was looked at."""
     if found:

@@ -78,10 +78,10 @@ class Session:
 
     # ---- commands ----
 
-    def under(self, end, command):
-        """The command of an end, as it is run in this place on this side."""
+    def under(self, end, command, plain=False):
+        """The command of an end, as it is run in this place on this side. plain: without sockwarp on either."""
         words = []
-        if self.side.shimmed and end in self.options.shims:
+        if self.side.shimmed and end in self.options.shims and not plain:
             words.append(self.tools.launcher)
             if self.options.rules:
                 words += ["-p", self.options.rules]
@@ -102,9 +102,9 @@ class Session:
                 env["SOCKWARP_STATS"] = self.stats
         return env
 
-    def start(self, end, command, talk=False, before=(), env=None):
+    def start(self, end, command, talk=False, before=(), env=None, plain=False):
         """before: words that come before the launcher, as setpriv."""
-        whole = self.place.prefix(end) + list(before) + self.under(end, command)
+        whole = self.place.prefix(end) + list(before) + self.under(end, command, plain)
         log = os.path.join(self.folder, "%s-%d" % (end, len(self.children)))
         child = Child(whole, self.env(env), log, talk)
         self.children.append(child)
