@@ -134,6 +134,7 @@ preload_tests += tests/startup/mark.test
 preload_tests += tests/startup/private.test
 preload_tests += tests/startup/last_words.test
 preload_tests += tests/tools/stat.test
+preload_tests += tests/tools/trace.test
 preload_tests += tests/semantics/stdio.test
 preload_tests += tests/library/dlsym.test
 preload_tests += tests/library/own.test

@@ -32,31 +32,46 @@ static int check(const char *path)
     return 0;
 }
 
+/* The real name of the first of TOP/PLACE/NAME that is there, TOP being this program's folder. */
+static bool beside(const char *const *places, size_t n, const char *name, char path[PATH_MAX])
+{
+    char self[PATH_MAX], *slash;
+    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (len <= 0)
+        return false;
+    self[len] = '\0';
+    slash = strrchr(self, '/');
+    if (!slash)
+        return false;
+    *slash = '\0';
+    for (size_t i = 0; i < n; i++) {
+        char *tried = text_of("%s/%s%s", self, places[i], name);
+        bool found = realpath(tried, path) != NULL;
+
+        free(tried);
+        if (found)
+            return true;
+    }
+    return false;
+}
+
 /*
  * In a build tree the program is TOP/sockwarp, TOP/.libs/sockwarp (started by libtool's wrapper) or one folder further
  * down, and the library is TOP/.libs/libsockwarp.so.
  */
 static bool in_build_tree(char path[PATH_MAX])
 {
-    static const char *const places[] = { "/.libs/" LIBRARY_NAME, "/../.libs/" LIBRARY_NAME };
-    char self[PATH_MAX], *slash;
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    static const char *const places[] = { ".libs/", "../.libs/" };
 
-    if (n <= 0)
-        return false;
-    self[n] = '\0';
-    slash = strrchr(self, '/');
-    if (!slash)
-        return false;
-    *slash = '\0';
-    for (size_t i = 0; i < SW_ARRAY_LEN(places); i++) {
-        char tried[PATH_MAX + 32];
+    return beside(places, SW_ARRAY_LEN(places), LIBRARY_NAME, path);
+}
 
-        snprintf(tried, sizeof(tried), "%s%s", self, places[i]);
-        if (realpath(tried, path))
-            return true;
-    }
-    return false;
+bool library_source(const char *name, char path[PATH_MAX])
+{
+    static const char *const places[] = { "", "../", "../../", "../../../" };
+
+    return in_build_tree(path) && beside(places, SW_ARRAY_LEN(places), name, path);
 }
 
 int library_find(char *path, char *err, size_t cap)

@@ -2,6 +2,7 @@
 #ifndef SW_TOOLS_LIBRARY_H
 #define SW_TOOLS_LIBRARY_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,6 +15,9 @@
  * LD_PRELOAD cannot hold its name.
  */
 int library_find(char *path, char *err, size_t cap) SW_MUST;
+
+/* A file of the sources, by its name in them, if this program runs from a build tree: its absolute name. */
+bool library_source(const char *name, char path[PATH_MAX]) SW_MUST;
 
 /*
  * A new value for LD_PRELOAD: lib first if add is set, then what old (may be NULL) holds, without lib and without

@@ -5,6 +5,8 @@ tools_sources = \
     tools/ask.h \
     tools/board.c \
     tools/board.h \
+    tools/capture.c \
+    tools/capture.h \
     tools/check.c \
     tools/check.h \
     tools/config.c \
@@ -28,6 +30,8 @@ tools_sources = \
     tools/target.h \
     tools/totals.c \
     tools/totals.h \
+    tools/trace.c \
+    tools/trace.h \
     tools/unit_check.c \
     tools/unit_check.h \
     tools/unit_file.c \

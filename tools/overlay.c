@@ -72,7 +72,7 @@ void overlay_start(struct overlay *o, struct config *config, const char *root)
 
 char *overlay_add_transport(struct overlay *o)
 {
-    char *rules = o->transport ? rules_add_transport(overlay_get(o, SOCKWARP_ENV_POLICY), o->transport) : NULL;
+    char *rules = o->transport ? rules_add(overlay_get(o, SOCKWARP_ENV_POLICY), "transport", o->transport) : NULL;
 
     if (rules)
         o->policy = rules;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/policy/settings.h"
@@ -24,18 +25,10 @@ void rules_check_transport(const char *name)
     policy_free(&policy);
 }
 
-/* Does the rule, which ends at end, choose its transport itself? */
-static bool has_transport(const char *rule, const char *end)
+char *rules_add(const char *rules, const char *key, const char *value)
 {
-    const char *at = memmem(rule, (size_t)(end - rule), "transport=", strlen("transport="));
-
-    return at != NULL;
-}
-
-char *rules_add_transport(const char *rules, const char *name)
-{
+    char *begin = text_of("%s=", key), *text = NULL;
     size_t len = 0;
-    char *text = NULL;
     FILE *f = open_memstream(&text, &len);
 
     if (!f)
@@ -45,13 +38,14 @@ char *rules_add_transport(const char *rules, const char *name)
         bool any = strspn(rules, " \t\r\n") < (size_t)(end - rules);
 
         fprintf(f, "%.*s", (int)(end - rules), rules);
-        if (any && !has_transport(rules, end))
-            fprintf(f, " transport=%s", name);
+        if (any && memmem(rules, (size_t)(end - rules), begin, strlen(begin)) == NULL)
+            fprintf(f, " %s%s", begin, value);
         if (*end == '\0')
             break;
         fputc(';', f);
         rules = end + 1;
     }
+    free(begin);
     if (fclose(f) != 0)
         die("%s", strerror(errno));
     return text;

@@ -1,4 +1,4 @@
-/* The rules that programs get from the launcher: its default, and -t. */
+/* The rules that programs get from the launcher: its default, and what its options add. */
 #ifndef SW_TOOLS_RULES_H
 #define SW_TOOLS_RULES_H
 
@@ -11,8 +11,9 @@
 void rules_check_transport(const char *name);
 
 /*
- * The rules, with " transport=NAME" added to each that has none. The caller frees the text. Exits when memory is out.
+ * The rules, with " KEY=VALUE" added to each that says nothing about the key. The caller frees the text. Exits when
+ * memory is out.
  */
-char *rules_add_transport(const char *rules, const char *name) SW_MUST;
+char *rules_add(const char *rules, const char *key, const char *value) SW_MUST;
 
 #endif

@@ -24,6 +24,7 @@
 #include "tools/rules.h"
 #include "tools/stat.h"
 #include "tools/target.h"
+#include "tools/trace.h"
 #include "tools/units.h"
 #include "tools/usage.h"
 
@@ -36,6 +37,8 @@ struct options {
     bool check;            /* the command check, not a program */
     bool config;           /* check --config */
     bool ask;              /* check --ask */
+    bool trace;            /* the command trace */
+    struct trace traced;
 };
 
 static void set(const char *name, const char *value)
@@ -50,6 +53,7 @@ static int print_help(void)
           "  or:  sockwarp check [OPTION]... [ADDRESS[:PORT] [--ask]]\n"
           "  or:  sockwarp check --config [FILE]\n"
           "  or:  sockwarp explain [CODE]...\n"
+          "  or:  sockwarp trace [--pcap FILE] [--filter TEXT] [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
           "  or:  sockwarp stat [OPTION]... [PID|PROGRAM]\n"
           "  or:  sockwarp enable [OPTION]... UNIT, disable UNIT, enabled\n"
           "Runs PROGRAM with its TCP connections carried over RDMA (iWARP) where the peer\n"
@@ -57,6 +61,7 @@ static int print_help(void)
           "check: says what works on this host, which RDMA devices there are, and what would\n"
           "be chosen for connections with ADDRESS; --ask asks the server there.\n"
           "explain: what a reason code means, and what to do about it.\n"
+          "trace: runs PROGRAM and shows the frames of its connections, by tshark; or writes them to FILE.\n"
           "stat: the connections of running programs (see stat --help).\n"
           "enable: lets a service of systemd run under it (see enable --help).\n"
           "\n"
@@ -91,12 +96,14 @@ static int parse_options(int argc, char **argv, struct options *o)
         { "explain", no_argument, NULL, 'v' },       { "stats", required_argument, NULL, 'S' },
         { "profile", required_argument, NULL, 'P' }, { "config", no_argument, NULL, 'C' },
         { "ask", no_argument, NULL, 'A' },           { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },       { NULL, 0, NULL, 0 },
+        { "version", no_argument, NULL, 'V' },       { "pcap", required_argument, NULL, 'W' },
+        { "filter", required_argument, NULL, 'F' },  { NULL, 0, NULL, 0 },
     };
     int c;
 
     o->check = argc > 1 && strcmp(argv[1], "check") == 0;
-    if (o->check || (argc > 1 && strcmp(argv[1], "run") == 0))
+    o->trace = argc > 1 && strcmp(argv[1], "trace") == 0;
+    if (o->check || o->trace || (argc > 1 && strcmp(argv[1], "run") == 0))
         optind = 2;
     while ((c = getopt_long(argc, argv, o->check ? "p:t:vhV" : "+p:t:vhV", longs, NULL)) != -1) {
         switch (c) {
@@ -121,6 +128,12 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'C':
             o->config = true;
             break;
+        case 'W':
+            o->traced.pcap = optarg;
+            break;
+        case 'F':
+            o->traced.filter = optarg;
+            break;
         case 'h':
             exit(print_help());
         case 'V':
@@ -134,8 +147,10 @@ static int parse_options(int argc, char **argv, struct options *o)
         die("--config is for 'sockwarp check' (" CONFIG_ENV " names a file for programs)");
     if (o->ask && !o->check)
         die("--ask is for 'sockwarp check'");
-    if (o->check && o->stats)
-        die("check: --stats is for programs");
+    if (!o->trace && (o->traced.pcap || o->traced.filter))
+        die("--%s is for 'sockwarp trace'", o->traced.pcap ? "pcap" : "filter");
+    if ((o->check || o->trace) && o->stats)
+        die("%s: --stats is for programs that run alone", argv[1]);
     if (o->check && argc - optind > 1)
         die("check: one address or file at a time, not '%s' too", argv[optind + 1]);
     if (optind >= argc && !o->check) {
@@ -258,6 +273,20 @@ static void clear_preload(const char *lib)
     free(rest);
 }
 
+/*
+ * Before the environment is set: the program's statistics name its connections, and the startup has to be on them,
+ * where its ends meet beside them otherwise. The caller frees the rules.
+ */
+static char *begin_trace(struct options *o, struct overlay *env)
+{
+    char *rules = rules_add(overlay_get(env, SOCKWARP_ENV_POLICY), "meet", "off");
+
+    trace_open(&o->traced);
+    env->policy = rules;
+    env->stats = o->traced.stats;
+    return rules;
+}
+
 /* sockwarp explain. */
 static int explain(int argc, char **argv)
 {
@@ -284,6 +313,7 @@ int main(int argc, char **argv)
     struct overlay env;
     char lib[PATH_MAX], err[PATH_MAX + 128];
     struct target t;
+    char *traced_rules = NULL;
     int first, rc;
 
     for (size_t i = 0; argc > 1 && i < SW_ARRAY_LEN(commands); i++)
@@ -306,6 +336,8 @@ int main(int argc, char **argv)
     if (o.check)
         return check(&o, &env, lib, argv[first]);
 
+    if (o.trace)
+        traced_rules = begin_trace(&o, &env);
     rc = target_find(argv[first], &t);
     if (rc == 0 && t.kind == TARGET_DYNAMIC) {
         set_environment(&o, &env, lib);
@@ -316,6 +348,9 @@ int main(int argc, char **argv)
             clear_preload(lib);
     }
 
+    free(traced_rules);
+    if (o.trace)
+        return trace_run(&o.traced, argv + first);
     execvp(argv[first], argv + first);
     rc = errno;
     fprintf(stderr, "sockwarp: '%s': %s\n", argv[first], strerror(rc));
