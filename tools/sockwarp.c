@@ -86,6 +86,25 @@ static int print_version(void)
     return finish_output();
 }
 
+/* What goes with which command. Exits with a message. */
+static void check_options(const struct options *o, int argc, char **argv)
+{
+    if (o->config && !o->check)
+        die("--config is for 'sockwarp check' (" CONFIG_ENV " names a file for programs)");
+    if (o->ask && !o->check)
+        die("--ask is for 'sockwarp check'");
+    if (!o->trace && (o->traced.pcap || o->traced.filter))
+        die("--%s is for 'sockwarp trace'", o->traced.pcap ? "pcap" : "filter");
+    if ((o->check || o->trace) && o->stats)
+        die("%s: --stats is for programs that run alone", argv[1]);
+    if (o->check && argc - optind > 1)
+        die("check: one address or file at a time, not '%s' too", argv[optind + 1]);
+    if (optind >= argc && !o->check) {
+        fputs("sockwarp: no program given\nTry 'sockwarp --help'.\n", stderr);
+        exit(EXIT_USAGE);
+    }
+}
+
 /*
  * The index of PROGRAM in argv; exits for --help, --version and mistakes. It stops at the first word that is no option.
  */
@@ -143,20 +162,7 @@ static int parse_options(int argc, char **argv, struct options *o)
             exit(EXIT_USAGE);
         }
     }
-    if (o->config && !o->check)
-        die("--config is for 'sockwarp check' (" CONFIG_ENV " names a file for programs)");
-    if (o->ask && !o->check)
-        die("--ask is for 'sockwarp check'");
-    if (!o->trace && (o->traced.pcap || o->traced.filter))
-        die("--%s is for 'sockwarp trace'", o->traced.pcap ? "pcap" : "filter");
-    if ((o->check || o->trace) && o->stats)
-        die("%s: --stats is for programs that run alone", argv[1]);
-    if (o->check && argc - optind > 1)
-        die("check: one address or file at a time, not '%s' too", argv[optind + 1]);
-    if (optind >= argc && !o->check) {
-        fputs("sockwarp: no program given\nTry 'sockwarp --help'.\n", stderr);
-        exit(EXIT_USAGE);
-    }
+    check_options(o, argc, argv);
     return optind;
 }
 

@@ -129,8 +129,8 @@ static void put_end(FILE *f, const char *end)
     const char *port = strrchr(end, ':');
     size_t len = port ? (size_t)(port - end) : 0;
 
-    fprintf(f, "%s==%.*s && tcp.port==%s", v6 ? "ipv6.addr" : "ip.addr", (int)(v6 ? strcspn(end + 1, "%]") : len), end + v6,
-            port ? port + 1 : "0");
+    fprintf(f, "%s==%.*s && tcp.port==%s", v6 ? "ipv6.addr" : "ip.addr", (int)(v6 ? strcspn(end + 1, "%]") : len),
+            end + v6, port ? port + 1 : "0");
 }
 
 /* A display filter that shows the connections of the statistics; NULL: there are none. The caller frees it. */
@@ -173,8 +173,18 @@ static void find_script(char path[PATH_MAX])
 static bool tshark(const struct trace *t, const char *shown)
 {
     char script[PATH_MAX + 16] = "lua_script:";
-    const char *argv[24] = { "tshark", "-n", "-r", t->packets, "-Y", shown, "--disable-protocol", "rpcordma",
-                             "-o", "tcp.desegment_tcp_streams:TRUE", "-o", "tcp.check_checksum:FALSE" };
+    const char *argv[24] = { "tshark",
+                             "-n",
+                             "-r",
+                             t->packets,
+                             "-Y",
+                             shown,
+                             "--disable-protocol",
+                             "rpcordma",
+                             "-o",
+                             "tcp.desegment_tcp_streams:TRUE",
+                             "-o",
+                             "tcp.check_checksum:FALSE" };
     size_t n = 12;
     int status;
 

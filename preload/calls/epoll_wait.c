@@ -299,8 +299,7 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
     struct sock *s = w->sock;
     uint32_t got = g->got;
     /* The edge was of bytes that are not the program's. (It was writable before.) */
-    if ((w->events & EPOLLET) && (g->kernel & g->want & IN_BITS) && !(got & IN_BITS) &&
-        w->out_told)
+    if ((w->events & EPOLLET) && (g->kernel & g->want & IN_BITS) && !(got & IN_BITS) && w->out_told)
         got &= ~OUT_BITS;
     if (g->by_kernel && w->out_again && w->out_told && !(got & ~OUT_BITS))
         got = 0;

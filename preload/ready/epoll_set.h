@@ -46,9 +46,9 @@ struct watch {
         late; /* the kernel has the former registration (epoll_park.c); sock's watch_lock, others read it as a hint */
     /* Not level-triggered: writability was reported, and every send since found room; watch_lock. */
     bool out_told;
-    bool out_again; /* and the kernel, registered anew for the upgrade, will report it once more; watch_lock */
+    bool out_again;      /* and the kernel, registered anew for the upgrade, will report it once more; watch_lock */
     uint32_t told_early; /* what a thread reported by an event from before that; the kernel may once more; set's lock */
-    bool queued;    /* on the ready list; ready_lock, as the next two */
+    bool queued;         /* on the ready list; ready_lock, as the next two */
     struct watch *rnext, **rpprev;
     uint32_t record;   /* 1 + that of set->share, 0: none; set's lock and sock's watch_lock */
     uint32_t mods;     /* the record's; set's lock, as the next one */
