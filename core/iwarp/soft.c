@@ -7,6 +7,8 @@
 #include "core/base/fault.h"
 
 #define FENCE_LEN 8u
+
+enum { RING, SHOWN, SINK }; /* its regions */
 #define TERMINATE_ROOM 128u /* the most that may come with a message */
 
 static struct soft_ep *soft_of(struct endpoint *e)
@@ -46,6 +48,7 @@ struct mpa_startup_cfg soft_startup_cfg(bool responder, uint8_t rev, bool crc)
 int soft_init(struct soft_ep *ep, const struct soft_cfg *cfg)
 {
     if (cfg->local.bufs == 0 || cfg->local.bufs > SOFT_BUFS_MAX || cfg->local.ring_len == 0 ||
+        cfg->local.fence_stag == 0 || cfg->local.fence_stag == cfg->local.ring_stag ||
         cfg->queue_len / 4 < cfg->write_max || cfg->queue_len / 4 < cfg->local.msg_max)
         return -EINVAL;
     uint8_t *bufs = cfg->mem, *queue = bufs + stride(cfg) * cfg->local.bufs, *in = queue + cfg->queue_len;
@@ -77,13 +80,20 @@ int soft_init(struct soft_ep *ep, const struct soft_cfg *cfg)
     for (unsigned i = cfg->local.bufs; i-- > 0;)
         ep->free[ep->free_n++] = (uint8_t)i;
     ep->dry = true;
-    /* The peer learned the region's STag before this endpoint existed. It reads the region for its own fence. */
-    ep->iw.stags.region[0] = (struct ddp_region){
+    /* The peer learned these STags before this endpoint existed. It may do with each what it needs, and no more. */
+    ep->iw.stags.region[RING] = (struct ddp_region){
         .stag = cfg->local.ring_stag,
-        .access = DDP_ACCESS_REMOTE_WRITE | DDP_ACCESS_REMOTE_READ,
+        .access = DDP_ACCESS_REMOTE_WRITE,
         .to = cfg->local.base,
         .len = cfg->local.ring_len,
         .base = cfg->ring,
+    };
+    ep->iw.stags.region[SHOWN] = (struct ddp_region){
+        .stag = cfg->local.fence_stag,
+        .access = DDP_ACCESS_REMOTE_READ,
+        .to = cfg->local.base + cfg->local.ring_len,
+        .len = FENCE_LEN,
+        .base = (uint8_t *)&ep->fence_shown,
     };
     struct ddp_region sink = { .access = DDP_ACCESS_LOCAL_SINK,
                                .len = FENCE_LEN,
@@ -247,10 +257,10 @@ int soft_fence(struct soft_ep *ep)
     if (r < 0)
         return r;
     struct rdmap_read rd = {
-        .sink_stag = ep->iw.stags.region[1].stag,
+        .sink_stag = ep->iw.stags.region[SINK].stag,
         .len = FENCE_LEN,
-        .src_stag = ep->cfg.peer.ring_stag,
-        .src_to = ep->cfg.peer.base,
+        .src_stag = ep->cfg.peer.fence_stag,
+        .src_to = ep->cfg.peer.base + ep->cfg.peer.ring_len,
     };
     r = iwarp_post_read(&ep->iw, &rd);
     ep->fenced = r == 0;

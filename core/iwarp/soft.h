@@ -24,8 +24,9 @@
 
 /* What a side tells the other one. */
 struct soft_side {
-    uint64_t base; /* the ring's tagged offset */
-    uint32_t ring_stag, ring_len, msg_max;
+    uint64_t
+        base; /* the ring's tagged offset; the octets that the fence reads are behind the ring, by an STag of theirs */
+    uint32_t ring_stag, ring_len, fence_stag, msg_max;
     uint16_t bufs;
 };
 
@@ -48,12 +49,12 @@ struct soft_ep {
     struct soft_cfg cfg;
     struct iwarp_ep iw;
     uint8_t *bufs, *queue;
-    uint8_t free[SOFT_BUFS_MAX]; /* receive side: the buffers that are, */
-    unsigned free_n;             /* how many there are */
-    bool dry;                    /* receive side: nothing whole is left of what came in */
-    uint64_t head, tail;         /* send side: octets queued, and gone out; never wrap */
-    bool fenced;                 /* send side */
-    uint64_t fence_octets;
+    uint8_t free[SOFT_BUFS_MAX];        /* receive side: the buffers that are, */
+    unsigned free_n;                    /* how many there are */
+    bool dry;                           /* receive side: nothing whole is left of what came in */
+    uint64_t head, tail;                /* send side: octets queued, and gone out; never wrap */
+    bool fenced;                        /* send side */
+    uint64_t fence_octets, fence_shown; /* what our fence reads into, and what the peer's reads */
 };
 
 /*

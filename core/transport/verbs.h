@@ -92,10 +92,13 @@ struct verbs_cfg {
     uint8_t token[VERBS_TOKEN_LEN];
 };
 
+#define VERBS_FENCE_LEN 8u
+
 /* What a side told the other one. */
 struct verbs_side {
     uint32_t ring_stag;
     uint32_t ring_len;
+    uint32_t fence_stag; /* of the 8 octets behind the ring, which the other side may read, and nothing else */
     uint32_t msg_max;
     uint16_t bufs;
 };

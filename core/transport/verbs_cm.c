@@ -170,8 +170,8 @@ void verbs_free(struct verbs_ep *ep)
         verbs_unprepare(ep, host.lib, &host.env);
         if (ep->id != NULL)
             host.lib->rdma_destroy_id(ep->id);
-    } else if (ep->mem != NULL) {
-        munmap(ep->mem, ep->mem_len);
+    } else {
+        verbs_unmap(ep);
     }
     leave();
     free(ep);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "core/base/foreign.h"
@@ -40,18 +41,65 @@ static size_t page_up(size_t n)
  * Shared, though with no other process: a fork then leaves the pages where the device knows them. It would copy private
  * pages when the parent writes to them.
  */
+static void *map_shared(void *at, size_t len)
+{
+    return mmap(at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED : 0), -1, 0);
+}
+
+/*
+ * Memory whose address the peer is told, because not every device (Linux siw) gives a region an offset of its own. It is
+ * anywhere in a range as long as that in which the kernel places a process's mappings, so it says nothing of these.
+ */
+static uint8_t *map_anywhere(size_t len)
+{
+    size_t range = (size_t)1 << 40;
+    uint8_t *begin = MAP_FAILED;
+    uint64_t where;
+    while (begin == MAP_FAILED && range > 2 * len) { /* (RLIMIT_AS may allow less) */
+        begin = mmap(NULL, range, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        range = begin == MAP_FAILED ? range / 2 : range;
+    }
+    if (begin == MAP_FAILED || getrandom(&where, sizeof(where), 0) != (ssize_t)sizeof(where))
+        return NULL;
+    uint8_t *at = begin + where % ((range - len) / page_up(1)) * page_up(1), *end = at + len;
+    void *mem = map_shared(at, len);
+    munmap(begin, (size_t)(at - begin));
+    munmap(end, (size_t)(begin + range - end));
+    if (mem == MAP_FAILED)
+        munmap(at, len);
+    return mem == MAP_FAILED ? NULL : at;
+}
+
 static int map(struct verbs_ep *ep)
 {
-    size_t ring = page_up(ep->cfg.ring_len + VERBS_SCRATCH), bufs = page_up((size_t)stride(ep) * ep->cfg.bufs);
-    ep->mem_len = ring + bufs + page_up(ep->cfg.tx_len);
-    void *mem = mmap(NULL, ep->mem_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    size_t bufs = page_up((size_t)stride(ep) * ep->cfg.bufs);
+    ep->mem_len = bufs + page_up(ep->cfg.tx_len);
+    ep->ring_map_len = page_up(ep->cfg.ring_len + 2 * VERBS_FENCE_LEN);
+    void *mem = map_shared(NULL, ep->mem_len);
     if (mem == MAP_FAILED)
         return -errno;
-    ep->mem = mem;
-    ep->ring = ep->mem;
-    ep->bufs = ep->mem + ring;
+    ep->mem = ep->bufs = mem;
     ep->tx_mem = ep->bufs + bufs;
+    ep->ring = map_anywhere(ep->ring_map_len);
+    if (ep->ring == NULL)
+        return -ENOMEM;
+    ep->shown = ep->ring + ep->cfg.ring_len;
+    ep->sink = ep->shown + VERBS_FENCE_LEN;
     return 0;
+}
+
+/* The peer may do with each region what it needs, and no more. iWARP writes a Read's octets to the sink as the peer's. */
+static int register_memory(struct verbs_ep *ep, const struct verbs_lib *lib)
+{
+    ep->pd = lib->ibv_alloc_pd(ep->id->verbs);
+    if (ep->pd == NULL)
+        return -1;
+    ep->ring_mr = lib->ibv_reg_mr(ep->pd, ep->ring, ep->cfg.ring_len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    ep->shown_mr = lib->ibv_reg_mr(ep->pd, ep->shown, VERBS_FENCE_LEN, IBV_ACCESS_REMOTE_READ);
+    ep->sink_mr = lib->ibv_reg_mr(ep->pd, ep->sink, VERBS_FENCE_LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    ep->msg_mr = lib->ibv_reg_mr(ep->pd, ep->mem, ep->mem_len, IBV_ACCESS_LOCAL_WRITE);
+    ep->no_memory = ep->ring_mr == NULL || ep->shown_mr == NULL || ep->sink_mr == NULL || ep->msg_mr == NULL;
+    return ep->no_memory ? -1 : 0;
 }
 
 static int post_recv(struct verbs_ep *ep, uint32_t i)
@@ -81,7 +129,7 @@ static int make_qp(struct verbs_ep *ep, const struct verbs_lib *lib)
                      .max_recv_sge = 1,
                      .max_inline_data = inline_sizes[i] },
         };
-        if (lib->rdma_create_qp(ep->id, NULL, &attr) == 0) {
+        if (lib->rdma_create_qp(ep->id, ep->pd, &attr) == 0) {
             ep->qp = ep->id->qp;
             ep->inline_max = inline_sizes[i];
             return 0;
@@ -116,14 +164,8 @@ int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct
     ep->scq = lib->ibv_create_cq(ctx, VERBS_SQ + 8, NULL, ep->channel, 0);
     if (ep->rcq == NULL || ep->scq == NULL)
         return fail(why, "completion queues");
-    /* Its protection domain is librdmacm's for the device. */
-    ep->ring_mr = lib->ibv_reg_mr(ep->id->pd, ep->ring, ep->cfg.ring_len + VERBS_SCRATCH,
-                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-    ep->msg_mr =
-        lib->ibv_reg_mr(ep->id->pd, ep->bufs, ep->mem_len - (size_t)(ep->bufs - ep->mem), IBV_ACCESS_LOCAL_WRITE);
-    ep->no_memory = ep->ring_mr == NULL || ep->msg_mr == NULL;
-    if (ep->no_memory)
-        return fail(why, "registered memory (RLIMIT_MEMLOCK)");
+    if (register_memory(ep, lib) < 0)
+        return fail(why, ep->pd == NULL ? "protection domain" : "registered memory (RLIMIT_MEMLOCK)");
     int r = make_qp(ep, lib);
     if (r < 0) {
         *why = "queue pair";
@@ -132,6 +174,7 @@ int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct
     ep->local = (struct verbs_side){
         .ring_stag = ep->ring_mr->rkey,
         .ring_len = ep->cfg.ring_len,
+        .fence_stag = ep->shown_mr->rkey,
         .msg_max = ep->cfg.msg_max,
         .bufs = ep->cfg.bufs,
     };
@@ -145,14 +188,27 @@ int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct
     return 0;
 }
 
+void verbs_unmap(struct verbs_ep *ep)
+{
+    if (ep->mem != NULL)
+        munmap(ep->mem, ep->mem_len);
+    if (ep->ring != NULL)
+        munmap(ep->ring, ep->ring_map_len);
+    ep->mem = ep->ring = NULL;
+}
+
 void verbs_unprepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct verbs_env *env)
 {
     if (ep->qp != NULL)
         lib->rdma_destroy_qp(ep->id);
-    if (ep->msg_mr != NULL)
-        lib->ibv_dereg_mr(ep->msg_mr);
-    if (ep->ring_mr != NULL)
-        lib->ibv_dereg_mr(ep->ring_mr);
+    struct ibv_mr **const regions[] = { &ep->ring_mr, &ep->shown_mr, &ep->sink_mr, &ep->msg_mr };
+    for (size_t i = 0; i < sizeof(regions) / sizeof(regions[0]); i++) {
+        if (*regions[i] != NULL)
+            lib->ibv_dereg_mr(*regions[i]);
+        *regions[i] = NULL;
+    }
+    if (ep->pd != NULL)
+        lib->ibv_dealloc_pd(ep->pd);
     if (ep->scq != NULL)
         lib->ibv_destroy_cq(ep->scq);
     if (ep->rcq != NULL)
@@ -162,13 +218,11 @@ void verbs_unprepare(struct verbs_ep *ep, const struct verbs_lib *lib, const str
             env->reveal_fd(ep->channel->fd);
         lib->ibv_destroy_comp_channel(ep->channel);
     }
-    if (ep->mem != NULL)
-        munmap(ep->mem, ep->mem_len);
+    verbs_unmap(ep);
     ep->qp = NULL;
-    ep->msg_mr = ep->ring_mr = NULL;
+    ep->pd = NULL;
     ep->scq = ep->rcq = NULL;
     ep->channel = NULL;
-    ep->mem = NULL;
 }
 
 /* ---- sleeping ---- */
@@ -426,9 +480,9 @@ int verbs_fence(struct verbs_ep *ep)
             return -EAGAIN;
     }
     struct ibv_sge sge = {
-        .addr = (uintptr_t)(ep->ring + ep->cfg.ring_len),
-        .length = 8,
-        .lkey = ep->ring_mr->lkey,
+        .addr = (uintptr_t)ep->sink,
+        .length = VERBS_FENCE_LEN,
+        .lkey = ep->sink_mr->lkey,
     };
     struct ibv_send_wr wr = {
         .wr_id = ep->tx.posted,
@@ -436,7 +490,7 @@ int verbs_fence(struct verbs_ep *ep)
         .num_sge = 1,
         .opcode = IBV_WR_RDMA_READ,
         .send_flags = IBV_SEND_SIGNALED,
-        .wr.rdma = { .remote_addr = ep->peer_base, .rkey = ep->peer.ring_stag },
+        .wr.rdma = { .remote_addr = ep->peer_base + ep->peer.ring_len, .rkey = ep->peer.fence_stag },
     };
     struct ibv_send_wr *bad;
     int r = verbs_flush(ep);

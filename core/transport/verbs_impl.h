@@ -10,10 +10,9 @@
 #include "core/transport/verbs.h"
 #include "core/transport/verbs_lib.h"
 
-#define VERBS_CHAIN 64u   /* work requests posted between two flushes */
-#define VERBS_SQ 120u     /* of the send queue; one is kept for the fence */
-#define VERBS_WC 16u      /* completions taken at a time */
-#define VERBS_SCRATCH 64u /* behind the ring, in its registration: where the fence's Read goes */
+#define VERBS_CHAIN 64u /* work requests posted between two flushes */
+#define VERBS_SQ 120u   /* of the send queue; one is kept for the fence */
+#define VERBS_WC 16u    /* completions taken at a time */
 /*
  * A completion is asked for with every VERBS_UNSIGNALLED-th Send at the latest, and with every Write of a page or more:
  * siw, which gives pages without a completion to TCP as they are, may still read from them when a later request has
@@ -40,9 +39,12 @@ struct verbs_ep {
     struct sockaddr_storage to; /* initiator: the peer's */
 
     /* constant from before UP */
-    uint8_t *mem, *ring, *bufs, *tx_mem;
+    uint8_t *ring, *shown, *sink; /* what the peer writes to, what its fence reads, and where ours reads to */
+    size_t ring_map_len;
+    uint8_t *mem, *bufs, *tx_mem;
     size_t mem_len;
-    struct ibv_mr *ring_mr, *msg_mr;
+    struct ibv_pd *pd;
+    struct ibv_mr *ring_mr, *shown_mr, *sink_mr, *msg_mr;
     struct ibv_comp_channel *channel;
     struct ibv_cq *rcq, *scq;
     struct ibv_qp *qp;
@@ -76,7 +78,9 @@ struct verbs_ep {
 /* The device is known: memory, queues, receive buffers posted. 0 or -errno, *why. The host's lock is held. */
 int verbs_prepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct verbs_env *env,
                   const char **why) SW_MUST;
-/* The reverse, as far as it was done. */
+/* Its memory alone: all that a process forked from the one that made it has of it. */
+void verbs_unmap(struct verbs_ep *ep);
+/* The reverse of verbs_prepare, as far as it was done. */
 void verbs_unprepare(struct verbs_ep *ep, const struct verbs_lib *lib, const struct verbs_env *env);
 
 #endif

@@ -21,6 +21,8 @@
     X(ibv_destroy_cq)           \
     X(ibv_get_cq_event)         \
     X(ibv_ack_cq_events)        \
+    X(ibv_alloc_pd)             \
+    X(ibv_dealloc_pd)           \
     X(ibv_reg_mr)               \
     X(ibv_dereg_mr)             \
     X(ibv_get_device_name)      \

@@ -14,7 +14,7 @@
 
 #define KEY_LEN 4u
 
-static const uint8_t key[KEY_LEN] = { 'S', 'W', 'V', '1' };
+static const uint8_t key[KEY_LEN] = { 'S', 'W', 'V', '2' };
 
 void verbs_private_put(const struct verbs_side *side, uint64_t base, const uint8_t *token, uint8_t *buf)
 {
@@ -26,6 +26,7 @@ void verbs_private_put(const struct verbs_side *side, uint64_t base, const uint8
     bytes_wr_be64(&w, base);
     bytes_wr_be32(&w, side->ring_stag);
     bytes_wr_be32(&w, side->ring_len);
+    bytes_wr_be32(&w, side->fence_stag);
     bytes_wr_be32(&w, side->msg_max);
     bytes_wr_be16(&w, side->bufs);
 }
@@ -45,8 +46,9 @@ bool verbs_private_take(const void *buf, size_t len, struct verbs_side *side, ui
     *base = bytes_rd_be64(&r);
     side->ring_stag = bytes_rd_be32(&r);
     side->ring_len = bytes_rd_be32(&r);
+    side->fence_stag = bytes_rd_be32(&r);
     side->msg_max = bytes_rd_be32(&r);
     side->bufs = bytes_rd_be16(&r);
     return !r.bad && side->ring_len >= RING_MIN && side->ring_len <= RING_MAX && side->msg_max >= MSG_MIN &&
-           side->bufs >= BUFS_MIN && *base + side->ring_len > *base;
+           side->bufs >= BUFS_MIN && *base + side->ring_len + VERBS_FENCE_LEN > *base;
 }

@@ -74,7 +74,12 @@ static size_t page_up(size_t n)
 static struct soft_side soft_side(struct verbs_side s, uint64_t base)
 {
     return (struct soft_side){
-        .base = base, .ring_stag = s.ring_stag, .ring_len = s.ring_len, .msg_max = s.msg_max, .bufs = s.bufs
+        .base = base,
+        .ring_stag = s.ring_stag,
+        .ring_len = s.ring_len,
+        .fence_stag = s.fence_stag,
+        .msg_max = s.msg_max,
+        .bufs = s.bufs,
     };
 }
 
@@ -110,9 +115,10 @@ struct mixed *mixed_new(const struct verbs_cfg *cfg, bool crc, size_t fpdu_len)
     m->ring = (uint8_t *)mem + own;
     m->mem = m->ring + ring;
     m->local = local;
-    do /* RFC 5041 8.3.1: hard to predict */
+    do { /* RFC 5041 8.3.1: hard to predict */
         m->local.ring_stag = proc_random32(NULL);
-    while (m->local.ring_stag == 0);
+        m->local.fence_stag = proc_random32(NULL);
+    } while (m->local.ring_stag == 0 || m->local.fence_stag == 0 || m->local.ring_stag == m->local.fence_stag);
     m->listen_fd = m->fd = m->chan = -1;
     atomic_store(&m->why, "");
     pthread_mutex_lock(&lock);

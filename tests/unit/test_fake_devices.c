@@ -16,7 +16,7 @@
 #include "tests/unit/iwarp_pair.h"
 
 enum { M = 0x80, C = 0x40, R = 0x20, S = 0x10 };
-static const char priv[42] = "SWV1";
+static const char priv[46] = "SWV2";
 
 static uint64_t rng = 5;
 
@@ -43,7 +43,9 @@ static void end_free(struct our_end *e)
 static void go_full(struct our_end *e)
 {
     const struct mpa_startup_result *res = &e->mpa.res;
-    struct soft_side side = { .ring_stag = 0x11223344, .ring_len = sizeof(e->ring), .msg_max = 1024, .bufs = 8 };
+    struct soft_side side = {
+        .ring_stag = 0x11223344, .ring_len = sizeof(e->ring), .fence_stag = 0x11223355, .msg_max = 1024, .bufs = 8
+    };
     struct soft_cfg sc = {
         .initiator = !e->mpa.cfg.responder,
         .tx = { .crc = res->crc, .markers = res->markers_tx },

@@ -37,8 +37,9 @@ static uint32_t rnd(void *unused)
 
 static struct soft_side side_of(uint32_t stag)
 {
-    return (
-        struct soft_side){ .ring_stag = stag, .ring_len = RING_LEN, .msg_max = STREAM_HDR_LEN + EAGER, .bufs = BUFS };
+    return (struct soft_side){
+        .ring_stag = stag, .ring_len = RING_LEN, .fence_stag = stag + 1, .msg_max = STREAM_HDR_LEN + EAGER, .bufs = BUFS
+    };
 }
 
 static struct stream_params params_of(const struct soft_side *s)
@@ -288,6 +289,48 @@ Test(soft, without_a_read_to_ask_by_there_is_no_fence)
     a.ep.iw.cfg.ord = 0;
     cr_expect_eq(soft_fence(&a.ep), -EPIPE);
     done();
+}
+
+/* A peer may write to the ring and read the octets behind it, each by the STag for that, and nothing else. */
+Test(soft, a_region_can_be_used_for_nothing_but_its_purpose)
+{
+    static const struct {
+        bool write, fence_stag;
+        uint64_t to;
+        uint32_t len;
+        uint8_t layer, etype, code;
+    } tries[] = {
+        { false, false, 0, 8, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_ACCESS },
+        { false, false, RING_LEN, 8, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_BOUNDS },
+        { false, true, 0, 8, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_BOUNDS },
+        { false, true, RING_LEN, 9, TERM_LAYER_RDMAP, TERM_RDMAP_PROTECTION, TERM_RDMAP_BOUNDS },
+        { true, true, RING_LEN, 8, TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_INVALID_STAG },
+        { true, false, RING_LEN - 4, 8, TERM_LAYER_DDP, TERM_DDP_TAGGED, DDP_TAGGED_BOUNDS },
+    };
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        struct endpoint_event ev;
+        struct iovec iov = { sent, tries[i].len };
+        struct iov_iter src = iov_iter_init(&iov, 1);
+        pair(1442, false);
+        begin();
+        uint32_t stag = tries[i].fence_stag ? b.cfg.local.fence_stag : b.cfg.local.ring_stag;
+        struct rdmap_read rd = {
+            .sink_stag = a.ep.iw.stags.region[2].stag, .len = tries[i].len, .src_stag = stag, .src_to = tries[i].to
+        };
+        a.ep.iw.stags.region[2].len = 16; /* a's own check is not what is tried */
+        int r = tries[i].write ? iwarp_post_write(&a.ep.iw.base, stag, tries[i].to, &src, tries[i].len)
+                               : iwarp_post_read(&a.ep.iw, &rd);
+        cr_assert_eq(r, 0, "try %zu: %d", i, r);
+        push(&a);
+        feed(&b);
+        while ((r = soft_endpoint_ops.poll(&b.ep.base, &ev)) == 1)
+            ;
+        cr_expect_eq(r, -EPROTO, "try %zu: %d", i, r);
+        cr_expect_eq(iwarp_error(&b.ep.iw).layer, tries[i].layer, "try %zu", i);
+        cr_expect_eq(iwarp_error(&b.ep.iw).etype, tries[i].etype, "try %zu", i);
+        cr_expect_eq(iwarp_error(&b.ep.iw).code, tries[i].code, "try %zu: code %u", i, iwarp_error(&b.ep.iw).code);
+        done();
+    }
 }
 
 /* RFC 5041 7.1/1: untagged, no buffer; too long. */

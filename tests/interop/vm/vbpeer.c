@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "core/stream/stream.h"
-#include "core/transport/verbs.h"
+#include "core/transport/verbs_impl.h"
 
 #define TIME_MS 20000 /* any single wait */
 #define TOKEN "0123456789abcdef"
@@ -471,13 +471,66 @@ static void forked(const char *address, int control)
     fence_and_free(&p, control);
 }
 
+/* A hostile peer: what it asks of the other's memory that it has no right to. */
+static void ask_forbidden(struct verbs_ep *ep, unsigned try)
+{
+    static uint8_t octets[8] = { 0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee };
+    struct iovec iov = { octets, sizeof(octets) };
+    struct iov_iter it = iov_iter_init(&iov, 1);
+    if (try == 0) { /* a Read of the ring; the fence's Read goes where these say */
+        ep->peer.fence_stag = ep->peer.ring_stag;
+        ep->peer_base -= ep->peer.ring_len;
+    } else if (try == 1) { /* a Read past the octets that the fence reads */
+        ep->peer_base += 4;
+    } else {
+        bool past_ring = try == 2;
+        uint32_t stag = past_ring ? ep->peer.ring_stag : ep->peer.fence_stag;
+        uint64_t to = ep->peer.ring_len - (past_ring ? 4 : 0);
+        must(verbs_endpoint_ops.post_write(&ep->base, stag, to, &it, sizeof(octets)) == 0, "post_write");
+    }
+}
+
+/* Each try ends its connection, and neither reads nor changes anything. */
+static void reach(const char *address, int control)
+{
+    for (unsigned try = 0; try < 4; try++) {
+        struct pipe_end p = { 0 };
+        char c = 0;
+        begin(&p, address, control);
+        if (!initiator) {
+            memset(p.ep->ring, 0x5a, p.ep->cfg.ring_len);
+            must(write(control, &c, 1) == 1 && read(control, &c, 1) == 1, "control");
+            for (uint32_t i = 0; i < p.ep->cfg.ring_len; i++)
+                must(p.ep->ring[i] == 0x5a, "the ring was written to");
+            for (unsigned i = 0; i < VERBS_FENCE_LEN; i++)
+                must(p.ep->shown[i] == 0, "what the fence reads was written to");
+            verbs_free(p.ep);
+            continue;
+        }
+        int r;
+        must(read(control, &c, 1) == 1, "control");
+        ask_forbidden(p.ep, try);
+        must(verbs_fence(p.ep) <= 0, "verbs_fence");
+        while ((r = verbs_fence_done(p.ep)) == 0) {
+            verbs_arm(p.ep, false);
+            if (verbs_fence_done(p.ep) == 0)
+                sleep_for(&p);
+        }
+        must(r == -EPIPE, "the other device lets it");
+        for (unsigned i = 0; i < VERBS_FENCE_LEN; i++)
+            must(p.ep->sink[i] == 0, "the ring was read");
+        must(write(control, &c, 1) == 1, "control");
+        verbs_free(p.ep);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(const char *address, int control);
     int initiator_status;
 } scenarios[] = {
     { "bulk", bulk, 0 },         { "slow", slow, 0 }, { "half", half, 0 },     { "killed", killed, SIGKILL },
-    { "no-token", no_token, 0 }, { "many", many, 0 }, { "forked", forked, 0 },
+    { "no-token", no_token, 0 }, { "many", many, 0 }, { "forked", forked, 0 }, { "reach", reach, 0 },
 };
 
 int main(int argc, char **argv)

@@ -26,6 +26,7 @@ for device in siw rxe; do
     check "$device: a reader who is late stops the sender, and starts it again" endpoint "$address" slow
     check "$device: one half ends long before the other" endpoint "$address" half
     check "$device: a killed peer ends the endpoint" endpoint "$address" killed
+    check "$device: a peer may write to the ring and read the octets behind it, and nothing else" endpoint "$address" reach
     check "$device: without the token nobody connects" endpoint "$address" no-token
     check "$device: 60 endpoints one after the other leave nothing" endpoint "$address" many
     check "$device: a forked child has no part in an endpoint" endpoint "$address" forked
