@@ -5,7 +5,7 @@ import shim
 from matrix import digest, entry, file_digest
 
 
-@entry("aria2", "50 MB from nginx over 8 connections", needs=["aria2c", "nginx"], version=["aria2c", "--version"], at_least=8, sides=True)
+@entry("aria2", "50 MB from nginx over 8 connections", needs=["aria2c", "nginx"], version=["aria2c", "--version"], at_least=8)
 def aria2(run):
     port = shim.free_port()
     folder = nginx.configure(run, "nginx", "server { listen 127.0.0.1:%d; root %s; }" % (port, nginx.www(run)))

@@ -79,7 +79,7 @@ def sessions(run, count):
     return "checksums of %d messages of 6 MB equal" % count
 
 
-@entry("dovecot", "imap; its login processes start without the library", needs=NEEDS, version=["dovecot", "--version"], at_least=0, sides=True,
+@entry("dovecot", "imap; its login processes start without the library", needs=NEEDS, version=["dovecot", "--version"], at_least=0,
        stays_plain={"no-local-shim": 5})
 def dovecot_imap(run):
     return sessions(run, 5)

@@ -3,7 +3,7 @@
 import re
 
 import shim
-from matrix import HANG, Wrong, entry
+from matrix import CLIENTS, HANG, Wrong, entry
 
 VERSION = ["iperf", "--version"]
 
@@ -35,7 +35,8 @@ def transfer(run, *options, streams):
         other = shim.free_port()
     server = run.serve(port, "iperf", "-s", "-B", "127.0.0.1", "-p", str(port), "-y", "C")
     log = run.logs[-1]
-    client = run.start("iperf", "-c", "127.0.0.1", "-p", str(port), "-y", "C", "-L", str(other), *options)
+    client = run.start("iperf", "-c", "127.0.0.1", "-p", str(port), "-y", "C", "-L", str(other), *options,
+                       side=CLIENTS)
     near_log = run.logs[-1]
 
     def refused():

@@ -4,8 +4,8 @@ The programs that are run under sockwarp, plain and with both ends upgraded, and
 An entry is a function that takes a Run, starts programs by it, checks what they did and returns in a few words what
 the result was; it raises Wrong when something is not as it must be. It is called twice: once with plain TCP, which says
 whether the program works here at all, and once with everything it starts under sockwarp. Then the statistics lines must
-show that every connection was upgraded, at both of its ends. An entry with sides is called twice more: with only its clients (what
-it calls) under sockwarp, and with only its servers (what it starts).
+show that every connection was upgraded, at both of its ends. It is called twice more: with only its servers (what it starts)
+under sockwarp, and with only its clients (what it calls).
 """
 
 import collections
@@ -28,7 +28,7 @@ UPGRADED = "upgraded"
 PR_SET_CHILD_SUBREAPER = 36
 HANG = 600  # seconds: a program that takes longer for anything hangs. No verdict on how fast it is
 ATTEMPTS = 3
-CLIENTS, SERVERS = "clients", "servers"
+SERVERS, CLIENTS = SIDES = "servers", "clients"
 
 # Servers' orphans become our children: they are found, and ended, with their entry.
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -55,13 +55,13 @@ class Entry:
         return [name for name in self.needs if find(name) is None]
 
 
-def entry(program, what, *, needs, version, at_least=1, stays_plain=None, killed=0, todo=None, sides=False):
+def entry(program, what, *, needs, version, at_least=1, stays_plain=None, killed=0, todo=None, sides=SIDES):
     """
     Adds an entry. needs: the programs; version: the command that says it; at_least: so many upgraded connections there
     must be; stays_plain: {reason: number} of statistics lines that may be plain, at most so many for each reason;
     killed: so many connections' ends may be missing at most, because the program kills its processes, which leave no
     line;
-    todo: why it is known to fail under sockwarp; sides: run with one side only, too.
+    todo: why it is known to fail under sockwarp; sides: those that there are.
     """
     def add(body):
         entries.append(Entry(body, program, what, needs, version, at_least, stays_plain or {}, killed, todo, sides))
@@ -152,12 +152,16 @@ class Run:
 
     # ---- programs ----
 
+    def shims(self, side):
+        """Does what is of this side run under sockwarp?"""
+        return self.shimmed and self.side in (None, side)
+
     def under(self, command, plain, side):
         reachable()
         command = [find(command[0]) or command[0], *command[1:]]
-        return shim.under(self.stats, *command) if self.shimmed and not plain and self.side in (None, side) else command
+        return shim.under(self.stats, *command) if self.shims(side) and not plain else command
 
-    def start(self, *command, plain=False, **more):
+    def start(self, *command, plain=False, side=SERVERS, **more):
         """A child in the background; what it says goes to a log that is shown if something is wrong."""
         log = self.path("log-%d-%s" % (len(self.logs), os.path.basename(command[0])))
         self.logs.append(log)
@@ -165,7 +169,7 @@ class Run:
             more.setdefault("stdin", subprocess.DEVNULL)
             more.setdefault("stdout", out)
             more.setdefault("stderr", out)
-            child = shim.start(*self.under(command, plain, SERVERS), **more)
+            child = shim.start(*self.under(command, plain, side), **more)
         self.running.append(child)
         return child
 
@@ -328,15 +332,16 @@ class Upgrades:
         return text
 
 
-def one_side(e, title, long):
-    """Test points of a run with only its clients, and one with only its servers, under sockwarp."""
-    for side in CLIENTS, SERVERS:
-        tap.limit(4 * HANG)
-        only = Outcome(e, True, long, side)
-        tap.ok(not only.error, "%s, only the %s under sockwarp" % (title, side), only.error, *only.logs)
-        # (Servers may be each other's clients.)
-        bad = [line for line in only.lines if line["errors"] or (side == CLIENTS and line["transport"] != "plain")]
-        tap.ok((only.lines or e.at_least == 0) and not bad, "%s, only the %s under sockwarp: without errors" % (title, side), shim.brief(bad[:10]))
+def one_side(e, title, side, long):
+    """Test points of a run with only its clients, or only its servers, under sockwarp; what the table says of it."""
+    tap.limit(4 * HANG)
+    only = Outcome(e, True, long, side)
+    title = "%s, only the %s under sockwarp" % (title, side)
+    good = tap.ok(not only.error, title, only.error, *only.logs)
+    # (Servers may be each other's clients.)
+    bad = [line for line in only.lines if line["errors"] or (side == CLIENTS and line["transport"] != "plain")]
+    good &= tap.ok(bool(only.lines or e.at_least == 0) and not bad, title + ": without errors", shim.brief(bad[:10]))
+    return "ok" if good else "**fails**"
 
 
 def run_all(names, long):
@@ -349,7 +354,7 @@ def run_all(names, long):
         missing = e.missing()
         if missing:
             tap.skip(title, "missing: " + " ".join(missing))
-            rows.append((e, "", "not run: %s is missing" % ", ".join(missing), "", ""))
+            rows.append((e, "", "not run: %s is missing" % ", ".join(missing), "", "", "", ""))
             continue
         tap.limit(4 * HANG)
         plain = Outcome(e, False, long)
@@ -368,37 +373,51 @@ def run_all(names, long):
                "connecting/accepting: %s, in pairs %d of %d at least" % (upgrades, upgrades.pairs, e.at_least),
                "alone: %s" % upgrades.alone[:10], "not upgraded:", shim.brief(upgrades.bad[:10]), todo=e.todo)
         if e.todo:
-            rows.append((e, version_of(e.version), "ok", "**fails**: " + e.todo, ""))
+            rows.append((e, version_of(e.version), "ok", "**fails**: " + e.todo, "", "", ""))
             continue
         tap.same(sorted(name for _, name in shimmed.left), sorted(name for _, name in plain.left),
                  title + ": nothing is left running that plain would not leave")
-        if e.sides:
-            one_side(e, title, long)
+        sides = [one_side(e, title, side, long) if side in e.sides else "" for side in SIDES]
         tap.note("%.1f s plain, %.1f s under sockwarp" % (plain.seconds, shimmed.seconds))
         rows.append((e, version_of(e.version), plain.error and "**fails**" or "ok",
                      shimmed.error and "**fails**" or shimmed.result,
-                     upgrades if upgrades.good else "**%s**" % upgrades))
+                     upgrades if upgrades.good else "**%s**" % upgrades, *sides))
     return rows
 
 
 def table(rows):
     """The rows as Markdown."""
-    yield "| program | what is run | plain | under sockwarp, both ends | upgraded: connecting / accepting end |"
-    yield "|---|---|---|---|---|"
-    for e, version, plain, shimmed, upgrades in rows:
-        yield "| %s %s | %s | %s | %s | %s |" % (e.program, version, e.what, plain, shimmed, upgrades)
+    yield "| program | what is run | plain | under sockwarp, both ends | upgraded: connecting / accepting end | servers only | clients only |"
+    yield "|---|---|---|---|---|---|---|"
+    for e, version, *outcomes in rows:
+        yield "| %s | %s |" % (("%s %s" % (e.program, version)).strip(), " | ".join(map(str, (e.what, *outcomes))))
 
 
 BEGIN, END = "<!-- tests/works/works.test --into docs/WORKS.md: begin -->", "<!-- end -->"
 
 
+def key(line):
+    """What says which entry a line of the table is of: its program, without the version, and what is run."""
+    program, what = line.split(" | ")[:2]
+    return re.sub(r" (\S*\d\S*|\?)$", "", program.removeprefix("| ")), what
+
+
+def merge(old, rows):
+    """The table's lines: those of the rows, and in their order the old ones of entries that were not run."""
+    kept = {key(line): line for line in old[2:]}
+    head_1, head_2, *lines = table(rows)
+    new = {(row[0].program, row[0].what): line for row, line in zip(rows, lines) if row[1] or (row[0].program, row[0].what) not in kept}
+    both = {**kept, **new}
+    return [head_1, head_2] + [both[e.program, e.what] for e in entries if (e.program, e.what) in both]
+
+
 def put_into(path, rows):
-    """Replaces what stands between the two markers in a file."""
+    """Replaces those lines of the table between the two markers in a file whose entries were run."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
     head, found, rest = text.partition(BEGIN + "\n")
-    _, found_end, tail = rest.partition(END + "\n")
+    old, found_end, tail = rest.partition(END + "\n")
     if not found or not found_end:
         raise ValueError("%s does not have the lines %s and %s" % (path, BEGIN, END))
     with open(path, "w", encoding="utf-8") as f:
-        f.write(head + BEGIN + "\n" + "\n".join(table(rows)) + "\n" + END + "\n" + tail)
+        f.write(head + BEGIN + "\n" + "\n".join(merge(old.splitlines(), rows)) + "\n" + END + "\n" + tail)

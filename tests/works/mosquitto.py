@@ -7,7 +7,7 @@ COUNT = 200
 
 
 @entry("mosquitto", "200 messages of QoS 2 and one of 5 MB, its own clients", needs=["mosquitto", "mosquitto_pub", "mosquitto_sub"],
-       version=["mosquitto", "-h"], at_least=4, sides=True)
+       version=["mosquitto", "-h"], at_least=4)
 def mosquitto(run):
     port = shim.free_port()
     config = run.write("mosquitto.conf", "listener %d 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n" % port)

@@ -14,7 +14,7 @@ def load(run, url):
 
 
 @entry("nghttpd", "HTTP/2 without TLS: nghttp and h2load", needs=["nghttpd", "nghttp", "h2load"], version=["nghttpd", "--version"],
-       at_least=11, sides=True)
+       at_least=11)
 def nghttpd(run):
     port = shim.free_port()
     child = run.serve(port, "nghttpd", "--no-tls", "-a", "127.0.0.1", "-d", nginx.www(run), str(port))
@@ -26,7 +26,7 @@ def nghttpd(run):
 
 
 @entry("nghttpx", "HTTP/2 to HTTP/1.1 before nginx: nghttp and h2load", needs=["nghttpx", "nghttp", "h2load", "nginx"],
-       version=["nghttpx", "--version"], at_least=12, sides=True,
+       version=["nghttpx", "--version"], at_least=12,
        stays_plain={"defer-accept": 1000, "no-local-shim": 1000})  # its listener sets TCP_DEFER_ACCEPT
 def nghttpx(run):
     ports = set()

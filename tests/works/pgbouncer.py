@@ -8,7 +8,7 @@ from matrix import entry
 
 
 @entry("pgbouncer", "between pgbench and PostgreSQL: transactions, and connecting anew", needs=["pgbouncer", *postgres.NEEDS],
-       version=["pgbouncer", "--version"], at_least=5, sides=True,
+       version=["pgbouncer", "--version"], at_least=5,
        stays_plain={"defer-accept": 1000, "no-local-shim": 1000})  # its listener sets TCP_DEFER_ACCEPT
 def pgbouncer(run):
     server = postgres.Server(run)

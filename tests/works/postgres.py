@@ -5,7 +5,7 @@ import pwd
 import re
 
 import shim
-from matrix import HANG, blob, digest, entry
+from matrix import CLIENTS, HANG, blob, digest, entry
 
 NEEDS = ["initdb", "postgres", "pgbench", "psql"]
 
@@ -81,7 +81,7 @@ def postgres_copy(run):
     run.same((int(length), len(text), text == line * 10000), (9600000, 9600000, True), "the large row")
     run.must(len(md5) == 32, "md5", md5)
     # psql cancels by a second connection when it is interrupted.
-    psql = run.start("psql", "-X", "-c", "select pg_sleep(600)", "postgres", **server.more)
+    psql = run.start("psql", "-X", "-c", "select pg_sleep(600)", "postgres", side=CLIENTS, **server.more)
     sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
     asleep = shim.until(lambda: server.sql(sleeping) == "1", HANG, 0.1)
     run.must(asleep, "the query does not run")

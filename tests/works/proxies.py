@@ -24,11 +24,11 @@ def through(run, command, config):
     return "checksums of 150 MB equal"
 
 
-@entry("privoxy", "between curl and nginx", needs=["privoxy", "nginx"], version=["privoxy", "--version"], at_least=8, sides=True)
+@entry("privoxy", "between curl and nginx", needs=["privoxy", "nginx"], version=["privoxy", "--version"], at_least=8)
 def privoxy(run):
     return through(run, ("privoxy", "--no-daemon"), "listen-address 127.0.0.1:%d\ntoggle 0\nkeep-alive-timeout 5\n")
 
 
-@entry("tinyproxy", "between curl and nginx", needs=["tinyproxy", "nginx"], version=["tinyproxy", "-v"], at_least=8, sides=True)
+@entry("tinyproxy", "between curl and nginx", needs=["tinyproxy", "nginx"], version=["tinyproxy", "-v"], at_least=8)
 def tinyproxy(run):
     return through(run, ("tinyproxy", "-d", "-c"), "Listen 127.0.0.1\nPort %d\nTimeout 60\nMaxClients 50\nAllow 127.0.0.1\n")

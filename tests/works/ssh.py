@@ -5,7 +5,7 @@ import os
 import shutil
 
 import shim
-from matrix import HANG, Wrong, blob, digest, file_digest, entry, find
+from matrix import CLIENTS, HANG, Wrong, blob, digest, file_digest, entry, find
 
 NEEDS = ["sshd", "ssh", "scp", "ssh-keygen"]
 # One that was not decided when sshd executed itself: it is standard input then.
@@ -61,7 +61,7 @@ def ssh_commands(run):
         server.ssh("exit 42", status=42)
         run.same(server.ssh("wc -c", input=data, text=False).strip(), b"20000000", "octets that wc counts")
         many = [run.start("ssh", *server.options, "-p", str(server.port), getpass.getuser() + "@127.0.0.1",
-                          "head -c 1000000 /dev/zero | wc -c; exit %d" % n) for n in range(10)]
+                          "head -c 1000000 /dev/zero | wc -c; exit %d" % n, side=CLIENTS) for n in range(10)]
         run.same([shim.finish(child, HANG) for child in many], list(range(10)), "exit status of ten at once")
     finally:
         server.stop()

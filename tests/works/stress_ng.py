@@ -1,4 +1,4 @@
-"""stress-ng: its socket stressors, which check the octets that they receive. It ends its clients by SIGKILL."""
+"""stress-ng: its socket stressors, which check the octets that they receive. It is both ends itself, and ends its clients by SIGKILL."""
 
 import re
 
@@ -22,7 +22,7 @@ def stress(run, *options):
 
 
 @entry("stress-ng", "--sock 2 --verify: send, sendmsg, sendmmsg, random", needs=["stress-ng"], version=VERSION,
-       at_least=8, killed=8, stays_plain=SPOKE_FIRST)
+       at_least=8, killed=8, stays_plain=SPOKE_FIRST, sides=())
 def stress_opts(run):
     count = sum(stress(run, "--sock", "2", "--sock-opts", kind, "--sock-port", str(shim.free_port()))
                 for kind in ("send", "sendmsg", "sendmmsg", "random"))
@@ -31,7 +31,7 @@ def stress_opts(run):
 
 @entry("stress-ng", "--sock 2 --verify: IPv4 and IPv6, --sock-nodelay, --sock-zerocopy", needs=["stress-ng"],
        version=VERSION,
-       at_least=4, killed=6, stays_plain=SPOKE_FIRST)
+       at_least=4, killed=6, stays_plain=SPOKE_FIRST, sides=())
 def stress_domains(run):
     count = 0
     for options in (["--sock-domain", "ipv4", "--sock-nodelay"], ["--sock-domain", "ipv6"], ["--sock-zerocopy"]):

@@ -8,7 +8,7 @@ CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-day
 
 
 @entry("stunnel", "curl, stunnel as TLS client, stunnel as TLS server, nginx", needs=["stunnel", "nginx", "openssl"],
-       version=["stunnel", "-version"], at_least=9, sides=True)
+       version=["stunnel", "-version"], at_least=9)
 def stunnel_pair(run):
     ports = set()
     while len(ports) < 3:

@@ -33,7 +33,7 @@ def user():
 
 
 @entry("vsftpd", "anonymous sessions, passive and active, 20 MB there and back", needs=["vsftpd"], version=["dpkg", "-s", "vsftpd"],
-       at_least=0, stays_plain={"no-local-shim": 8, "peer-plain": 8}, killed=8, sides=True)
+       at_least=0, stays_plain={"no-local-shim": 8, "peer-plain": 8}, killed=8)
 def vsftpd_anonymous(run):
     port = shim.free_port()
     os.makedirs(run.path("ftp", "up"))
