@@ -1,8 +1,9 @@
-"""haproxy between curl or wrk and nginx, splicing."""
+"""haproxy between curl or wrk and nginx: splicing, and with TLS at either side."""
 
 import shim
 import nginx
-from matrix import entry
+import stunnel
+from matrix import digest, entry
 
 
 def through(run, mode):
@@ -45,3 +46,45 @@ def haproxy_tcp(run):
        version=["haproxy", "-v"], at_least=40, stays_plain=nginx.CUT_SHORT)
 def haproxy_http(run):
     return through(run, "http")
+
+
+COMMON = """
+global
+    nbthread 1
+    maxconn 500
+    hard-stop-after 1s
+defaults
+    mode http
+    timeout connect 20s
+    timeout client 60s
+    timeout server 60s
+listen one
+"""
+
+
+@entry("haproxy", "TLS before nginx, and between two of it; curl (also by HTTP/2) and wrk", needs=["haproxy", "nginx", "wrk", "openssl"],
+       version=["haproxy", "-v"], at_least=70, stays_plain=nginx.CUT_SHORT)
+def haproxy_tls(run):
+    ports = set()
+    while len(ports) < 3:
+        ports.add(shim.free_port())
+    back, tls, front = ports
+    run.call(*stunnel.CERTIFICATE, "-keyout", run.path("pem"), "-out", run.path("cert"), plain=True)
+    with open(run.path("pem"), "ab") as pem, open(run.path("cert"), "rb") as cert:
+        pem.write(cert.read())
+    upstream = nginx.configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, nginx.www(run)))
+    outer = run.write("outer.cfg", COMMON + "    bind 127.0.0.1:%d\n    server one 127.0.0.1:%d ssl verify none\n" % (front, tls))
+    inner = run.write("inner.cfg", COMMON + "    bind 127.0.0.1:%d ssl crt %s alpn h2,http/1.1\n    server one 127.0.0.1:%d\n" %
+                      (tls, run.path("pem"), back))
+    children = [nginx.serve(run, back, upstream), run.serve(tls, "haproxy", "-db", "-f", inner),
+                run.serve(front, "haproxy", "-db", "-f", outer)]
+    for version in "--http1.1", "--http2":
+        for name, want in ("small", nginx.SMALL), ("big", nginx.BIG):
+            got = run.curl("https://127.0.0.1:%d/%s" % (tls, name), version, "--insecure")
+            run.same(digest(got), digest(want), "octets of /" + name)
+    nginx.wrk(run, "https://127.0.0.1:%d/small" % tls)
+    nginx.fetch_all(run, front)
+    for child in children[:0:-1]:
+        run.stop(child, number=10)
+    run.stop(children[0], number=3)
+    return "checksums of 1 kB and 50 MB; wrk without errors"

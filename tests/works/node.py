@@ -1,4 +1,5 @@
-"""node: its HTTP server and client, with connections that are kept; its cluster module. SW_NODE=program: another version than node."""
+"""node: its HTTP server and client, with connections that are kept; its cluster module; net, HTTP/2 and threads. SW_NODE=program:
+another version than node."""
 
 import os
 
@@ -139,3 +140,144 @@ def node_cluster_none(run):
        stays_plain={"shared-fd": 40, "peer-plain": 40, "no-local-shim": 40, "hello-nak": 40})
 def node_cluster_rr(run):
     return cluster(run, "SCHED_RR")
+
+
+# Echoes, half-closed by the client; the server pauses in between.
+NET_SERVER = r"""
+const net = require('net');
+const server = net.createServer({ allowHalfOpen: true, noDelay: true }, socket => {
+    let count = 0;
+    socket.on('data', data => {
+        const more = socket.write(data);
+        if (++count % 7 === 0 || !more) {
+            socket.pause();
+            if (more) setImmediate(() => socket.resume()); else socket.once('drain', () => socket.resume());
+        }
+    });
+    socket.on('end', () => socket.end('end of ' + socket.bytesRead));
+    socket.on('error', () => {});
+});
+server.listen(parseInt(process.argv[2]), '127.0.0.1', 128);
+process.on('SIGTERM', () => server.close(() => process.exit(0)));
+"""
+
+# The same in the main thread or in some threads (worker_threads), each with its clients; a socket that is destroyed among them.
+NET_CLIENT = r"""
+const net = require('net'), { createHash } = require('crypto'), { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
+const [port, threads, clients] = process.argv.slice(2).map(Number);
+function client(number) {
+    return new Promise(done => {
+        const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true }), sent = createHash('sha256'), got = [];
+        let left = 100 + number % 50;
+        const more = () => {
+            while (left-- > 0) {
+                const piece = Buffer.alloc(left % 5 ? left * 10 : 60000, left * number);
+                sent.update(piece);
+                if (!socket.write(piece)) { socket.once('drain', more); return; }
+            }
+            socket.end();
+        };
+        socket.on('connect', more);
+        socket.on('data', data => got.push(data));
+        socket.on('error', () => done(false));
+        socket.on('end', () => {
+            const all = Buffer.concat(got), tail = all.lastIndexOf('end of '), body = all.subarray(0, tail);
+            done(createHash('sha256').update(body).digest('hex') === sent.digest('hex') && all.toString('latin1', tail) === 'end of ' + tail);
+        });
+    });
+}
+function lost() {
+    return new Promise(done => {
+        const socket = net.connect(port, '127.0.0.1', () => socket.write('x', () => socket.destroy()));
+        socket.on('close', () => done(true));
+    });
+}
+async function all(first) {
+    const right = await Promise.all([...Array.from({ length: clients }, (_, n) => client(first + n)), lost()]);
+    return right.filter(Boolean).length;
+}
+if (!isMainThread) all(workerData).then(count => parentPort.postMessage(count));
+else if (!threads) all(1).then(console.log);
+else {
+    const workers = Array.from({ length: threads }, (_, n) => new Worker(__filename, { workerData: 100 * n + 1, argv: process.argv.slice(2) }));
+    Promise.all(workers.map(worker => new Promise(done => worker.on('message', done))))
+        .then(counts => console.log(counts.reduce((a, b) => a + b)));
+}
+"""
+
+
+def node_echo(run, threads):
+    port = shim.free_port()
+    clients = 200 if run.long else 20
+    child = run.serve(port, NODE, run.write("server.js", NET_SERVER), str(port))
+    said = run.call(NODE, run.write("client.js", NET_CLIENT), str(port), str(threads), str(clients))
+    want = (clients + 1) * (threads or 1)
+    run.same(said.strip(), str(want), "clients that were right")
+    run.stop(child)
+    return "%d clients, octets and their number right" % want
+
+
+@entry("node", "net: 21 clients at once, half-closed, paused, one destroyed", needs=[NODE], version=[NODE, "--version"], at_least=15)
+def node_net(run):
+    return node_echo(run, 0)
+
+
+@entry("node", "worker_threads: the same in each of 4 threads", needs=[NODE], version=[NODE, "--version"], at_least=60)
+def node_threads(run):
+    return node_echo(run, 4)
+
+
+HTTP2_SERVER = r"""
+const http2 = require('http2'), { createHash } = require('crypto');
+const server = http2.createServer();
+const block = Buffer.alloc(50000, 0).map((_, i) => (i * 131 + (i >> 8) * 17) & 255);
+server.on('stream', (stream, headers) => {
+    stream.on('error', () => {});
+    const hash = createHash('sha256');
+    stream.on('data', data => hash.update(data));
+    stream.on('end', () => {
+        stream.respond({ ':status': 200, digest: hash.digest('hex') });
+        for (let n = parseInt(headers[':path'].slice(1)); n > 0; n--) stream.write(block);
+        stream.end();
+    });
+});
+server.listen(parseInt(process.argv[2]), '127.0.0.1');
+process.on('SIGTERM', () => process.exit(0));
+"""
+
+HTTP2_CLIENT = r"""
+const http2 = require('http2'), { createHash } = require('crypto');
+const sha = data => createHash('sha256').update(data).digest('hex');
+const block = Buffer.alloc(50000, 0).map((_, i) => (i * 131 + (i >> 8) * 17) & 255);
+function request(session, number, cancel) {
+    return new Promise(done => {
+        const count = number % 11, body = Buffer.alloc(number * 1000, number);
+        const stream = session.request({ ':path': '/' + count, ':method': 'POST' }), got = [];
+        let digest;
+        stream.on('response', headers => { digest = headers.digest; if (cancel) { stream.close(http2.constants.NGHTTP2_CANCEL); done(true); } });
+        stream.on('data', data => got.push(data));
+        stream.on('error', () => done(cancel));
+        stream.on('end', () => done(digest === sha(body) && Buffer.concat(got).equals(Buffer.concat(Array(count).fill(block)))));
+        stream.end(body);
+    });
+}
+(async () => {
+    let right = 0;
+    await Promise.all([1, 2, 3].map(async () => {
+        const session = http2.connect('http://127.0.0.1:' + process.argv[2]);
+        const all = await Promise.all(Array.from({ length: 90 }, (_, n) => request(session, n, n % 30 === 29)));
+        right += all.filter(Boolean).length;
+        await new Promise(done => session.close(done));
+    }));
+    console.log(right);
+})();
+"""
+
+
+@entry("node", "http2 without TLS: 3 sessions of 90 streams at once, some of them cancelled", needs=[NODE], version=[NODE, "--version"], at_least=3)
+def node_http2(run):
+    port = shim.free_port()
+    child = run.serve(port, NODE, run.write("server.js", HTTP2_SERVER), str(port))
+    run.same(run.call(NODE, run.write("client.js", HTTP2_CLIENT), str(port)).strip(), "270", "streams that were right")
+    run.stop(child)
+    return "270 streams, octets and digests right"

@@ -18,6 +18,18 @@ def account():
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
+def start(run, port, data, more):
+    """A server that listens before it is ready, which it says."""
+    child = run.serve(int(port), "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", "", "-c", "fsync=off",
+                      "-c", "max_connections=50", **more)
+
+    def ready():
+        with open(run.logs[-1], encoding="utf-8") as f:
+            return "system is ready to accept" in f.read()
+    run.must(shim.until(ready, HANG), "postgres is not ready")
+    return child
+
+
 class Server:
     def __init__(self, run):
         self.run = run
@@ -27,8 +39,7 @@ class Server:
         os.chmod(run.folder, 0o777)
         run.call("initdb", "-D", run.path("data"), "-U", "tester", "-A", "trust", "-N", "--locale=C", "-E", "UTF8",
                  plain=True, **self.more)
-        self.child = run.serve(self.port, "postgres", "-D", run.path("data"), "-p", str(self.port), "-h", "127.0.0.1",
-                               "-k", "", "-c", "fsync=off", "-c", "max_connections=50", **self.more)
+        self.child = start(run, self.port, run.path("data"), self.more)
 
     def call(self, *command, **more):
         return self.run.call(*command, **{**self.more, **more})
@@ -91,3 +102,29 @@ def postgres_copy(run):
         run.must("canceling statement due to user request" in f.read(), "no word of the cancellation")
     server.stop()
     return "checksums equal, query cancelled"
+
+
+@entry("PostgreSQL", "streaming replication: pg_basebackup, a standby that follows pgbench, and is promoted",
+       needs=[*NEEDS, "pg_basebackup"], version=["postgres", "--version"], at_least=15)
+def postgres_replication(run):
+    server = Server(run)
+    server.call("pgbench", "-i", "-q", "-s", "2", "postgres")
+    port = str(shim.free_port())
+    server.call("pg_basebackup", "-D", run.path("standby"), "-R", "-X", "stream", "-c", "fast")
+    standby = start(run, port, run.path("standby"), server.more)
+    said = server.call("pgbench", "-c", "4", "-j", "2", "-t", "300", "-n", "postgres")
+    run.must("actually processed: 1200/1200\n" in said, "transactions are missing", said)
+    at = server.sql("select pg_current_wal_lsn()")
+    follows = "select pg_last_wal_replay_lsn() >= '%s'" % at
+    run.must(shim.until(lambda: server.sql(follows, "-p", port) == "t", HANG, 0.1), "the standby does not follow")
+    state = "select count(*), md5(string_agg(h::text, ',' order by h::text)) from pgbench_history h"
+    accounts = "select md5(string_agg(aid || ':' || abalance, ',' order by aid)) from pgbench_accounts"
+    want = [server.sql(question) for question in (state, accounts)]
+    run.must(want[0].startswith("1200|"), "transactions in the history", want)
+    run.same([server.sql(question, "-p", port) for question in (state, accounts)], want, "what the standby has")
+    server.stop()
+    run.same(server.sql("select pg_promote()", "-p", port), "t", "the promotion")
+    server.sql("insert into pgbench_history (tid) values (1)", "-p", port)
+    run.same(server.sql("select count(*) from pgbench_history", "-p", port), "1201", "rows of the promoted one")
+    run.stop(standby, number=2)
+    return "1,200 transactions, equal on both; the standby goes on alone"
