@@ -28,6 +28,7 @@ UPGRADED = "upgraded"
 PR_SET_CHILD_SUBREAPER = 36
 HANG = 600  # seconds: a program that takes longer for anything hangs. No verdict on how fast it is
 ATTEMPTS = 3
+PYTHON, PACKAGES = "/usr/bin/python3", "/usr/lib/python3/dist-packages/"  # the one that Debian's packages are for
 SERVERS, CLIENTS = SIDES = "servers", "clients"
 
 # Servers' orphans become our children: they are found, and ended, with their entry.
@@ -52,12 +53,12 @@ class Entry:
         self.sides = sides
 
     def missing(self):
-        return [name for name in self.needs if find(name) is None]
+        return [name for name in self.needs if (not os.path.exists(name) if "/" in name else find(name) is None)]
 
 
 def entry(program, what, *, needs, version, at_least=1, stays_plain=None, killed=0, todo=None, sides=SIDES):
     """
-    Adds an entry. needs: the programs; version: the command that says it; at_least: so many upgraded connections there
+    Adds an entry. needs: the programs, and paths of files; version: the command that says it; at_least: so many upgraded connections there
     must be; stays_plain: {reason: number} of statistics lines that may be plain, at most so many for each reason;
     killed: so many connections' ends may be missing at most, because the program kills its processes, which leave no
     line;
