@@ -180,10 +180,12 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     struct conn *c = s->conn;
     if (SW_UNLIKELY(c->neg.deferred))
         startup_before_call(s, c, fd, (flags & MSG_OOB) != 0);
+    if (SW_UNLIKELY(flags & MSG_OOB)) {
+        beside_decide(s); /* (a server that accepts later must not answer: it would not see that the byte is urgent) */
+        (void)conn_decline(c, REASON_URGENT);
+    }
     enum conn_state st = conn_state(c);
     size_t done = 0;
-    if (flags & MSG_OOB)
-        (void)conn_decline(c, REASON_URGENT);
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         startup_finish_on_use(s);
         const struct conn *before = wait_watch(c);
