@@ -154,6 +154,9 @@ static const char *advice(enum reason reason)
     case REASON_BACKLOG_FULL:
         return "The server's program accepts more slowly than clients connect. Let it accept faster, or give listen() a "
                "longer backlog (net.core.somaxconn bounds it). Connections made when there is room are upgraded.";
+    case REASON_FILTER:
+        return "Nothing: the program has the kernel drop segments by what is in them, and is meant to see its own. Take the "
+               "filter away before the connection is made if it should be upgraded.";
     case REASON_VERSION:
         return "Install the same version of sockwarp at both ends: sockwarp --version says which one is there.";
     }

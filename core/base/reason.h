@@ -53,7 +53,8 @@
     X(UNMARKED, 43, "unmarked", "a listener of another host has not said that it runs sockwarp")                \
     X(DEFER_ACCEPT, 44, "defer-accept", "the listener waits for the client's first bytes (TCP_DEFER_ACCEPT)")   \
     X(DELAYED_ACK, 45, "delayed-ack", "the program delays the handshake's last acknowledgement (TCP_QUICKACK)") \
-    X(BACKLOG_FULL, 46, "backlog-full", "the listener's backlog was full, and the Hello was dropped")
+    X(BACKLOG_FULL, 46, "backlog-full", "the listener's backlog was full, and the Hello was dropped")           \
+    X(FILTER, 47, "socket-filter", "the socket has a filter (SO_ATTACH_FILTER)")
 
 enum reason {
 #define X(sym, num, name, text) REASON_##sym = (num),

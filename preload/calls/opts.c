@@ -49,6 +49,12 @@ static bool is_stamps_of_sends(int name, const void *val)
            !(flags & (SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE));
 }
 
+/* A program for the kernel that drops segments by what is in them, or by how long they are. */
+static bool is_filter(int level, int name)
+{
+    return level == SOL_SOCKET && (name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF);
+}
+
 /* Options that give the bytes to code which knows nothing of us. REASON_NONE: it is no such option. */
 static unsigned rules_out(int level, int name, const void *val, socklen_t len)
 {
@@ -63,6 +69,8 @@ static unsigned rules_out(int level, int name, const void *val, socklen_t len)
         return REASON_FASTOPEN;
     if (is_stamps(level, name) && on)
         return REASON_STAMPS;
+    if (is_filter(level, name))
+        return REASON_FILTER;
     return REASON_NONE;
 }
 
@@ -211,7 +219,9 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     if (r != 1 || reason == REASON_NONE || reason == REASON_FASTOPEN)
         return r;
     startup_await_hello(s, s->conn); /* what is asked before or behind it must not depend on which thread is faster */
-    int refused = reason != REASON_STAMPS ? -EOPNOTSUPP : is_stamps_of_sends(name, val) ? 1 : -ENOPROTOOPT;
+    int refused = reason == REASON_ULP                                        ? -EOPNOTSUPP
+                  : reason == REASON_STAMPS && !is_stamps_of_sends(name, val) ? -ENOPROTOOPT
+                                                                              : 1;
     return rule_out(s->conn, reason, refused); /* programs do without */
 }
 
@@ -247,8 +257,8 @@ static void note_set(struct sock *s, int fd, int level, int name)
 {
     if (level == IPPROTO_TCP && name == TCP_MAXSEG)
         mark_is_overridden(s);
-    if (level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT && s->kind == SOCK_LISTENER)
-        (void)local_defers(s, fd);
+    if (s->kind == SOCK_LISTENER && ((level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT) || is_filter(level, name)))
+        (void)local_stays_plain(s, fd);
     if ((level == IPPROTO_IP && name == IP_TTL) || (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS))
         s->hops_known = false;
     if (level == IPPROTO_TCP && name == TCP_SAVE_SYN) {

@@ -58,10 +58,10 @@ void local_after_fork(void);
  */
 void local_names_open(struct sock *s, int fd);
 /*
- * Does fd, which is s, listen with TCP_DEFER_ACCEPT, or is it about to? A Hello would be what its program waits for: it
- * has no names from now on, and stays plain.
+ * Does fd, which is s, listen with TCP_DEFER_ACCEPT or a filter (SO_ATTACH_FILTER), or is it about to? A Hello would be
+ * what its program waits for, or be dropped: it has no names from now on, and stays plain.
  */
-bool local_defers(struct sock *s, int fd);
+bool local_stays_plain(struct sock *s, int fd);
 /* The port of an address of IPv4 or IPv6, 0: it has none yet, or is of another family. */
 unsigned local_port_of(const struct sockaddr_storage *ss);
 void local_names_close(struct sock *s);

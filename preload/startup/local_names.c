@@ -71,14 +71,29 @@ unsigned local_port_of(const struct sockaddr_storage *ss)
     return local_key_of((const struct sockaddr *)ss, &k) ? k.port : 0;
 }
 
-bool local_defers(struct sock *s, int fd)
+static bool defers(int fd)
 {
     int seconds = 0;
     socklen_t len = sizeof(seconds);
-    if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, &len) < 0 || seconds <= 0)
+    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, &len) == 0 && seconds > 0;
+}
+
+/* (The kernel tells how long a filter is, and that one of eBPF is not to be shown.) */
+static bool filters(int fd)
+{
+    socklen_t len = 0;
+    return REAL(getsockopt)(fd, SOL_SOCKET, SO_GET_FILTER, NULL, &len) < 0 ? errno == EACCES : len > 0;
+}
+
+bool local_stays_plain(struct sock *s, int fd)
+{
+    int err = errno;
+    unsigned reason = defers(fd) ? REASON_DEFER_ACCEPT : filters(fd) ? REASON_FILTER : REASON_NONE;
+    errno = err;
+    if (reason == REASON_NONE)
         return false;
     s->stay_plain = true;
-    s->plain_reason = REASON_DEFER_ACCEPT;
+    s->plain_reason = (uint8_t)reason;
     local_names_end(s); /* for the processes that share them */
     local_names_close(s);
     return true;
@@ -88,7 +103,7 @@ void local_names_open(struct sock *s, int fd)
 {
     struct sockaddr_un un[SOCK_NAMES];
     socklen_t len[SOCK_NAMES];
-    if (local_defers(s, fd) || s->name_fd[0] >= 0)
+    if (local_stays_plain(s, fd) || s->name_fd[0] >= 0)
         return;
     mark_open(s, fd);
     syn_save(s, fd);

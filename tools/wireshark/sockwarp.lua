@@ -63,6 +63,7 @@ local REASONS = {
     [44] = "defer-accept",
     [45] = "delayed-ack",
     [46] = "backlog-full",
+    [47] = "socket-filter",
     --[[ scripts/reasons: end ]]
 }
 
