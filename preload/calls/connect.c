@@ -168,11 +168,11 @@ static enum syn_says says_in_syn(const struct sock *s, const struct conn *c)
     return startup_may_switch(c) ? SYN_GOES_ON : SYN_WAITS;
 }
 
-static int connect_saying(const struct sock *s, int fd, const struct sockaddr *peer, socklen_t len, enum syn_says what)
+static int connect_saying(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len, enum syn_says what)
 {
     syn_say(s, fd, peer, what);
     int r = connect_waiting(fd, peer, len);
-    syn_said(s, fd, peer, what);
+    syn_said(s, fd, peer, what, r);
     return r;
 }
 
@@ -235,6 +235,7 @@ static void forget_conn(struct sock *s)
 {
     struct conn *c = s->conn;
     pending_remove(s);
+    syn_over(s, atomic_load(&s->fd), (const struct sockaddr *)&c->peer);
     atomic_store(&s->active, false);
     conn_record(s, c);
     s->conn = NULL;

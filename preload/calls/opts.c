@@ -28,6 +28,7 @@
 #include "preload/startup/local.h"
 #include "preload/startup/mark.h"
 #include "preload/startup/startup.h"
+#include "preload/startup/syn.h"
 
 /*
  * Options that stamp bytes with times. The kernel stamps frames: it does not know when a byte of the program's arrived,
@@ -252,6 +253,21 @@ static enum sock_default unsure_of(int level, int name)
     }
 }
 
+static bool is_hops(int level, int name)
+{
+    return (level == IPPROTO_IP && name == IP_TTL) || (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS);
+}
+
+/* The program asks for its hop limit, and would see what its SYNs say. */
+static void hops_asked(int fd)
+{
+    struct sock *s = proc_on() ? sock_get_active(fd) : NULL;
+    if (s != NULL) {
+        syn_over(s, fd, (const struct sockaddr *)&s->conn->peer);
+        sock_put(s);
+    }
+}
+
 /* An option is set that the library sets itself, and is the program's from now on; or one that matters to a listener. */
 static void note_set(struct sock *s, int fd, int level, int name)
 {
@@ -259,7 +275,7 @@ static void note_set(struct sock *s, int fd, int level, int name)
         mark_is_overridden(s);
     if (s->kind == SOCK_LISTENER && ((level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT) || is_filter(level, name)))
         (void)local_stays_plain(s, fd);
-    if ((level == IPPROTO_IP && name == IP_TTL) || (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS))
+    if (is_hops(level, name))
         s->hops_known = false;
     if (level == IPPROTO_TCP && name == TCP_SAVE_SYN) {
         s->syn_own = true;
@@ -409,6 +425,8 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         bridge_release();
         return done;
     }
+    if (SW_UNLIKELY(is_hops(level, name)))
+        hops_asked(fd);
     bool ours = is_shown_otherwise(level, name);
     bool maps = level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE;
     coalesce_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */

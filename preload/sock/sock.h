@@ -65,6 +65,7 @@ struct sock {
     uint8_t plain_reason;       /* enum reason: of that, or of a connect() that left it plain */
     bool acks_late;             /* the program has switched TCP_QUICKACK off before connect() */
     bool hops_known;            /* made here, and the program has not chosen its hop limit */
+    bool hops_said;             /* it is connecting, and its SYNs say that a Hello follows: preload/startup/syn.h */
     _Atomic uint8_t defaults;   /* enum sock_default: what the kernel was seen to have, */
     _Atomic uint8_t unsure;     /* and what may be changed unseen, or was chosen */
     uint8_t rules;              /* that it follows: preload/process/rules.h */

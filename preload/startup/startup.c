@@ -31,6 +31,7 @@
 #include "preload/startup/dispatch.h"
 #include "preload/startup/fallback.h"
 #include "preload/startup/local.h"
+#include "preload/startup/syn.h"
 
 #define TRIES 100u
 
@@ -70,6 +71,7 @@ static bool tcp_is_up(struct sock *s, struct conn *c, int fd)
         c->startup.kernel_wants = POLLOUT;
         return false;
     }
+    syn_over(s, fd, (const struct sockaddr *)&c->peer);
     if (state == TCP_CLOSE || state < 0) { /* (-1: the number is something else by now) */
         beside_end(c);
         conn_go_plain(s, c, REASON_NOT_CONNECTED);
@@ -539,6 +541,7 @@ static void leave_unseen(struct sock *s, struct conn *c)
     int state = tcpinfo_state(atomic_load(&s->fd));
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV)
         return;
+    syn_over(s, atomic_load(&s->fd), (const struct sockaddr *)&c->peer);
     if (!beside_give_up(c)) {
         startup_step(s);
         return;
@@ -573,6 +576,7 @@ void startup_step_unmade(struct sock *s)
         startup_step(s);
         return;
     }
+    syn_over(s, atomic_load(&s->fd), (const struct sockaddr *)&c->peer);
     conn_go_plain(s, c, atomic_load(&proc.passes_conns) ? REASON_SHARED_FD : REASON_OWN_URING);
     pending_remove(s);
     changed(s);

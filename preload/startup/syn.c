@@ -39,10 +39,18 @@ void syn_say(const struct sock *s, int fd, const struct sockaddr *peer, enum syn
         set_hops(fd, peer, what == SYN_WAITS ? HOPS_WAITS : what == SYN_MEETS ? HOPS_MEETS : HOPS_GOES_ON);
 }
 
-void syn_said(const struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what)
+void syn_said(struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what, int r)
 {
-    if (may_say(s, what))
+    s->hops_said = may_say(s, what);
+    if (r != -EINPROGRESS && r != -EINTR)
+        syn_over(s, fd, peer);
+}
+
+void syn_over(struct sock *s, int fd, const struct sockaddr *peer)
+{
+    if (s->hops_said && s->hops_known && !sandbox_on())
         set_hops(fd, peer, -1); /* the kernel's default */
+    s->hops_said = false;
 }
 
 void syn_save(struct sock *s, int fd)
