@@ -15,6 +15,7 @@
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_frame.h"
+#include "preload/conn/conn_job.h"
 #include "preload/conn/conn_nagle.h"
 #include "preload/conn/conn_peek.h"
 #include "preload/conn/conn_rx.h"
@@ -326,6 +327,8 @@ static int pending_error(struct sock *s)
         int r = startup_go_on(s, true);
         (void)r; /* another thread holds the turns */
     }
+    if (st == CONN_UPGRADED)
+        conn_tx_reap_idle(c); /* its error is not the kernel's any more */
     int err = atomic_exchange(&c->so_error, 0);
     if (err == 0 && conn_state(c) == CONN_UPGRADED && !c->rx.reset_told &&
         (c->st.rx.end == STREAM_RESET_BY_PEER || c->st.rx.end == STREAM_BROKEN) && conn_rx_avail(c) == 0) {

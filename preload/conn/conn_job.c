@@ -34,6 +34,14 @@ void conn_tx_reap(struct conn *c)
         atomic_store(&c->so_error, ECONNRESET);
 }
 
+void conn_tx_reap_idle(struct conn *c)
+{
+    if (turn_try(&c->tx.turn) < 0)
+        return;
+    conn_tx_reap(c);
+    turn_give(&c->tx.turn);
+}
+
 bool conn_ring_busy(void)
 {
     const struct transport_ops *t = transport_if_any();

@@ -26,6 +26,8 @@ bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *
 void conn_tx_later(struct conn *c, int fd);
 /* The asynchronous send is over or is stopped; what it sent is booked. tx held. */
 void conn_tx_reap(struct conn *c);
+/* The same where no call has tx, for one that asks whether the connection is broken. (One that has it asks itself.) */
+void conn_tx_reap_idle(struct conn *c);
 /* Stops it, and books what it sent. tx held. */
 void conn_tx_stop(struct conn *c);
 

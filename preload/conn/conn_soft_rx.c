@@ -86,9 +86,21 @@ static __attribute__((noinline)) ssize_t recv_waiting(int fd, void *buf, size_t 
     return n;
 }
 
+/* The kernel reports a reset only once: was it to the request that sends the tail, so that this receive finds an end? */
+static bool reset_went_to_job(struct conn *c)
+{
+    int err = ECONNRESET;
+    conn_tx_reap_idle(c);
+    return atomic_compare_exchange_strong(&c->so_error, &err, 0);
+}
+
 /* The kernel gave n bytes where there was room for `room`; 0 is the end, -1 an error in errno. */
 static ssize_t received(struct conn *c, int fd, ssize_t n, size_t room)
 {
+    if (n == 0 && reset_went_to_job(c)) {
+        n = -1;
+        errno = ECONNRESET;
+    }
     if (n < 0 && errno == EPIPE && c->st.tx.total == 0)
         n = 0; /* the peer had closed when a frame of ours came: the program, which sent nothing, sees the end */
     if (n < 0 && errno == ECONNRESET) {

@@ -300,6 +300,47 @@ static void ends_unread(int s)
     }
 }
 
+/* Until the peer's reset is there; asks nothing that looks at the connection. */
+static void await_reset(int s)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    for (int ms = 0; ms < LATE_MS && getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state != TCP_CLOSE;
+         ms++)
+        sleep_ms(1);
+}
+
+/* The peer resets while bytes of ours wait for room: the next call tells, whichever it is, and only once. */
+static void ends_unsent(int s)
+{
+    enum { BY_RECV = SHUT_RDWR + 1, BY_SEND, BY_ERROR, ALL_WAYS };
+    (void)s;
+    signal(SIGPIPE, SIG_IGN);
+    for (int how = SHUT_RD; how < ALL_WAYS; how++) {
+        for (int unread = 0; unread < 2; unread++) {
+            int c = another();
+            fill_up(c);
+            if (unread) {
+                far_do(FAR_SEND, UNREAD);
+                await_octets(c, UNREAD);
+            }
+            far_do(FAR_RESET, 0);
+            await_reset(c);
+            if (how <= SHUT_RDWR)
+                say_result("shutdown", shutdown(c, how));
+            if (how == BY_SEND)
+                say_result("send", send(c, "", 1, MSG_DONTWAIT));
+            if (how == BY_ERROR)
+                say_error(c);
+            for (int n = 0; n < 3; n++)
+                say_result("recv", recv(c, (char[64]){ 0 }, 64, MSG_DONTWAIT));
+            say_result("send", send(c, "", 1, MSG_DONTWAIT));
+            say_error(c);
+            close(c);
+        }
+    }
+}
+
 static void ends_exit(int s)
 {
     send_next(s, UNREAD);
@@ -385,6 +426,7 @@ const struct scenario sem_ends[] = {
     { "ends_filled", ends_filled },
     { "ends_at_once", ends_at_once },
     { "ends_unread", ends_unread },
+    { "ends_unsent", ends_unsent },
     { "ends_exit", ends_exit },
     { "ends_exit_read", ends_exit_read },
     { NULL, NULL },
