@@ -179,8 +179,10 @@ static bool will_load(char *const envp[], const char *preload, bool give)
     return preload != NULL && has_rules(envp) && program_finds(preload);
 }
 
+/* errno stays: where the program is executed by a vfork child, its parent has the same one, and goes on. */
 static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, char *const envp[], bool spawn)
 {
+    int err = errno;
     memset(l, 0, sizeof(*l));
     l->ours = proc_on();
     if (!l->ours)
@@ -206,6 +208,7 @@ static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, 
     char *const *env = next_env(l, envp, preload, loads, give);
     if (vforked)
         borrowed = *l;
+    errno = err;
     return env;
 }
 

@@ -404,12 +404,16 @@ static ssize_t pipe_to_conn(struct sock *s, int in, int out, size_t len, unsigne
 
 /* ---- the calls ---- */
 
-static ssize_t result(ssize_t r)
+/* err: errno as the call found it; one that succeeds leaves that. */
+static ssize_t result(ssize_t r, int err)
 {
-    if (r >= 0)
-        return r;
-    errno = (int)-r;
-    return -1;
+    errno = r < 0 ? (int)-r : err;
+    return r < 0 ? -1 : r;
+}
+
+static ssize_t or_errno(ssize_t r)
+{
+    return r < 0 ? -errno : r;
 }
 
 #define WITH_ROOM_LEN 1024u /* where poll says that there is room, there is this much */
@@ -432,10 +436,10 @@ static ssize_t in_pieces(const struct plain *p, size_t len)
         int ready = wait_for(p->out, POLLOUT, deadline, NULL);
         cancel_restore(hold);
         if (ready <= 0)
-            return done > 0 ? (ssize_t)done : result(ready < 0 ? ready : -EAGAIN);
+            return done > 0 ? (ssize_t)done : ready < 0 ? ready : -EAGAIN;
         ssize_t n = p->call(p, len - done < WITH_ROOM_LEN ? len - done : WITH_ROOM_LEN, done == 0);
         if (n <= 0)
-            return done > 0 ? (ssize_t)done : n;
+            return done > 0 ? (ssize_t)done : or_errno(n);
         done += (size_t)n;
     }
     return (ssize_t)done;
@@ -456,7 +460,7 @@ static ssize_t splice_piece(const struct plain *p, size_t len, bool first)
 static ssize_t plain_sendfile(int out, int in, off64_t *off, size_t len)
 {
     if (len == 0 || SW_LIKELY(!io_ring_would_cut(out, 0)))
-        return REAL(sendfile64)(out, in, off, len);
+        return or_errno(REAL(sendfile64)(out, in, off, len));
     return in_pieces(&(struct plain){ sendfile_piece, in, out, off, 0 }, len);
 }
 
@@ -465,14 +469,15 @@ static ssize_t plain_splice(int in, off64_t *in_off, int out, off64_t *out_off, 
     bool wait = !(flags & SPLICE_F_NONBLOCK),
          asked = len == 0 || in_off != NULL || out_off != NULL || (flags & ~SPLICE_FLAGS);
     if (!asked && wait && is_pipe(out, O_WRONLY, &wait) && wait && io_drive_before(in, 0) < 0)
-        return -1;
+        return -errno;
     if (asked || SW_LIKELY(!io_ring_would_cut(out, 0)))
-        return REAL(splice)(in, in_off, out, out_off, len, flags);
+        return or_errno(REAL(splice)(in, in_off, out, out_off, len, flags));
     return in_pieces(&(struct plain){ splice_piece, in, out, NULL, flags }, len);
 }
 
 ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
+    int err = errno;
     struct sock *s = sock_get_active(out), *from = s == NULL ? sock_get_active(in) : NULL;
     if (s == NULL)
         coalesce_before_wait();
@@ -492,7 +497,7 @@ ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
         sock_put(s);
     if (from != NULL)
         sock_put(from);
-    return r == CONN_ASK_KERNEL ? plain_sendfile(out, in, off, len) : result(r);
+    return result(r == CONN_ASK_KERNEL ? plain_sendfile(out, in, off, len) : r, err);
 }
 
 ssize_t sendfile(int out, int in, off_t *off, size_t len)
@@ -504,6 +509,7 @@ ssize_t sendfile(int out, int in, off_t *off, size_t len)
 /* (The kernel refuses calls that are neither from a pipe to a connection nor the other way.) */
 ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, unsigned flags)
 {
+    int err = errno;
     coalesce_before_wait();
     struct sock *from = sock_get_active(in), *to = sock_get_active(out);
     ssize_t r = CONN_ASK_KERNEL;
@@ -523,5 +529,5 @@ ssize_t splice(int in, off64_t *in_off, int out, off64_t *out_off, size_t len, u
         sock_put(from);
     if (to != NULL)
         sock_put(to);
-    return r == CONN_ASK_KERNEL ? plain_splice(in, in_off, out, out_off, len, flags) : result(r);
+    return result(r == CONN_ASK_KERNEL ? plain_splice(in, in_off, out, out_off, len, flags) : r, err);
 }

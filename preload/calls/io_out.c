@@ -157,7 +157,7 @@ static bool pass(struct sock *s, int fd)
     return st != CONN_CONNECTING && (st != CONN_NEGOTIATING || conn_undecided(c));
 }
 
-/* Descriptors are passed over AF_UNIX. 0, or -EOPNOTSUPP: the receiver of one of them would read frames. */
+/* Descriptors are passed over AF_UNIX. 0, or -EOPNOTSUPP: the receiver of one of them would read frames. errno stays. */
 static int passing(const struct msghdr *msg)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h != NULL; h = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, h)) {
@@ -166,14 +166,14 @@ static int passing(const struct msghdr *msg)
             continue; /* the kernel refuses what is no message */
         size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < n; i++) {
-            int fd;
+            int fd, err = errno;
             memcpy(&fd, CMSG_DATA(h) + i * sizeof(fd), sizeof(fd));
             names_passed(fd);
             struct sock *s = sock_get_active(fd);
-            if (s == NULL)
-                continue;
-            bool may = pass(s, fd);
-            sock_put(s);
+            bool may = s == NULL || pass(s, fd);
+            if (s != NULL)
+                sock_put(s);
+            errno = err;
             if (!may)
                 return -EOPNOTSUPP;
         }
