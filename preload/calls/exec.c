@@ -128,15 +128,22 @@ static void give_back(struct leaving *l)
 }
 
 /*
- * The environment for the next program: envp with SOCKWARP_INHERIT put in or taken out. A program whose C library is
- * musl could not even start with this library, so for it LD_PRELOAD loses our entry.
+ * LD_PRELOAD loses our entry for a program that could not even start with this library, since its C library is musl;
+ * and where the library is not found, as in a jail: the dynamic linker would write about it to standard error, which
+ * may be the program's connection.
  */
+static bool must_strip(const char *preload, enum loads loads)
+{
+    return preload != NULL && (loads == LOADS_MUSL || (loads == LOADS_US && !program_finds(preload)));
+}
+
+/* The environment for the next program: envp with SOCKWARP_INHERIT put in or taken out. */
 static char *const *next_env(struct leaving *l, char *const envp[], const char *preload, enum loads loads, bool give)
 {
     size_t n = 0, old = 0;
     for (; envp != NULL && envp[n] != NULL; n++)
         old += is_var(envp[n], INHERIT_VAR);
-    bool strip = preload != NULL && loads == LOADS_MUSL;
+    bool strip = must_strip(preload, loads);
     if (l->in.n == 0 && old == 0 && !strip && !give)
         return envp;
     l->env = malloc((n + 2 + (give ? ours.n : 0)) * sizeof(*l->env));
