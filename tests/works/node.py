@@ -163,7 +163,8 @@ process.on('SIGTERM', () => server.close(() => process.exit(0)));
 
 # The same in the main thread or in some threads (worker_threads), each with its clients; a socket that is destroyed among them.
 NET_CLIENT = r"""
-const net = require('net'), { createHash } = require('crypto'), { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
+const net = require('net'), { createHash } = require('crypto');
+const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 const [port, threads, clients] = process.argv.slice(2).map(Number);
 function client(number) {
     return new Promise(done => {
@@ -182,7 +183,8 @@ function client(number) {
         socket.on('error', () => done(false));
         socket.on('end', () => {
             const all = Buffer.concat(got), tail = all.lastIndexOf('end of '), body = all.subarray(0, tail);
-            done(createHash('sha256').update(body).digest('hex') === sent.digest('hex') && all.toString('latin1', tail) === 'end of ' + tail);
+            done(createHash('sha256').update(body).digest('hex') === sent.digest('hex') &&
+                 all.toString('latin1', tail) === 'end of ' + tail);
         });
     });
 }
@@ -199,7 +201,8 @@ async function all(first) {
 if (!isMainThread) all(workerData).then(count => parentPort.postMessage(count));
 else if (!threads) all(1).then(console.log);
 else {
-    const workers = Array.from({ length: threads }, (_, n) => new Worker(__filename, { workerData: 100 * n + 1, argv: process.argv.slice(2) }));
+    const workers = Array.from({ length: threads }, (_, n) =>
+        new Worker(__filename, { workerData: 100 * n + 1, argv: process.argv.slice(2) }));
     Promise.all(workers.map(worker => new Promise(done => worker.on('message', done))))
         .then(counts => console.log(counts.reduce((a, b) => a + b)));
 }
@@ -254,7 +257,10 @@ function request(session, number, cancel) {
         const count = number % 11, body = Buffer.alloc(number * 1000, number);
         const stream = session.request({ ':path': '/' + count, ':method': 'POST' }), got = [];
         let digest;
-        stream.on('response', headers => { digest = headers.digest; if (cancel) { stream.close(http2.constants.NGHTTP2_CANCEL); done(true); } });
+        stream.on('response', headers => {
+            digest = headers.digest;
+            if (cancel) { stream.close(http2.constants.NGHTTP2_CANCEL); done(true); }
+        });
         stream.on('data', data => got.push(data));
         stream.on('error', () => done(cancel));
         stream.on('end', () => done(digest === sha(body) && Buffer.concat(got).equals(Buffer.concat(Array(count).fill(block)))));
@@ -274,7 +280,8 @@ function request(session, number, cancel) {
 """
 
 
-@entry("node", "http2 without TLS: 3 sessions of 90 streams at once, some of them cancelled", needs=[NODE], version=[NODE, "--version"], at_least=3)
+@entry("node", "http2 without TLS: 3 sessions of 90 streams at once, some of them cancelled", needs=[NODE],
+       version=[NODE, "--version"], at_least=3)
 def node_http2(run):
     port = shim.free_port()
     child = run.serve(port, NODE, run.write("server.js", HTTP2_SERVER), str(port))
