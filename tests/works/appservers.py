@@ -71,13 +71,6 @@ DEFERS = {"defer-accept": 1000, "no-local-shim": 1000}  # its listener sets TCP_
 UWSGI_NEEDS = ["uwsgi", "/usr/lib/uwsgi/plugins/python311_plugin.so", "ab"]
 
 
-@entry("uWSGI", "its http-socket, 2 processes of 2 threads; curl and ab", needs=UWSGI_NEEDS, version=["uwsgi", "--version"], at_least=0,
-       stays_plain=DEFERS)
-def uwsgi_http(run):
-    run.write("app.py", WSGI)
-    return alone(run, *UWSGI, "--http-socket", "127.0.0.1:%d")
-
-
 @entry("uWSGI", "behind nginx (uwsgi_pass); curl and ab", needs=[*UWSGI_NEEDS, "nginx"], version=["uwsgi", "--version"], at_least=100,
        stays_plain=DEFERS)
 def uwsgi_nginx(run):
