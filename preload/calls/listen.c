@@ -333,6 +333,19 @@ static __attribute__((noinline)) int accept_waiting(int fd, struct sockaddr *add
     return r;
 }
 
+/*
+ * Is the program about to wait for a client here? Then it does not wait for it by calls that we do not see, though the
+ * listener is in a set in which it never waits (Apache's prefork).
+ */
+static void note_waits(struct sock *listener, int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    int err = errno;
+    if (!atomic_load(&listener->nonblock) && !atomic_load(&listener->accept_waits) && REAL(poll)(&p, 1, 0) == 0)
+        atomic_store(&listener->accept_waits, true);
+    errno = err;
+}
+
 static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags)
 {
     for (;;) {
@@ -388,6 +401,8 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
     }
     if (SW_UNLIKELY(atomic_load(&s->names_later) != NAMES_NOT_LATER))
         ring_accepts(s, fd);
+    if (SW_UNLIKELY(s->watches != NULL))
+        note_waits(s, fd);
     struct cancel hold = cancel_hold(conn_left, s);
     int conn = accept_sock(s, fd, addr, len, flags);
     cancel_restore(hold);

@@ -56,7 +56,8 @@ bool epoll_awaits(struct sock *s);
 /*
  * The program goes on with s, a listener or a connection to be made, though no call of ours has reported it. Does it
  * wait by calls that we do not see? It does if s is registered only in sets in which no thread has ever waited by our
- * calls; or if s is in no set and non-blocking, and the process has never waited by our calls.
+ * calls; or if s is in no set and non-blocking, and the process has never waited by our calls. It does not if it has
+ * waited in accept().
  */
 bool epoll_waits_unseen(struct sock *s);
 

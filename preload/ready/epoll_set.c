@@ -517,6 +517,8 @@ void epset_take_over(struct epset *set)
 
 bool epoll_waits_unseen(struct sock *s)
 {
+    if (atomic_load(&s->accept_waits))
+        return false;
     if (s->watches == NULL)
         return atomic_load(&s->nonblock) && atomic_load(&s->waiters) == 0 && !atomic_load(&proc.waited);
     pthread_mutex_lock(&s->watch_lock);

@@ -293,6 +293,7 @@ struct sock *sock_new(int fd, int domain)
         s->mark_later = s->mark_own = s->mark_far = false;
         s->mark = s->mark_mtu = 0;
         atomic_store(&s->mark_counts, false);
+        atomic_store(&s->accept_waits, false);
         s->acks_late = s->hops_known = s->hops_said = s->saves_syn = s->syn_own = false;
         s->defaults = 0;
         s->unsure = SOCK_NO_OPTION;

@@ -63,6 +63,7 @@ struct sock {
     uint64_t closing_ino;       /* the kernel's name of the file, while it is closed by a number */
     bool stay_plain;            /* some earlier call ruled an upgrade out: plain_reason */
     uint8_t plain_reason;       /* enum reason: of that, or of a connect() that left it plain */
+    _Atomic bool accept_waits;  /* a listener: the program has waited for a client in accept() */
     bool acks_late;             /* the program has switched TCP_QUICKACK off before connect() */
     bool hops_known;            /* made here, and the program has not chosen its hop limit */
     bool hops_said;             /* it is connecting, and its SYNs say that a Hello follows: preload/startup/syn.h */

@@ -274,6 +274,27 @@ static void unseen_listener(int s)
     serve_unseen(false);
 }
 
+/* It is in a set in which nobody waits: the program waits in accept(). */
+static void listener_waits_in_accept(int s)
+{
+    (void)s;
+    int ep = ep_new();
+    ep_add(ep, sem_listener, EPOLLIN, 1);
+    for (int made = 1; made < 3; made++) {
+        far_begin(FAR_CONNECT, sem_port, 20);
+        int c = (int)must("accept", accept(sem_listener, NULL, NULL));
+        must("connect", far_end().r);
+        far_do(FAR_USE, made);
+        far_do(FAR_FRESH, 0);
+        sem_rx = sem_tx = 0;
+        far_do(FAR_SEND, 10);
+        recv_next(c, 10);
+        send_next(c, ANSWER);
+        far_say("far", far_do(FAR_RECV, ANSWER));
+        close(c);
+    }
+}
+
 static void unseen_wait_connect(int s)
 {
     (void)s;
@@ -298,6 +319,7 @@ const struct scenario sem_epoll_beside[] = {
     { "epoll_unseen_mixed", unseen_wait_mixed },
     { "epoll_unseen_accept", unseen_wait_accept },
     { "epoll_unseen_listener", unseen_listener },
+    { "epoll_waits_in_accept", listener_waits_in_accept },
     { "epoll_unseen_connect", unseen_wait_connect },
     { NULL, NULL },
 };
