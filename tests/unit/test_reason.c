@@ -23,7 +23,8 @@ static const struct {
     { 33, "device-none" },   { 34, "device-address" }, { 35, "device-peer" },
     { 36, "device-failed" }, { 37, "device-timeout" }, { 38, "device-forked" },
     { 39, "device-memory" }, { 40, "device-kind" },    { 41, "timestamps" },
-    { 42, "version" },
+    { 42, "version" },       { 43, "unmarked" },       { 44, "defer-accept" },
+    { 45, "delayed-ack" },   { 46, "backlog-full" },   { 47, "socket-filter" },
 };
 
 Test(reason, numbers_on_the_wire_never_change_meaning)
