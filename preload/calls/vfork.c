@@ -11,25 +11,32 @@
 
 #define HIDDEN __attribute__((visibility("hidden"), used))
 
-extern pid_t __vfork(void); /* libc's, by another of its names */
+/* The one behind us; for the assembly below, which finds it where a constructor before ours makes such a child. */
+HIDDEN pid_t (*vfork_next)(void);
+HIDDEN void vfork_find(void);
 
-/* The one behind us; for the assembly below. */
-HIDDEN pid_t (*vfork_next)(void) = __vfork;
+/* libc has it by both names. */
+#define ENTRIES \
+    ".globl vfork\n.type vfork, %function\n.globl __vfork\n.type __vfork, %function\n.balign 16\nvfork:\n__vfork:\n"
+#define ENDS ".cfi_endproc\n.size vfork, . - vfork\n.size __vfork, . - __vfork\n.popsection\n"
 
 #if defined(__x86_64__)
-__asm__(".pushsection .text\n.globl vfork\n.type vfork, %function\n.balign 16\nvfork:\n.cfi_startproc\nendbr64\n"
-        "movb $1, proc_lent(%rip)\njmp *vfork_next(%rip)\n.cfi_endproc\n.size vfork, . - vfork\n.popsection\n");
+__asm__(".pushsection .text\n" ENTRIES ".cfi_startproc\nendbr64\n"
+        "movb $1, proc_lent(%rip)\ncmpq $0, vfork_next(%rip)\njne 1f\n"
+        "sub $8, %rsp\n.cfi_adjust_cfa_offset 8\ncall vfork_find\nadd $8, %rsp\n.cfi_adjust_cfa_offset -8\n"
+        "1: jmp *vfork_next(%rip)\n" ENDS);
 #elif defined(__aarch64__)
-__asm__(".pushsection .text\n.globl vfork\n.type vfork, %function\n.balign 16\nvfork:\n.cfi_startproc\nbti c\n"
+__asm__(".pushsection .text\n" ENTRIES ".cfi_startproc\nbti c\n"
         "adrp x16, proc_lent\nmov w17, #1\nstrb w17, [x16, #:lo12:proc_lent]\n"
-        "adrp x17, vfork_next\nldr x17, [x17, #:lo12:vfork_next]\nbr x17\n"
-        ".cfi_endproc\n.size vfork, . - vfork\n.popsection\n");
+        "adrp x17, vfork_next\nldr x17, [x17, #:lo12:vfork_next]\ncbnz x17, 1f\n"
+        "stp x29, x30, [sp, #-16]!\n.cfi_def_cfa_offset 16\n.cfi_offset 29, -16\n.cfi_offset 30, -8\nbl vfork_find\n"
+        "ldp x29, x30, [sp], #16\n.cfi_restore 29\n.cfi_restore 30\n.cfi_def_cfa_offset 0\n"
+        "adrp x17, vfork_next\nldr x17, [x17, #:lo12:vfork_next]\n1: br x17\n" ENDS);
 #else
 #error "preload/calls/vfork.c: only x86-64 and aarch64 are supported"
 #endif
 
-static __attribute__((constructor)) void find_next(void)
+__attribute__((constructor)) void vfork_find(void)
 {
-    if (REAL(vfork) != NULL)
-        vfork_next = REAL(vfork);
+    vfork_next = REAL(vfork);
 }
