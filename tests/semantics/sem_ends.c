@@ -305,8 +305,8 @@ static void await_reset(int s)
 {
     struct tcp_info info;
     socklen_t len = sizeof(info);
-    for (int ms = 0; ms < LATE_MS && getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state != TCP_CLOSE;
-         ms++)
+    for (int ms = 0;
+         ms < LATE_MS && getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state != TCP_CLOSE; ms++)
         sleep_ms(1);
 }
 
