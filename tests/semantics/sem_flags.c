@@ -319,6 +319,56 @@ static void recvmsg_untouched(int s)
     say_result("null_send", sendmsg(s, NULL, MSG_DONTWAIT));
 }
 
+/* One recvmsg with room for so much control: its flags, and each control message. */
+static void say_controls(int s, size_t room)
+{
+    uint8_t buf[10];
+    char control[256] __attribute__((aligned(8))) = "";
+    struct iovec iov = { buf, sizeof(buf) };
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room > 0 ? control : NULL, .msg_controllen = room
+    };
+    say_result("recvmsg", recvmsg(s, &m, MSG_DONTWAIT));
+    say("/%x/%zu", (unsigned)m.msg_flags, (size_t)m.msg_controllen);
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h != NULL; h = CMSG_NXTHDR(&m, h))
+        say("+%d:%d:%zu", h->cmsg_level, h->cmsg_type, (size_t)h->cmsg_len);
+}
+
+/*
+ * Options that make control messages, of some sockets at least: what each says when it is set and asked, and what comes,
+ * with room for it, with too little, and with none. (Time stamps: tests/semantics/beside.test.)
+ */
+static void control_options(int s)
+{
+    static const struct {
+        const char *what;
+        int level, name;
+    } all[] = {
+        { "inq", IPPROTO_TCP, 36 },        { "rxq_ovfl", SOL_SOCKET, 40 },  { "mark", SOL_SOCKET, 36 },
+        { "rcvmark", SOL_SOCKET, 75 },     { "priority", SOL_SOCKET, 12 },  { "rcvpriority", SOL_SOCKET, 82 },
+        { "passcred", SOL_SOCKET, 16 },    { "passpidfd", SOL_SOCKET, 76 }, { "recverr", IPPROTO_IP, 11 },
+        { "recverr_rfc", IPPROTO_IP, 26 }, { "pktinfo", IPPROTO_IP, 8 },    { "recvttl", IPPROTO_IP, 12 },
+        { "recvtos", IPPROTO_IP, 13 },     { "napi_id", SOL_SOCKET, 56 },   { "busy_poll", SOL_SOCKET, 46 },
+    };
+    static const size_t rooms[] = {
+        sizeof(struct cmsghdr) * 8, 0, 1, sizeof(struct cmsghdr), sizeof(struct cmsghdr) + 1, sizeof(struct cmsghdr) + 4
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        int on = 1, is = -1;
+        socklen_t len = sizeof(is);
+        say_result(all[i].what, setsockopt(s, all[i].level, all[i].name, &on, sizeof(on)));
+        int r = getsockopt(s, all[i].level, all[i].name, &is, &len);
+        say_result("is", r < 0 || all[i].name == 56 ? r : is); /* (which queue it came by is not the program's) */
+        for (size_t n = 0; n < sizeof(rooms) / sizeof(rooms[0]); n++) {
+            far_do(FAR_SEND, 10);
+            await_octets(s, 10);
+            say_controls(s, rooms[n]);
+        }
+        say_controls(s, rooms[0]);
+        say_result("queue", recv(s, &(char){ 0 }, 1, MSG_ERRQUEUE | MSG_DONTWAIT));
+    }
+}
+
 static void recvfrom_lengths(int s)
 {
     uint8_t buf[5];
@@ -399,6 +449,7 @@ const struct scenario sem_flags[] = {
     { "send_addresses", send_addresses },
     { "send_controls", send_controls },
     { "recvmsg_untouched", recvmsg_untouched },
+    { "control_options", control_options },
     { "recvfrom_lengths", recvfrom_lengths },
     { "unconnected", unconnected },
     { NULL, NULL },
