@@ -1,5 +1,5 @@
 /*
- * Processes that are made without fork(2): clone(2), and clone, clone3, fork and vfork by syscall(2). A child with a
+ * Processes that are made without fork(2): _Fork(2), clone(2), and clone, clone3, fork and vfork by syscall(2). A child with a
  * memory of its own has our state as one of fork's has; only libc does not know of it, so its record of the thread is
  * put right here.
  *
@@ -158,6 +158,23 @@ long clone_syscall(long number, const long a[6])
         return pass_on(number, a);
     }
     return make(number, a, (long)as_fork((uint64_t)a[0]));
+}
+
+/* ---- _Fork(2): fork(2) without the handlers of pthread_atfork, by which fork's children are counted in ---- */
+
+pid_t _Fork(void)
+{
+    struct making m;
+    if (!proc_on() || proc_is_borrowed() || !making_begin(&m))
+        return REAL(_Fork)();
+    pid_t pid = REAL(_Fork)();
+    int err = errno;
+    if (pid == 0)
+        in_child(&m);
+    else
+        in_parent(&m, pid);
+    errno = err;
+    return pid;
 }
 
 /* ---- clone(2) ---- */

@@ -126,6 +126,7 @@ SW_CALL(int, __poll, (struct pollfd *fds, nfds_t n, int timeout_ms), (fds, n, ti
 SW_CALL(int, __select, (int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout), (n, r, w, e, timeout))
 SW_CALL(pid_t, __fork, (void), ())
 SW_CALL(pid_t, __vfork, (void), ())
+SW_CALL(pid_t, _Fork, (void), ())
 SW_CALL(int, io_uring_setup, (unsigned entries, struct io_uring_params *params), (entries, params))
 SW_CALL(int, io_uring_enter, (unsigned fd, unsigned submit, unsigned wait, unsigned flags, sigset_t *mask), (fd, submit, wait, flags, mask))
 SW_CALL(int, io_uring_enter2, (unsigned fd, unsigned submit, unsigned wait, unsigned flags, sigset_t *arg, size_t size), (fd, submit, wait, flags, arg, size))

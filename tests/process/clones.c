@@ -64,6 +64,8 @@ static long make(int level)
     if (is("fork"))
         return syscall(SYS_fork);
 #endif
+    if (is("_Fork"))
+        return _Fork();
     if (is("clone"))
         return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (is("clone-fs-vfork"))
