@@ -26,7 +26,7 @@
  * streaming mode until the answer is there. (On this host the answer comes whether the server's program sends or not, and
  * that program's first bytes wait for the Hello: connect() does not look.)
  */
-#define LOOK_FAR_NS 800000u
+#define LOOK_FAR_NS 600000u
 
 /* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
 static uint16_t depth(uint16_t rule, uint16_t most)
