@@ -22,7 +22,7 @@ options { directory "%s"; pid-file none; session-keyfile none; listen-on port %d
 controls {};
 zone "t" { type master; file "%s"; };
 """ % (run.folder, port, run.folder, run.path("zone")))
-    child = run.serve(port, "named", "-g", "-c", conf, "-n", "2")
+    child = run.serve(port, "named", "-g", "-c", conf, "-n", "2", says="all zones loaded")
     ask = ["dig", "+tcp", "+tries=1", "+time=60", "@127.0.0.1", "-p", str(port)]
     zone = run.call(*ask, "t", "axfr")
     run.same(sum(line.startswith("h") for line in zone.splitlines()), HOSTS, "hosts of the transferred zone")

@@ -174,13 +174,19 @@ class Run:
         self.running.append(child)
         return child
 
-    def serve(self, port, *command, timeout=HANG, **more):
-        """The same, and waits until a process listens on the port."""
+    def serve(self, port, *command, timeout=HANG, says=None, **more):
+        """The same, and waits until a process listens on the port; and, for one that is not ready then, until it says so."""
         child = self.start(*command, **more)
+        log = self.logs[-1]
         try:
             shim.await_listener(child, port, timeout)
         except RuntimeError as error:
             raise Wrong(str(error)) from error
+
+        def ready():
+            with open(log, encoding="utf-8", errors="replace") as f:
+                return says in f.read()
+        self.must(says is None or shim.until(ready, timeout), "%s does not say %r" % (command[0], says))
         return child
 
     def call(self, *command, status=0, plain=False, timeout=HANG, text=True, **more):
