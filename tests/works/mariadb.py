@@ -21,7 +21,7 @@ def mariadb(run):
     run.call("mariadb-install-db", "--no-defaults", "--datadir=" + run.path("data"), user,
              "--auth-root-authentication-method=normal", "--skip-test-db", plain=True)
     child = run.serve(port, "mariadbd", "--no-defaults", "--datadir=" + run.path("data"), user, "--port=%d" % port,
-                      "--bind-address=127.0.0.1", "--socket=" + local, "--max-allowed-packet=64M")
+                      "--bind-address=127.0.0.1", "--socket=" + local, "--max-allowed-packet=64M", says="ready for connections")
     # It greets when it waits for clients. With a ring of its own it has a name only from then on.
     with socket.socket(socket.AF_UNIX) as early:
         early.settimeout(60)
