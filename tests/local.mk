@@ -274,6 +274,7 @@ tests_startup_unseen_SOURCES = tests/startup/unseen.c
 tests_startup_unseen_CFLAGS = $(preload_program_cflags)
 tests_startup_unseen_LDFLAGS = $(program_ldflags)
 tests_startup_unseen_LDADD =
+
 preload_programs += tests/startup/p2p
 tests_startup_p2p_SOURCES = tests/startup/p2p.c
 tests_startup_p2p_CFLAGS = $(preload_program_cflags)

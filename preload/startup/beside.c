@@ -29,6 +29,8 @@ static void note_meet(struct conn *c, const struct meet *m)
 
 uint64_t beside_meets(const struct sock *s, int fd, const struct sockaddr *peer)
 {
+    if (!local_is_own(peer))
+        return 0;
     uint64_t netns = s->hops_known ? meet_own_netns(fd) : meet_netns(fd);
     return netns != 0 && local_meets(netns, peer) ? netns : 0;
 }

@@ -16,14 +16,14 @@ struct sock;
 struct sockaddr;
 
 /*
- * The network on which the listener at peer looks for Hellos beside the connection, 0: it does not. To be read before its name is asked for (local_ask):
- * a listener that goes to another program ends its names first, so that none who finds the name has read too late that it
- * does not meet. s is fd.
+ * The network on which the listener at peer looks for Hellos beside the connection, 0: it does not. To be read before its
+ * name is asked for (local_ask): a listener that goes to another program ends its names first, so that none who finds the
+ * name has read too late that it does not meet. s is fd.
  */
 uint64_t beside_meets(const struct sock *s, int fd, const struct sockaddr *peer) SW_MUST;
 /*
- * fd is about to be connected to a listener of this host that runs sockwarp; netns: beside_meets, not 0. Asks it. False: it cannot be
- * asked so. c is new, with its peer's address.
+ * fd is about to be connected to a listener of this host that runs sockwarp; netns: beside_meets, not 0. Asks it. False:
+ * it cannot be asked so. c is new, with its peer's address.
  */
 bool beside_ask(struct conn *c, int fd, uint64_t netns) SW_MUST;
 /* Has the client of c, which was accepted just now, asked beside it? Some system calls. */

@@ -40,7 +40,7 @@
 struct lately {
     struct local_key k;
     uint64_t until_ns;
-    enum { LATELY_REMOTE, LATELY_ABSENT } found;
+    enum { LATELY_REMOTE, LATELY_HERE, LATELY_ABSENT } found; /* HERE: the address is this host's; no more is known */
 };
 
 static struct lately lately[LATELY_SLOTS];
@@ -391,21 +391,26 @@ static enum local_answer ask_name(const struct local_key *k, pid_t *holder)
     return owns ? LOCAL_PRESENT : LOCAL_ABSENT;
 }
 
-enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
+/* What was found lately, or is found now. */
+static int found_of(const struct local_key *k)
 {
     struct lately l = { 0 };
+    if (lately_get(k, &l))
+        return l.found;
+    l = (struct lately){ .k = *k, .found = is_local(k) ? LATELY_HERE : LATELY_REMOTE };
+    lately_put(&l);
+    return l.found;
+}
+
+enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
+{
     struct local_key k;
     if (!key_of_peer(peer, &k))
         return LOCAL_REMOTE;
     pid_t holder = known_holder(&k);
-    bool lately_known = holder == 0 && lately_get(&k, &l);
-    if (lately_known && l.found == LATELY_ABSENT)
-        return LOCAL_ABSENT;
-    if (holder == 0 && (lately_known || !is_local(&k))) {
-        if (!lately_known)
-            lately_put(&(struct lately){ .k = k, .found = LATELY_REMOTE });
-        return LOCAL_REMOTE;
-    }
+    int found = holder == 0 ? found_of(&k) : LATELY_HERE;
+    if (found != LATELY_HERE)
+        return found == LATELY_ABSENT ? LOCAL_ABSENT : LOCAL_REMOTE;
     if (holder == 0 && ask_name(&k, &holder) == LOCAL_ABSENT)
         return LOCAL_ABSENT;
     return holder == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
@@ -428,16 +433,9 @@ bool local_meets(uint64_t netns, const struct sockaddr *peer)
 
 bool local_is_own(const struct sockaddr *addr)
 {
-    struct lately l = { 0 };
     struct local_key k;
     int err = errno;
-    if (!key_of_peer(addr, &k))
-        return false;
-    if (lately_get(&k, &l))
-        return l.found != LATELY_REMOTE;
-    bool own = is_local(&k);
-    if (!own)
-        lately_put(&(struct lately){ .k = k, .found = LATELY_REMOTE });
+    bool own = key_of_peer(addr, &k) && found_of(&k) != LATELY_REMOTE;
     errno = err;
     return own;
 }

@@ -20,7 +20,10 @@ enum syn_says {
     SYN_MEETS,   /* the same, but its Hello is there already, beside the connection (beside.h) */
 };
 
-/* Before connect() and behind it, r: its result. Not on a socket whose hop limit may be the program's. One system call each. */
+/*
+ * Before connect() and behind it, r: its result. Not on a socket whose hop limit may be the program's. One system call
+ * each.
+ */
 void syn_say(const struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what);
 void syn_said(struct sock *s, int fd, const struct sockaddr *peer, enum syn_says what, int r);
 /* The handshake is over, or the program asks for its hop limit: no SYN of fd's (s) says anything from now on. */
