@@ -59,18 +59,12 @@ static void die_of_dumpcap(const struct capture *c, int status)
 
 static void start(struct capture *c, const char *filter)
 {
-    c->dumpcap = check(fork(), "fork");
-    if (c->dumpcap > 0) {
-        running = c->dumpcap;
-        atexit(stop_running);
-        return;
-    }
-    int log = open(c->log, O_WRONLY | O_TRUNC);
-    if (log < 0 || dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)
-        _exit(EXIT_CANNOT_RUN);
-    setpgid(0, 0); /* an interrupt from the terminal is for the program */
-    execlp("dumpcap", "dumpcap", "-q", "-i", "any", "-f", filter, "-B", KERNEL_ROOM_MIB, "-w", c->file, (char *)NULL);
-    _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
+    const char *const argv[] = {
+        "dumpcap", "-q", "-i", "any", "-f", filter, "-B", KERNEL_ROOM_MIB, "-w", c->file, NULL
+    };
+
+    running = c->dumpcap = tool_start(c->log, true, argv);
+    atexit(stop_running);
 }
 
 /* Sends the bytes over loopback, once. */

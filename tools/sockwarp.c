@@ -357,8 +357,5 @@ int main(int argc, char **argv)
     free(traced_rules);
     if (o.trace)
         return trace_run(&o.traced, argv + first);
-    execvp(argv[first], argv + first);
-    rc = errno;
-    fprintf(stderr, "sockwarp: '%s': %s\n", argv[first], strerror(rc));
-    return rc == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+    return become(argv + first);
 }

@@ -92,10 +92,7 @@ static int run(char **argv)
         die("trace: fork: %s", strerror(errno));
     if (child == 0) {
         sigprocmask(SIG_SETMASK, &before, NULL);
-        execvp(argv[0], argv);
-        int err = errno;
-        fprintf(stderr, "sockwarp: '%s': %s\n", argv[0], strerror(err));
-        _exit(err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
+        _exit(become(argv));
     }
     program = child;
     sigprocmask(SIG_SETMASK, &before, NULL);
@@ -173,21 +170,12 @@ static void find_script(char path[PATH_MAX])
 static bool tshark(const struct trace *t, const char *shown)
 {
     char script[PATH_MAX + 16] = "lua_script:";
-    const char *argv[24] = { "tshark",
-                             "-n",
-                             "-r",
-                             t->packets,
-                             "-Y",
-                             shown,
-                             "--disable-protocol",
-                             "rpcordma",
-                             "-o",
-                             "tcp.desegment_tcp_streams:TRUE",
-                             "-o",
-                             "tcp.check_checksum:FALSE" };
-    size_t n = 12;
+    const char *argv[17] = { "tshark", "-n", "-r", t->packets, "-Y", shown, "--disable-protocol=rpcordma" };
+    size_t n = 7;
     int status;
 
+    argv[n++] = "-otcp.desegment_tcp_streams:TRUE";
+    argv[n++] = "-otcp.check_checksum:FALSE";
     find_script(script + strlen(script));
     if (script[strlen("lua_script:")] != '\0') {
         argv[n++] = "-X";
@@ -197,16 +185,7 @@ static bool tshark(const struct trace *t, const char *shown)
         argv[n++] = "-w";
         argv[n++] = t->pcap;
     }
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        int log = open(t->log, O_WRONLY | O_TRUNC | O_CLOEXEC);
-        if (log < 0 || dup2(log, STDERR_FILENO) < 0)
-            _exit(EXIT_CANNOT_RUN);
-        execvp(argv[0], (char **)argv);
-        _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
-    }
-    if (child < 0 || waitpid(child, &status, 0) < 0)
+    if (waitpid(tool_start(t->log, false, argv), &status, 0) < 0)
         die("trace: tshark: %s", strerror(errno));
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;

@@ -3,8 +3,10 @@
 #define SW_TOOLS_USAGE_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "core/base/must.h"
 
@@ -22,6 +24,16 @@ void die(const char *fmt, ...) SW_PRINTF(1, 2) __attribute__((noreturn));
 
 /* Text like printf's, to be freed by the caller; exits when memory is out. */
 char *text_of(const char *fmt, ...) SW_PRINTF(1, 2) SW_MUST;
+
+/* Becomes the program. Returns only if that fails: the exit status, and the reason is printed. */
+int become(char *const argv[]) SW_MUST;
+
+/*
+ * Starts a tool whose standard error goes to a file, which exists. apart: its standard output, too, and what the terminal
+ * interrupts is not it. Its status is EXIT_NOT_FOUND or EXIT_CANNOT_RUN if that is so. Exits with a message if there can
+ * be no process.
+ */
+pid_t tool_start(const char *log, bool apart, const char *const *argv) SW_MUST;
 
 /* By CLOCK_MONOTONIC. */
 uint64_t now_ns(void) SW_MUST;
