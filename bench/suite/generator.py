@@ -79,6 +79,12 @@ class Busy(Bench):
                 child.wait()
 
 
+def await_step(crowd, step):
+    said = crowd.line(120)
+    if said != step:
+        raise Failure("crowd said %r, not %r" % (said, step))
+
+
 class Crowd(Bench):
     """10,000 idle connections beside 100 busy ones; what an idle one takes in memory, at either end."""
 
@@ -94,9 +100,7 @@ class Crowd(Bench):
         ends = {places.SERVER: session.server_child, places.CLIENT: client}
         memory = {}
         for step in "ready", "open":
-            said = client.line(120)
-            if said != step:
-                raise Failure("crowd said %r, not %r" % (said, step))
+            await_step(client, step)
             memory[step] = {end: child.memory() for end, child in ends.items()}
             client.say()
         report = json.loads(session.hang_up(client))
@@ -145,11 +149,9 @@ class Silent(Bench):
     def beside(self, session, port):
         crowd = session.talk(session.tools.bench, "crowd", "-c", session.place.address, "-p", port, "-t", "0.01", "-j", "--steps",
                              "--idle", str(self.count), "--active", "1", plain=True)
-        for step in "ready", "open":
-            if crowd.line(120) != step:
-                raise Failure("crowd did not come to %r" % step)
-            if step == "ready":
-                crowd.say()
+        await_step(crowd, "ready")
+        crowd.say()
+        await_step(crowd, "open")
         yield
         crowd.say()
         crowd.output()
@@ -183,8 +185,6 @@ def round_trips():
                 ["pingpong", "-l", "64"], places=(LO, LO_FREE), env={"SOCKWARP_SPIN_US": "200"})
     yield Busy("pingpong-64-busy", "request and answer, 64 B, beside 4 busy processes", latencies(p99=at_most(1.2)),
                ["pingpong", "-l", "64"], places=(LO_FREE,))
-
-
     yield Silent("pingpong-64-silent", "request and answer, 64 B, beside 15,000 connections that say nothing",
                  latencies(at_most(1.2)), ["crowd", "--idle", "0", "--active", "1"], places=(LO, PINNED_PLACES[1]),
                  prove=functools.partial(proof.mixed, least=1, reasons=("peer-plain", "spoke-first", "closed")))

@@ -7,9 +7,9 @@
 #include "core/base/fault.h"
 
 #define FENCE_LEN 8u
+#define TERMINATE_ROOM 128u /* the most that may come with a message */
 
 enum { RING, SHOWN, SINK }; /* its regions */
-#define TERMINATE_ROOM 128u /* the most that may come with a message */
 
 static struct soft_ep *soft_of(struct endpoint *e)
 {

@@ -24,8 +24,7 @@
 
 /* What a side tells the other one. */
 struct soft_side {
-    uint64_t
-        base; /* the ring's tagged offset; the octets that the fence reads are behind the ring, by an STag of theirs */
+    uint64_t base; /* the ring's tagged offset; what the fence reads is behind the ring, by an STag of its own */
     uint32_t ring_stag, ring_len, fence_stag, msg_max;
     uint16_t bufs;
 };

@@ -1,7 +1,7 @@
 /*
- * Processes that are made without fork(2): _Fork(2), clone(2), and clone, clone3, fork and vfork by syscall(2). A child with a
- * memory of its own has our state as one of fork's has; only libc does not know of it, so its record of the thread is
- * put right here.
+ * Processes that are made without fork(2): by _Fork(2) and clone(2), and clone, clone3, fork and vfork by syscall(2). A
+ * child with a memory of its own has our state as one of fork's has; only libc does not know of it, so its record of the
+ * thread is put right here.
  *
  * Threads, and children that run on the parent's memory on a stack of their own, are left to the kernel.
  */

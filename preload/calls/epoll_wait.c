@@ -249,13 +249,12 @@ static inline bool is_told(const struct wait *wt, struct watch *w, uint64_t toke
 struct glance {
     uint64_t token;
     uint32_t want;
-    uint32_t kernel; /* what the kernel says */
-    uint32_t got;    /* the events for the program */
-    bool by_kernel;  /* the kernel has told it */
-    bool deferred;   /* the kernel was not asked for room */
-    bool was_plain;
-    bool was_starting;
-    bool took; /* bytes have arrived that no thread was told of before */
+    uint32_t kernel;     /* what the kernel says */
+    uint32_t got;        /* the events for the program */
+    bool by_kernel;      /* the kernel has told it */
+    bool deferred;       /* the kernel was not asked for room */
+    enum conn_state was; /* the connection's state before the look */
+    bool took;           /* bytes have arrived that no thread was told of before */
 };
 
 /* Will the kernel report it to this very call? The connection was found plain, and is registered anew for that. */
@@ -263,7 +262,7 @@ static inline bool told_anew(struct watch *w, const struct glance *g)
 {
     const struct conn *c = w->sock->conn;
     return (w->events & EPOLLET) && conn_state(c) == CONN_PLAIN && conn_rx_avail(c) == 0 &&
-           !(g->was_plain && g->by_kernel && conn_may_be_staged(c)) && refresh_held(w);
+           !(g->was == CONN_PLAIN && g->by_kernel && conn_may_be_staged(c)) && refresh_held(w);
 }
 
 /*
@@ -272,7 +271,8 @@ static inline bool told_anew(struct watch *w, const struct glance *g)
  */
 static inline bool takes(const struct glance *g, struct conn *c)
 {
-    bool too_early = g->was_starting && (g->want & IN_BITS) && !(g->got & IN_BITS);
+    bool starting = g->was == CONN_NEGOTIATING || g->was == CONN_CONNECTING;
+    bool too_early = starting && (g->want & IN_BITS) && !(g->got & IN_BITS);
     return !too_early && atomic_exchange(&c->rx.arrived, false);
 }
 
@@ -348,9 +348,7 @@ static inline void look_conn(struct wait *wt, struct watch *w, uint64_t token, u
     if (!g.by_kernel && whole)
         g.kernel = ask(fd, g.want);
     uint32_t now = with_room(s, fd, g.want, g.kernel, g.deferred);
-    enum conn_state was = conn_state(s->conn);
-    g.was_plain = was == CONN_PLAIN;
-    g.was_starting = was == CONN_NEGOTIATING || was == CONN_CONNECTING;
+    g.was = conn_state(s->conn);
     g.got = (uint16_t)ready_now(s, fd, (short)(uint16_t)g.want, (short)(uint16_t)now, &asked);
     w = lock_for(set, token);
     g.took = takes(&g, s->conn);
