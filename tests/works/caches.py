@@ -12,12 +12,9 @@ from matrix import entry
 @entry("Varnish", "before nginx, its cache in memory; curl and wrk", needs=["varnishd", "nginx", "wrk", "gcc"], version=["varnishd", "-V"],
        at_least=35, stays_plain=nginx.CUT_SHORT)
 def varnish(run):
-    ports = set()
-    while len(ports) < 2:
-        ports.add(shim.free_port())
-    back, front = ports
-    upstream = nginx.configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, nginx.www(run)))
-    children = [nginx.serve(run, back, upstream),
+    front = shim.free_port()
+    back, first, upstream = nginx.files(run)
+    children = [first,
                 run.serve(front, "varnishd", "-F", "-j", "none", "-n", run.path("varnish"), "-a", "127.0.0.1:%d" % front,
                           "-b", "127.0.0.1:%d" % back, "-s", "malloc,200m", "-T", "none")]
     nginx.fetch_all(run, front)

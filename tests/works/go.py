@@ -86,9 +86,7 @@ def static(path):
 def go_client(run):
     client = build(run, "client", CLIENT)
     run.must(static(client), "the client is not static")
-    port = shim.free_port()
-    folder = nginx.configure(run, "nginx", "server { listen 127.0.0.1:%d; root %s; }" % (port, nginx.www(run)))
-    child = nginx.serve(run, port, folder)
+    port, child, _ = nginx.files(run)
     said = run.call(client, str(port))
     run.same(sorted(said.splitlines()), ["/big %s 2" % digest(nginx.BIG), "/small %s 98" % digest(nginx.SMALL)],
              "digests")

@@ -7,11 +7,8 @@ from matrix import digest, entry
 
 
 def through(run, mode):
-    ports = set()
-    while len(ports) < 2:
-        ports.add(shim.free_port())
-    back, front = ports
-    upstream = nginx.configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, nginx.www(run)))
+    front = shim.free_port()
+    back, first, upstream = nginx.files(run)
     config = run.write("haproxy.cfg", """
 global
     nbthread 2
@@ -28,7 +25,7 @@ frontend front
 backend behind
     server one 127.0.0.1:%d
 """ % (mode, front, back))
-    children = [nginx.serve(run, back, upstream), run.serve(front, "haproxy", "-db", "-f", config)]
+    children = [first, run.serve(front, "haproxy", "-db", "-f", config)]
     count = nginx.fetch_all(run, front)
     run.stop(children[1], number=10)
     run.stop(children[0], number=3)
@@ -65,18 +62,15 @@ listen one
 @entry("haproxy", "TLS before nginx, and between two of it; curl (also by HTTP/2) and wrk", needs=["haproxy", "nginx", "wrk", "openssl"],
        version=["haproxy", "-v"], at_least=70, stays_plain=nginx.CUT_SHORT)
 def haproxy_tls(run):
-    ports = set()
-    while len(ports) < 3:
-        ports.add(shim.free_port())
-    back, tls, front = ports
+    tls, front = shim.free_port(), shim.free_port()
     run.call(*stunnel.CERTIFICATE, "-keyout", run.path("pem"), "-out", run.path("cert"), plain=True)
     with open(run.path("pem"), "ab") as pem, open(run.path("cert"), "rb") as cert:
         pem.write(cert.read())
-    upstream = nginx.configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, nginx.www(run)))
+    back, first, _ = nginx.files(run)
     outer = run.write("outer.cfg", COMMON + "    bind 127.0.0.1:%d\n    server one 127.0.0.1:%d ssl verify none\n" % (front, tls))
     inner = run.write("inner.cfg", COMMON + "    bind 127.0.0.1:%d ssl crt %s alpn h2,http/1.1\n    server one 127.0.0.1:%d\n" %
                       (tls, run.path("pem"), back))
-    children = [nginx.serve(run, back, upstream), run.serve(tls, "haproxy", "-db", "-f", inner),
+    children = [first, run.serve(tls, "haproxy", "-db", "-f", inner),
                 run.serve(front, "haproxy", "-db", "-f", outer)]
     for version in "--http1.1", "--http2":
         for name, want in ("small", nginx.SMALL), ("big", nginx.BIG):

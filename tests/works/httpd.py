@@ -55,7 +55,8 @@ def serve(run, mpm, more):
 
 NEEDS = ["apache2", "ab", "wrk", MODULES + "/mod_mpm_event.so"]
 VERSION = ["apache2", "-v"]
-EVENT = "StartServers 3\nThreadsPerChild 25\nMinSpareThreads 25\nMaxSpareThreads 100\nMaxRequestWorkers 100\n"
+# A process whose threads are all busy closes its kept connections, also by plain TCP: it has more threads than wrk has connections.
+EVENT = "StartServers 2\nThreadsPerChild 64\nMinSpareThreads 1\nMaxSpareThreads 128\nMaxRequestWorkers 128\n"
 AT_ONCE = "AcceptFilter http none\n"
 
 

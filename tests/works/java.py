@@ -111,11 +111,9 @@ public class Server {
 @entry("OpenJDK", "HttpURLConnection and SocketChannel with a selector, from nginx", needs=["java", "javac", "nginx"],
        version=["java", "-version"], at_least=9)
 def java_client(run):
-    port = shim.free_port()
-    folder = nginx.configure(run, "nginx", "server { listen 127.0.0.1:%d; root %s; }" % (port, nginx.www(run)))
+    port, child, _ = nginx.files(run)
     middle = blob(3_000_000, 17)
     run.write("www/middle", middle)
-    child = nginx.serve(run, port, folder)
     said = run.call("java", run.write("Client.java", CLIENT), str(port))
     run.same(said.split(), [digest(nginx.SMALL), digest(nginx.BIG), digest(middle)], "digests of all that was fetched")
     run.stop(child, number=3)

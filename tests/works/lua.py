@@ -92,9 +92,7 @@ def lua_select(run):
 
 @entry("Lua", "luasocket's http client, from nginx", needs=[*NEEDS, "nginx"], version=VERSION, at_least=4)
 def lua_http(run):
-    port = shim.free_port()
-    folder = nginx.configure(run, "nginx", "server { listen 127.0.0.1:%d; root %s; }" % (port, nginx.www(run)))
-    child = nginx.serve(run, port, folder)
+    port, child, _ = nginx.files(run)
     script = run.write("fetch.lua", FETCH)
     for name, want in (("small", nginx.SMALL), ("big", nginx.BIG)) * 2:
         got = run.call("lua5.4", script, "http://127.0.0.1:%d/%s" % (port, name), text=False)

@@ -11,7 +11,6 @@ under sockwarp, and with only its clients (what it calls).
 import collections
 import ctypes
 import hashlib
-import json
 import os
 import random
 import re
@@ -196,6 +195,14 @@ class Run:
             raise Wrong("%s: status %s\n%s\n%s" % (" ".join(command)[:300], result.returncode,
                                                     brief(result.stdout), brief(result.stderr)))
         return result.stdout
+
+    def talk(self, interpreter, server, client, *words, right, what):
+        """One script serves a port, the other asks it, with the words behind the port, and prints how many things were right."""
+        port = shim.free_port()
+        child = self.serve(port, interpreter, self.write("server", server), str(port))
+        said = self.call(interpreter, self.write("client", client), str(port), *map(str, words))
+        self.same(said.strip(), str(right), what)
+        self.stop(child)
 
     def curl(self, url, *options, **more):
         """What curl fetches."""

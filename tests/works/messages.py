@@ -69,10 +69,7 @@ context.destroy(linger=0)
        version=[PYTHON, "-c", "import zmq; print(zmq.zmq_version())"], at_least=4,
        stays_plain={"no-local-shim": 1000})  # in vain, before the server is there
 def zeromq(run):
-    ports = set()
-    while len(ports) < 3:
-        ports.add(shim.free_port())
-    ports = [str(port) for port in ports]
+    ports = [str(shim.free_port()) for _ in range(3)]
     count = 20000 if run.long else 2000
     client = run.start(PYTHON, run.write("client.py", ZMQ_CLIENT), *ports, str(count), side=CLIENTS)
     log = run.logs[-1]
@@ -154,10 +151,7 @@ print(right.count(True))
 @entry("gRPC", "Python's: unary calls, one after the other and at once, streams there, back, both ways; 4 channels",
        needs=[PACKAGES + "grpc"], version=[PYTHON, "-c", "import grpc; print(grpc.__version__)"], at_least=4)
 def grpc(run):
-    port = shim.free_port()
-    child = run.serve(port, PYTHON, run.write("server.py", GRPC_SERVER), str(port))
-    run.same(run.call(PYTHON, run.write("client.py", GRPC_CLIENT), str(port)).strip(), "24", "right results")
-    run.stop(child)
+    run.talk(PYTHON, GRPC_SERVER, GRPC_CLIENT, right=24, what="right results")
     return "results of 1,600 calls and 12 streams right"
 
 
@@ -192,10 +186,7 @@ RABBIT = "/usr/lib/rabbitmq/bin/rabbitmq-server"
        version=["dpkg-query", "-W", "rabbitmq-server"], at_least=1,
        stays_plain={"self": 1, "peer-plain": 1})  # pika wakes itself by a connection
 def rabbitmq(run):
-    ports = set()
-    while len(ports) < 3:
-        ports.add(shim.free_port())
-    port, names, nodes = ports
+    port, names, nodes = (shim.free_port() for _ in range(3))
     os.mkdir(run.path("data"))
     env = {"HOME": run.folder, "ERL_EPMD_PORT": str(names), "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_NODENAME": "sw%d@localhost" % port,
            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(port), "RABBITMQ_DIST_PORT": str(nodes),

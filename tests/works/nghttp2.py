@@ -29,12 +29,9 @@ def nghttpd(run):
        version=["nghttpx", "--version"], at_least=12,
        stays_plain={"defer-accept": 1000, "no-local-shim": 1000})  # its listener sets TCP_DEFER_ACCEPT
 def nghttpx(run):
-    ports = set()
-    while len(ports) < 2:
-        ports.add(shim.free_port())
-    back, front = ports
-    upstream = nginx.configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, nginx.www(run)))
-    children = [nginx.serve(run, back, upstream),
+    front = shim.free_port()
+    back, first, _ = nginx.files(run)
+    children = [first,
                 run.serve(front, "nghttpx", "--conf=/dev/null", "-f127.0.0.1,%d;no-tls" % front, "-b127.0.0.1,%d" % back,
                           "--workers=2", "--errorlog-file=/dev/stderr", "--accesslog-file=/dev/null")]
     url = "http://127.0.0.1:%d/" % front

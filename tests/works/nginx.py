@@ -47,6 +47,13 @@ def serve(run, port, folder):
     return run.serve(port, "nginx", "-p", folder, "-c", "nginx.conf", "-e", "stderr")
 
 
+def files(run):
+    """An nginx that has both files: its port, itself, and its folder."""
+    port = shim.free_port()
+    folder = configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (port, www(run)))
+    return port, serve(run, port, folder), folder
+
+
 WRK_CONNECTIONS = 32
 # wrk ends with requests under way: a proxy then gives up what it has begun for them.
 CUT_SHORT = {"closed": WRK_CONNECTIONS}
@@ -109,17 +116,15 @@ def nginx_reuseport(run):
 @entry("nginx", "as a proxy, 2 workers, keep-alive to an upstream that runs under sockwarp, too; curl and wrk",
        needs=["nginx", "wrk"], version=["nginx", "-v"], at_least=40, stays_plain=CUT_SHORT)
 def nginx_proxy(run):
-    back, front = shim.free_port(), shim.free_port()
-    while front == back:
-        front = shim.free_port()
-    upstream = configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, www(run)))
+    front = shim.free_port()
+    back, first, upstream = files(run)
     proxy = configure(run, "proxy", """
     upstream behind { server 127.0.0.1:%d; keepalive 16; }
     server {
         listen 127.0.0.1:%d;
         location / { proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ""; }
     }""" % (back, front))
-    children = [serve(run, back, upstream), serve(run, front, proxy)]
+    children = [first, serve(run, front, proxy)]
     count = fetch_all(run, front)
     for child in children[::-1]:
         run.stop(child, number=3)

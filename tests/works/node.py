@@ -210,13 +210,9 @@ else {
 
 
 def node_echo(run, threads):
-    port = shim.free_port()
     clients = 200 if run.long else 20
-    child = run.serve(port, NODE, run.write("server.js", NET_SERVER), str(port))
-    said = run.call(NODE, run.write("client.js", NET_CLIENT), str(port), str(threads), str(clients))
     want = (clients + 1) * (threads or 1)
-    run.same(said.strip(), str(want), "clients that were right")
-    run.stop(child)
+    run.talk(NODE, NET_SERVER, NET_CLIENT, threads, clients, right=want, what="clients that were right")
     return "%d clients, octets and their number right" % want
 
 
@@ -283,8 +279,5 @@ function request(session, number, cancel) {
 @entry("node", "http2 without TLS: 3 sessions of 90 streams at once, some of them cancelled", needs=[NODE],
        version=[NODE, "--version"], at_least=3)
 def node_http2(run):
-    port = shim.free_port()
-    child = run.serve(port, NODE, run.write("server.js", HTTP2_SERVER), str(port))
-    run.same(run.call(NODE, run.write("client.js", HTTP2_CLIENT), str(port)).strip(), "270", "streams that were right")
-    run.stop(child)
+    run.talk(NODE, HTTP2_SERVER, HTTP2_CLIENT, right=270, what="streams that were right")
     return "270 streams, octets and digests right"

@@ -7,12 +7,9 @@ from matrix import digest, entry
 
 def through(run, command, config):
     """Both files over each of some connections, and two over one."""
-    ports = set()
-    while len(ports) < 2:
-        ports.add(shim.free_port())
-    back, front = ports
-    upstream = nginx.configure(run, "upstream", "server { listen 127.0.0.1:%d; root %s; }" % (back, nginx.www(run)))
-    children = [nginx.serve(run, back, upstream), run.serve(front, *command, run.write("config", config % front))]
+    front = shim.free_port()
+    back, first, _ = nginx.files(run)
+    children = [first, run.serve(front, *command, run.write("config", config % front))]
     url, proxy = "http://127.0.0.1:%d/" % back, ("--proxy", "http://127.0.0.1:%d" % front, "--noproxy", "")
     for _ in range(2):
         for name, want in ("small", nginx.SMALL), ("big", nginx.BIG):
