@@ -112,7 +112,8 @@ static const char *advice(enum reason reason)
     case REASON_WITHDRAWN:
         return "The server is too busy or too late to accept: connections that the rules of both ends leave to the "
                "default startup wait for it; with transport=verbs, startup=separate or dialect=rtr-frame, raise "
-               "SOCKWARP_HELLO_TIMEOUT_MS.";
+               "SOCKWARP_HELLO_TIMEOUT_MS. A server on another host that sends nothing does not answer either: with "
+               "hello=always the client's connect() waits for it.";
     case REASON_SANDBOX:
         return "Nothing: a program that filters its own system calls keeps what was upgraded before, and "
                "its later connections are plain. Let it connect before, or switch its filter off.";

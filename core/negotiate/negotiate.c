@@ -99,7 +99,7 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
     memset(n, 0, sizeof(*n));
     if (cfg->timeout_ns == 0 || (cfg->transports & HELLO_TRANSPORT_IWARP) == 0 || (cfg->shim_known && cfg->immediate) ||
         (cfg->may_switch && (cfg->responder || !cfg->shim_known || !cfg->early)) ||
-        (cfg->at_once && !cfg->may_switch) ||
+        (cfg->at_once && !cfg->may_switch) || (cfg->unasked && !cfg->at_once) ||
         (cfg->early && !cfg->responder &&
          (cfg->immediate || (cfg->transports & BY_DEVICE) || cfg->mpa.dialect != MPA_DIALECT_RFC)))
         return -EINVAL;
@@ -120,14 +120,17 @@ int negotiate_init(struct negotiate *n, const struct negotiate_cfg *cfg, uint64_
         n->state = NEGOTIATE_PEEK;
         return 0;
     }
-    n->state = NEGOTIATE_HELLO;
-    n->deadline_ns = now_ns + cfg->timeout_ns;
     put_hello(n, HELLO_HELO, cfg->transports, cfg->nonce, 0);
     n->hello_len = n->out_len;
-    if (cfg->at_once) { /* the program goes on: the HWDR is sent with the HELO */
-        add_hello(n, HELLO_HWDR, 0, cfg->nonce, 0);
-        negotiate_move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
+    if (!cfg->at_once) {
+        n->state = NEGOTIATE_HELLO;
+        n->deadline_ns = now_ns + cfg->timeout_ns;
+        return 0;
     }
+    add_hello(n, HELLO_HWDR, 0, cfg->nonce, 0); /* the program goes on: it is sent with the HELO */
+    n->state = NEGOTIATE_UNASKED;
+    if (!cfg->unasked)
+        negotiate_ask(n);
     return 0;
 }
 
@@ -323,11 +326,25 @@ void negotiate_withdraw(struct negotiate *n)
     negotiate_move(n, n->cfg.may_switch ? NEGOTIATE_LATE : NEGOTIATE_WITHDRAWN, REASON_WITHDRAWN);
 }
 
+void negotiate_ask(struct negotiate *n)
+{
+    if (n->state == NEGOTIATE_UNASKED)
+        negotiate_move(n, NEGOTIATE_LATE, REASON_WITHDRAWN);
+}
+
+/* UNASKED: the peer never is. */
+static void stay_unasked(struct negotiate *n, unsigned reason)
+{
+    n->out_len = n->out_off = 0;
+    negotiate_move(n, NEGOTIATE_PLAIN, reason);
+}
+
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p)
 {
+    bool leads = n->state == NEGOTIATE_UNASKED ||
+                 (n->state == NEGOTIATE_DONE && n->switched && (!n->cfg.responder || n->deferred));
     *p = n->out + n->out_off;
-    return n->state == NEGOTIATE_DONE && n->switched && (!n->cfg.responder || n->deferred) ? n->out_len - n->out_off
-                                                                                           : 0;
+    return leads ? n->out_len - n->out_off : 0;
 }
 
 /* The server's first octets are the answer, or there is none. */
@@ -499,6 +516,10 @@ size_t negotiate_in(struct negotiate *n, const uint8_t *buf, size_t len, uint64_
         return in_withdrawn(n, buf, len);
     case NEGOTIATE_LATE:
         return in_late(n, buf, len);
+    case NEGOTIATE_UNASKED:
+        if (len > 0)
+            stay_unasked(n, REASON_SPOKE_FIRST);
+        return 0;
     default:
         return 0;
     }
@@ -510,6 +531,9 @@ void negotiate_eof(struct negotiate *n)
     case NEGOTIATE_PEEK:
         /* Whatever has come, the program sees it as it is. */
         peer_is_plain(n);
+        break;
+    case NEGOTIATE_UNASKED:
+        stay_unasked(n, REASON_CLOSED);
         break;
     case NEGOTIATE_HELLO:
         negotiate_spoil(n, REASON_HELLO_CLOSED);
@@ -612,6 +636,8 @@ void negotiate_decline(struct negotiate *n, unsigned reason)
 {
     if (n->state == NEGOTIATE_PEEK)
         n->reason = (uint8_t)reason;
+    else if (n->state == NEGOTIATE_UNASKED)
+        stay_unasked(n, reason);
 }
 
 void negotiate_mute(struct negotiate *n)
@@ -637,6 +663,8 @@ void negotiate_sent(struct negotiate *n, size_t len)
     if (n->out_off < n->out_len) {
         SW_CHECK(len <= n->out_len - n->out_off, "%zu of %zu octets sent", len, n->out_len - n->out_off);
         n->out_off += len;
+        if (len > 0)
+            negotiate_ask(n);
         return;
     }
     if (n->state == NEGOTIATE_MPA) {

@@ -13,6 +13,8 @@
  *                     \--timeout, shim known (HWDR out)--> WITHDRAWN --HACK, HNAK--> PLAIN
  *                     \--timeout, may switch (HWDR out)--> LATE --HACK (HSWI is next)--> DONE
  *                                                               \--HNAK, other octets, the end--> PLAIN
+ *                UNASKED --the program's first octets (HELO, HWDR in front of them), negotiate_ask--> LATE
+ *                     \--any octets, the end, declined--> PLAIN
  *
  * With cfg.early the Request is the end of the HELO, and the Reply that accepts it that of the HACK: one round trip. A
  * responder that does not know of that, or would not accept, answers with the HACK alone, and all is as above. Having
@@ -26,6 +28,10 @@
  * that finds the HACK sends the HSWI (negotiate_lead), then FPDUs. A responder that has sent octets in streaming mode,
  * or whose peer's direction has ended, says nothing, and the connection stays plain: so the answer is the first that
  * comes, or there is none.
+ *
+ * A listener whose backlog is full answers by SYN cookies, and knows a client by its first segment alone. So an
+ * initiator that goes on at once may begin in UNASKED (cfg.unasked): HELO and HWDR go in front of the program's first
+ * octets, in one segment, and not at all if its program ends before.
  *
  * The immediate startup (RFC 5044 section 7.1.4, Figure 10) has no Hello: the initiator begins in MPA.
  *
@@ -62,6 +68,7 @@
 
 enum negotiate_state {
     NEGOTIATE_PEEK,
+    NEGOTIATE_UNASKED,
     NEGOTIATE_HELLO,
     NEGOTIATE_DEVICE,
     NEGOTIATE_MPA,
@@ -113,6 +120,8 @@ struct negotiate_cfg {
     bool may_switch;
     /* And at once: the HWDR goes with the HELO. With may_switch. */
     bool at_once;
+    /* And in front of the program's first octets. With at_once. */
+    bool unasked;
     /*
      * Initiator: no Hello, the Request is the first frame; excludes shim_known. Responder: a Request may
      * be what comes first.
@@ -213,9 +222,12 @@ void negotiate_tick(struct negotiate *n, uint64_t now_ns);
  */
 void negotiate_withdraw(struct negotiate *n);
 
+/* Initiator in UNASKED: its program says nothing for now, so HELO and HWDR go by themselves. */
+void negotiate_ask(struct negotiate *n);
+
 /*
  * Responder in PEEK: this connection shall stay plain; a Hello that comes is answered by HNAK with
- * this reason.
+ * this reason. Initiator in UNASKED: it is plain, and the peer is not asked.
  */
 void negotiate_decline(struct negotiate *n, unsigned reason);
 
@@ -247,7 +259,7 @@ void negotiate_defer(struct negotiate *n);
 /*
  * DONE by a late switch: what goes before the first FPDU, the initiator's HSWI or a deferred HACK, and stays where it
  * is; 0: nothing. The kernel is to get it as a whole: the other side may take a part of an HSWI, with nothing behind,
- * for the program's.
+ * for the program's. UNASKED: HELO and HWDR, which go before the program's first octets.
  */
 size_t negotiate_lead(const struct negotiate *n, const uint8_t **p);
 

@@ -11,6 +11,7 @@
 
 static const struct sm_state states[] = {
     [NEGOTIATE_PEEK] = { "peek", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_NAKED) | SM_TO(NEGOTIATE_PLAIN) },
+    [NEGOTIATE_UNASKED] = { "unasked", SM_TO(NEGOTIATE_LATE) | SM_TO(NEGOTIATE_PLAIN) },
     /* (An initiator with cfg.immediate starts in mpa.) */
     [NEGOTIATE_HELLO] = { "hello", SM_TO(NEGOTIATE_MPA) | SM_TO(NEGOTIATE_PLAIN) | SM_TO(NEGOTIATE_FALLBACK) |
                                        SM_TO(NEGOTIATE_WITHDRAWN) | SM_TO(NEGOTIATE_DEVICE) | SM_TO(NEGOTIATE_LATE) },

@@ -514,7 +514,7 @@ static int poll_wait(int epfd, struct epoll_event *kev, int max, const struct ti
     fds[0] = (struct pollfd){ .fd = epfd, .events = POLLIN };
     int r = wait_ppoll(fds, n + 1, socks, n, ts, mask);
     int err = errno;
-    wait_filled(fds + 1, socks, n);
+    wait_filled(fds + 1, socks, n, r == 0);
     if (r < 0) {
         errno = err;
         return r;
@@ -640,7 +640,7 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
         if (r < 0)
             return r;
         if (due != 0)
-            pending_step_due();
+            pending_step_due(wt.n == 0);
         if (wt.n > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
             return wt.n;
     }

@@ -260,8 +260,10 @@ static void leave_one(int fd, struct sock *s, void *arg)
         return;
     if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && spawn_is_dup2ed(fd)))
         return;
-    if (!w->h->can && !proc_is_borrowed())
+    if (!w->h->can && !proc_is_borrowed()) {
         startup_hand_on_unsaid(s);
+        startup_stay_unasked(s, REASON_EXEC);
+    }
     if (!proc_is_borrowed())
         beside_decide(s);
     if (!in->spawn) {

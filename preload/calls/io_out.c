@@ -146,6 +146,7 @@ static bool pass(struct sock *s, int fd)
     int r = startup_hand_on(s);
     (void)r; /* nothing more can be done */
     startup_hand_on_unsaid(s);
+    startup_stay_unasked(s, REASON_SHARED_FD);
     beside_decide(s);
     if (conn_state(c) == CONN_CONNECTING)
         startup_decline(s);

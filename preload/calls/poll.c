@@ -145,8 +145,8 @@ static int look_and_sleep(struct pollfd *fds, nfds_t all, struct sock **socks, u
 }
 
 /*
- * Asks the kernel for all entries, and drives what is pending meanwhile. now: without waiting; until 0: for ever. 0 or
- * -errno.
+ * Asks the kernel for all entries, and drives what is pending meanwhile. now: without waiting; until 0: for ever. How
+ * many it has reported, or -errno.
  */
 static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_t *mask)
 {
@@ -159,12 +159,12 @@ static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_
     int r = now ? wait_ppoll(p->kfds, kn + n_others, others, n_others, &ts, mask)
                 : look_and_sleep(p->kfds, kn + n_others, others, n_others, until != 0 ? &ts : NULL, mask);
     int err = errno;
-    wait_filled(p->kfds + kn, others, n_others);
+    wait_filled(p->kfds + kn, others, n_others, r == 0 && !now);
     if (r < 0)
         return -err;
     if (p->kick_fd >= 0 && p->kfds[kn - 1].revents != 0)
         poller_kick_drain(p->kick_fd);
-    return 0;
+    return r;
 }
 
 static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
@@ -180,7 +180,7 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         if (r < 0)
             return ready > 0 && r == -EINTR ? ready : r;
         if (due != 0)
-            pending_step_due();
+            pending_step_due(r == 0);
         bool waited = !now;
         ready = look(p, true);
         if (ready > 0 || timeout_ns == 0 || (waited && deadline != 0 && proc_now_ns() >= deadline))

@@ -32,6 +32,7 @@ static void decide(struct sock *s, struct conn *c, int fd)
         int r = startup_go_on(s, false);
         (void)r; /* the loop looks at its state next */
     }
+    startup_stay_unasked(s, REASON_SANDBOX);
     beside_decide(s);
     uint64_t end = conn_is_late(c) ? proc_now_ns() + (uint64_t)proc.set.hello_timeout_ms * 1000000u : 0;
     while (conn_state(c) == CONN_NEGOTIATING && !conn_undecided(c))

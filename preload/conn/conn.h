@@ -90,6 +90,9 @@ struct conn_startup {
     bool beside;
     bool leaves;           /* and this is the close: no thread that waits for it is told of the decision */
     _Atomic bool unlooked; /* any: what is on the connection need not be looked at in the next step */
+    /* initiator, NEGOTIATE_UNASKED: since when, and the thread that made the connection */
+    uint64_t unasked_ns;
+    pid_t unasked_by;
     uint32_t meet_at;
     uint64_t meet_cookie;
     bool in_backlog; /* initiator: connect() has returned, though the listener's program has not accepted */
@@ -331,15 +334,22 @@ bool conn_decline(struct conn *c, unsigned reason);
  */
 static inline bool conn_is_late(const struct conn *c)
 {
-    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_LATE;
+    return conn_state(c) == CONN_NEGOTIATING && (c->neg.state == NEGOTIATE_LATE || c->neg.state == NEGOTIATE_UNASKED);
+}
+
+/* And the peer was not even asked: the question goes with the program's first bytes. */
+static inline bool conn_is_unasked(const struct conn *c)
+{
+    return conn_state(c) == CONN_NEGOTIATING && c->neg.state == NEGOTIATE_UNASKED;
 }
 
 /* The program's bytes now go out as they are, though what comes in may be a startup's. */
 static inline bool conn_speaks_plain(const struct conn *c)
 {
-    return conn_undecided(c) || (conn_state(c) == CONN_NEGOTIATING &&
-                                 (c->neg.state == NEGOTIATE_WITHDRAWN || c->neg.state == NEGOTIATE_LATE) &&
-                                 c->neg.out_off == c->neg.out_len);
+    return conn_undecided(c) || conn_is_unasked(c) ||
+           (conn_state(c) == CONN_NEGOTIATING &&
+            (c->neg.state == NEGOTIATE_WITHDRAWN || c->neg.state == NEGOTIATE_LATE) &&
+            c->neg.out_off == c->neg.out_len);
 }
 
 /* Its startup waits only for input, which it looks at and leaves in the kernel. */

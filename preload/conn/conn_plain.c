@@ -22,15 +22,19 @@ ssize_t conn_broken_pipe(int flags)
 
 #define PIECES 64u
 
-/* Describes up to `most` of the next bytes of the program's memory, as the kernel takes them. */
-static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iovec iov[PIECES])
+/* Describes up to `most` of the next bytes of the program's memory, as the kernel takes them, behind n pieces. */
+static struct msghdr next_behind(const struct iov_iter *it, size_t most, struct iovec iov[PIECES], size_t n)
 {
     struct iov_iter at = *it;
-    size_t n = 0;
     void *p;
     for (size_t l; n < PIECES && (l = iov_iter_next(&at, most, &p)) > 0; most -= l)
         iov[n++] = (struct iovec){ p, l };
     return (struct msghdr){ .msg_iov = iov, .msg_iovlen = n };
+}
+
+static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iovec iov[PIECES])
+{
+    return next_behind(it, most, iov, 0);
 }
 
 /* Returns a number of bytes; 0: the end, or an urgent byte, before which a receive ends; -errno. */
@@ -107,6 +111,19 @@ ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags)
     if (sent < 0)
         return -errno;
     iov_iter_skip(it, (size_t)sent);
+    return sent;
+}
+
+ssize_t conn_send_behind(int fd, const uint8_t *lead, size_t lead_len, struct iov_iter *it, size_t most, int flags)
+{
+    struct iovec iov[PIECES];
+    iov[0] = (struct iovec){ (void *)(uintptr_t)lead, lead_len };
+    struct msghdr msg = next_behind(it, most, iov, 1);
+    ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
+    if (sent < 0)
+        return -errno;
+    if ((size_t)sent > lead_len)
+        iov_iter_skip(it, (size_t)sent - lead_len);
     return sent;
 }
 

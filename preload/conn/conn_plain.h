@@ -12,6 +12,8 @@
 size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, size_t need, size_t most, int flags);
 /* Gives at most `most` of the next bytes to the kernel as they are. Returns the number sent, or -errno. */
 ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags);
+/* The same, behind these octets; they count. */
+ssize_t conn_send_behind(int fd, const uint8_t *lead, size_t lead_len, struct iov_iter *it, size_t most, int flags);
 /* As conn_send on a plain connection, by waiting in poll: see conn_ring_busy. deadline_ns: of the call. */
 ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns);
 /* -EPIPE, with the signal if flags do not forbid it. */

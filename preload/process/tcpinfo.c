@@ -103,7 +103,6 @@ bool tcpinfo_segment(int fd, struct tcpinfo_segment *out)
     out->octets = info.tcpi_snd_mss;
     out->options_len = (info.tcpi_options & TCPI_OPT_TIMESTAMPS) ? STAMPS_LEN : 0;
     out->path_mtu = info.tcpi_pmtu;
-    out->rtt_us = info.tcpi_rtt;
     return true;
 }
 

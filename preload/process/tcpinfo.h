@@ -41,7 +41,6 @@ struct tcpinfo_segment {
     uint32_t octets;      /* of the stream in each */
     uint32_t options_len; /* bytes of TCP options in each */
     uint32_t path_mtu;
-    uint32_t rtt_us; /* smoothed; 0: nothing was measured yet */
 };
 /* False: fd is no TCP socket, or the kernel may not be asked. */
 bool tcpinfo_segment(int fd, struct tcpinfo_segment *out);

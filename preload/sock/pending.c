@@ -183,7 +183,7 @@ uint64_t pending_put_off_until(void)
     return until; /* its deadline may have passed since the wait was filled */
 }
 
-void pending_step_due(void)
+void pending_step_due(bool rest)
 {
     struct sock *due[64];
     unsigned n = 0;
@@ -191,8 +191,7 @@ void pending_step_due(void)
     pthread_mutex_lock(&lock);
     for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->pending_next) {
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
-        uint64_t at = sock_hooks.due(s);
-        if (at != 0 && at <= now) {
+        if (pending_is_due(sock_hooks.due(s), now, rest)) {
             atomic_fetch_add(&s->refs, 1);
             due[n++] = s;
         }

@@ -43,8 +43,16 @@ void pending_put_off(struct sock *s);
  */
 uint64_t pending_put_off_until(void);
 
-/* Steps all entries whose deadline has passed. */
-void pending_step_due(void);
+/* A deadline: passed as soon as a thread that looked has found nothing and is about to sleep. */
+#define PENDING_AT_REST 2u
+
+/* Steps all entries whose deadline has passed. rest: nothing was found, and this thread is about to sleep. */
+void pending_step_due(bool rest);
+/* Has this deadline, 0: none, passed? now: CLOCK_MONOTONIC, ns. */
+static inline bool pending_is_due(uint64_t at_ns, uint64_t now_ns, bool rest)
+{
+    return at_ns != 0 && at_ns <= now_ns && (rest || at_ns != PENDING_AT_REST);
+}
 /* The earliest deadline of an entry, or 0. */
 uint64_t pending_deadline(void);
 

@@ -178,7 +178,7 @@ int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, 
     return r;
 }
 
-void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n)
+void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n, bool rest)
 {
     uint64_t now = n > 0 ? proc_now_ns() : 0;
     let_go(socks, n);
@@ -195,8 +195,7 @@ void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n)
                 poller_kick_drain(fds[i].fd);
             continue;
         }
-        uint64_t due = sock_hooks.due(socks[i]);
-        if ((fds[i].revents != 0 || (due != 0 && due <= now)) && !sock_hooks.step(socks[i]))
+        if ((fds[i].revents != 0 || pending_is_due(sock_hooks.due(socks[i]), now, rest)) && !sock_hooks.step(socks[i]))
             pending_put_off(socks[i]);
         sock_put(socks[i]);
     }
@@ -292,7 +291,7 @@ static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct 
         me.kicked = me.extra = false;
         int r = wait_ppoll(fds, n + 2, socks, n, until ? &ts : NULL, NULL);
         int err = errno;
-        wait_filled(fds + 2, socks, n);
+        wait_filled(fds + 2, socks, n, r == 0);
         /* (A call with a time-out is never restarted: signal(7).) */
         if (r < 0 && (err != EINTR || deadline_ns != 0 || !wait_restarts()))
             return -err;

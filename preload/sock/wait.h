@@ -50,8 +50,8 @@ unsigned wait_fill(struct pollfd *fds, struct sock **socks, unsigned max, const 
  */
 int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
                const sigset_t *mask);
-/* Steps the entries that have revents, or whose deadline has passed, and releases them all. */
-void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n);
+/* Steps the entries that have revents, or whose deadline has passed (rest: pending.h), and releases them all. */
+void wait_filled(struct pollfd *fds, struct sock **socks, unsigned n, bool rest);
 /* The deadline of a call on fd with SO_RCVTIMEO or SO_SNDTIMEO (which), 0: none. */
 uint64_t wait_call_deadline(int fd, int which);
 

@@ -143,6 +143,7 @@ void dispatch_shut_now(struct sock *s, int fd)
 int dispatch_shutdown(struct sock *s, int fd, int how)
 {
     struct conn *c = s->conn;
+    startup_stay_unasked(s, REASON_CLOSED);
     enum conn_state st = conn_state(c);
     while (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         const struct conn *before = wait_watch(c);

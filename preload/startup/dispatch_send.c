@@ -21,6 +21,23 @@
 
 #define UNDECIDED_LEN 65536u /* bytes sent plain at a time: between two pieces the call looks for the Hello */
 
+/* The question goes in front of the program's first bytes, in one segment. As send_as_it_is; tx held. */
+static ssize_t send_asking(struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+{
+    const uint8_t *lead;
+    size_t lead_len = negotiate_lead(&c->neg, &lead);
+    /* (Where the kernel keeps the program's pages it would keep ours, and they change.) */
+    bool apart = (flags & MSG_ZEROCOPY) != 0;
+    ssize_t n = conn_send_behind(fd, lead, lead_len, it, apart ? 0 : len, flags & ~MSG_ZEROCOPY);
+    if (n <= 0)
+        return n;
+    size_t said = (size_t)n < lead_len ? (size_t)n : lead_len;
+    negotiate_sent(&c->neg, said);
+    c->startup.tx_total += said;
+    c->tx.kernel_total += said;
+    return n - (ssize_t)said;
+}
+
 /*
  * Sends one piece as it is. Bytes sent; 0: it must not be sent so any more; -EBUSY: another thread has the turn;
  * -errno.
@@ -33,8 +50,9 @@ static ssize_t send_as_it_is(struct sock *s, struct conn *c, int fd, struct iov_
         return n == -EINTR ? n : -EBUSY;
     if (conn_speaks_plain(c)) {
         /* (An HSWI that follows begins a segment, and so arrives as a whole: conn_switch.c.) */
-        n = conn_send_some(fd, it, len < UNDECIDED_LEN ? len : UNDECIDED_LEN,
-                           flags | MSG_DONTWAIT | (c->startup.marked ? MSG_EOR : 0));
+        size_t most = len < UNDECIDED_LEN ? len : UNDECIDED_LEN;
+        flags |= MSG_DONTWAIT | (c->startup.marked ? MSG_EOR : 0);
+        n = conn_is_unasked(c) ? send_asking(c, fd, it, most, flags) : conn_send_some(fd, it, most, flags);
         if (n > 0) {
             if (SW_UNLIKELY(c->tx.nodelay_lent))
                 conn_nodelay_back(c, fd);
@@ -181,6 +199,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (SW_UNLIKELY(c->neg.deferred))
         startup_before_call(s, c, fd, (flags & MSG_OOB) != 0);
     if (SW_UNLIKELY(flags & MSG_OOB)) {
+        startup_stay_unasked(s, REASON_URGENT);
         beside_decide(s); /* (a server that accepts later must not answer: it would not see that the byte is urgent) */
         (void)conn_decline(c, REASON_URGENT);
     }

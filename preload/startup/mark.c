@@ -259,13 +259,11 @@ int mark_shown(const struct sock *s, int fd, int v)
  * Only the marks that go with the initiator's own path, or with links of Ethernet, are believed; and none that its own
  * path would have made of a longer one.
  */
-bool mark_is_seen(int fd, uint32_t *rtt_us)
+bool mark_is_seen(int fd)
 {
     struct tcpinfo_segment seg;
-    *rtt_us = 0;
     if (!tcpinfo_segment(fd, &seg))
         return false;
-    *rtt_us = seg.rtt_us;
     unsigned octets = seg.octets + seg.options_len;
     if (octets < OCTETS_MIN || mark_of(octets) != octets || octets + HDR_4 == seg.path_mtu ||
         octets + HDR_6 == seg.path_mtu)

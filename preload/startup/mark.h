@@ -46,7 +46,7 @@ void mark_is_overridden(struct sock *s);
 int mark_shown(const struct sock *s, int fd, int v);
 /* s was accepted from this listener. */
 void mark_inherit(struct sock *s, const struct sock *listener);
-/* fd is connected: was the listener marked? *rtt_us: the duration of the handshake, 0: not known. */
-bool mark_is_seen(int fd, uint32_t *rtt_us);
+/* fd is connected: was the listener marked? */
+bool mark_is_seen(int fd);
 
 #endif

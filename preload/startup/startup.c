@@ -179,7 +179,8 @@ static void lowat_back(struct conn *c, int fd, int octets)
  */
 static bool peeks(const struct conn *c)
 {
-    return c->neg.state == NEGOTIATE_PEEK || c->neg.state == NEGOTIATE_NAKED || c->neg.state == NEGOTIATE_LATE;
+    return c->neg.state == NEGOTIATE_PEEK || c->neg.state == NEGOTIATE_NAKED || c->neg.state == NEGOTIATE_LATE ||
+           c->neg.state == NEGOTIATE_UNASKED;
 }
 
 /* The initiator looks for the answer among what the server says. */
@@ -240,12 +241,50 @@ static ssize_t take_seen(int fd, uint8_t *buf, size_t len)
     return n;
 }
 
+/*
+ * Before the question: may it still be asked? Not if the server spoke first, nor if something was sent past us: then it
+ * would come in the middle of a stream. False: would block.
+ */
+static bool step_unasked(struct conn *c, int fd)
+{
+    uint64_t rx, tx = 0;
+    uint8_t first = 0;
+    bool unlooked = atomic_exchange(&c->startup.unlooked, false); /* nothing can have come yet */
+    ssize_t n = unlooked ? -1 : startup_peek(fd, &first, sizeof(first));
+    if (!unlooked && n < 0 && errno == EAGAIN && is_at_mark(fd))
+        n = 1;
+    if (unlooked || startup_would_wait(c, n, POLLIN)) {
+        c->startup.kernel_wants = POLLIN;
+        if (unlooked || (tcpinfo_totals(fd, &rx, &tx) && tx == 0))
+            return false;
+        negotiate_decline(&c->neg, REASON_SHARED_FD);
+    } else if (n > 0) {
+        (void)negotiate_in(&c->neg, &first, 1, proc_now_ns());
+    } else {
+        negotiate_eof(&c->neg);
+    }
+    return true;
+}
+
+void startup_ask(struct conn *c, int fd)
+{
+    if (!conn_is_unasked(c))
+        return;
+    atomic_store(&c->startup.unlooked, false);
+    if (step_unasked(c, fd))
+        return;
+    negotiate_ask(&c->neg);
+    conn_nodelay_lend(c, fd); /* the program's first bytes do not wait for its acknowledgement */
+}
+
 /* A step that only looks: the program's bytes stay in the kernel. False: would block. */
 static bool step_peek(struct sock *s, struct conn *c, int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
     if (c->startup.beside)
         return beside_step(c, fd);
+    if (c->neg.state == NEGOTIATE_UNASKED)
+        return step_unasked(c, fd);
     ssize_t n = startup_peek(fd, buf, sizeof(buf));
     if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && is_at_mark(fd)) {
         buf[0] = 0; /* an urgent byte comes first: no Hello, or no answer */

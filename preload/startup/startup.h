@@ -16,6 +16,9 @@
 
 struct conn;
 
+/* How long a question waits for the first bytes of a program that looks again and again, and does not sleep. */
+#define STARTUP_UNASKED_NS 1000000u
+
 /*
  * Looks at what the socket fd has received and leaves it there, without waiting; a call that fails by shortage is made
  * again. As recv(2): the octets seen, 0 at the peer's end, -1 with errno.
@@ -27,6 +30,8 @@ ssize_t startup_peek(int fd, uint8_t *buf, size_t len);
 void startup_step(struct sock *s);
 /* The same, for a call of the program's on s. */
 void startup_step_called(struct sock *s);
+/* The peer is asked now, if it was not: its program has not said anything, and waits. Both turns held. */
+void startup_ask(struct conn *c, int fd);
 void startup_step_last(struct sock *s);   /* for startup_hand_on */
 void startup_step_unmade(struct sock *s); /* for startup_decline */
 /*
@@ -46,6 +51,8 @@ int startup_hand_on(struct sock *s);
  * other process takes a Hello from it by itself. No turn held.
  */
 void startup_hand_afresh(struct sock *s, bool to_child);
+/* The peer of s, if it was not asked yet, never is, and s stays plain. No turn held. */
+void startup_stay_unasked(struct sock *s, unsigned reason);
 /* A ring of the program's uses s: declines it if it is undecided; if it is not connected yet, it stays plain. */
 void startup_decline(struct sock *s);
 /* A step for a program that does not wait for connect(). Both turns held. */

@@ -21,12 +21,10 @@
 #define ACCEPT_NS 500000000u
 
 /*
- * How long a blocking connect() to another host looks whether the server's program is accepting just now, the round trip
- * included. A server whose program only receives has this time for its answer. After that the program goes on in
- * streaming mode until the answer is there. (On this host the answer comes whether the server's program sends or not, and
- * that program's first bytes wait for the Hello: connect() does not look.)
+ * How long a blocking connect() on this host looks whether the server's program is accepting just now, where it could not
+ * say in its SYN that the program goes on meanwhile.
  */
-#define LOOK_FAR_NS 600000u
+#define LOOK_NS 600000u
 
 /* RFC 5040 5.2.2/3: no more Reads are promised, or asked for, than the endpoint has places for. */
 static uint16_t depth(uint16_t rule, uint16_t most)
@@ -74,8 +72,9 @@ int startup_prepare(struct conn *c)
     };
     cfg.early = !c->opts.separate && (c->responder || is_one_trip(c, cfg.transports));
     cfg.may_switch = cfg.shim_known && cfg.early && !c->responder;
-    cfg.at_once = cfg.may_switch && c->startup.hurried;
-    uint64_t most = cfg.may_switch ? LOOK_FAR_NS : ACCEPT_NS;
+    cfg.unasked = cfg.may_switch && c->startup.marked;
+    cfg.at_once = cfg.unasked || (cfg.may_switch && c->startup.hurried);
+    uint64_t most = cfg.may_switch ? LOOK_NS : ACCEPT_NS;
     if (cfg.shim_known && cfg.timeout_ns > most)
         cfg.timeout_ns = most;
     memcpy(cfg.mpa.rtr_pref, c->opts.rtr_pref, sizeof(cfg.mpa.rtr_pref));
@@ -101,23 +100,20 @@ int startup_begin(struct conn *c)
 
 /*
  * Why is the peer not to be asked? REASON_NONE: it is. Nothing was sent yet. A marked listener runs sockwarp, and its
- * program accepts when it likes; connect() looks for an answer only if one can be there in time.
+ * program accepts when it likes.
  */
-static unsigned unasked(const struct sock *s, struct conn *c, int fd)
+static unsigned unasked(struct conn *c, int fd)
 {
-    uint32_t rtt_us = 0;
     if (c->startup.known_shim)
         return REASON_NONE;
     if (!c->opts.hello_always && !c->opts.immediate)
-        c->startup.marked = mark_is_seen(fd, &rtt_us);
+        c->startup.marked = mark_is_seen(fd);
     if (!c->startup.marked && !c->require && !c->opts.ask_always && !c->opts.hello_always && !c->opts.immediate)
         return REASON_UNMARKED;
     if (!c->require && learned_by_user((const struct sockaddr *)&c->peer, fd))
         return REASON_CACHED_PLAIN;
-    if (c->startup.marked) {
+    if (c->startup.marked)
         c->startup.known_shim = true;
-        c->startup.hurried = atomic_load(&s->nonblock) || (uint64_t)rtt_us * 1000u > LOOK_FAR_NS;
-    }
     return REASON_NONE;
 }
 
@@ -134,7 +130,7 @@ static bool may_be_elsewhere(const struct sockaddr_storage *ss)
 
 int startup_begin_initiator(struct sock *s, struct conn *c)
 {
-    unsigned reason = unasked(s, c, atomic_load(&s->fd));
+    unsigned reason = unasked(c, atomic_load(&s->fd));
     if (reason != REASON_NONE) {
         conn_go_plain(s, c, reason);
         return -ENOENT;
@@ -157,9 +153,11 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
         r = startup_begin(c);
     if (r == 0 && c->startup.beside)
         beside_connected(c, atomic_load(&s->fd));
-    /* The program's first bytes go behind the Hello, and TCP would have nothing to wait for. */
-    if (r == 0 && c->startup.marked && c->neg.cfg.may_switch)
-        conn_nodelay_lend(c, atomic_load(&s->fd));
+    if (r == 0 && conn_is_unasked(c)) {
+        c->startup.unasked_ns = proc_now_ns();
+        c->startup.unasked_by = proc_tid();
+        atomic_store(&c->startup.unlooked, true);
+    }
     if (r < 0)
         conn_go_plain(s, c, REASON_NO_MEMORY);
     return r;

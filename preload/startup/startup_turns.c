@@ -62,6 +62,14 @@ static void step_looking(struct sock *s)
     look(s, startup_step_called);
 }
 
+/* A program that only looks, again and again, sends nothing and does not sleep. */
+static void step_glancing(struct sock *s)
+{
+    if (SW_UNLIKELY(conn_is_unasked(s->conn)) && proc_now_ns() - s->conn->startup.unasked_ns >= STARTUP_UNASKED_NS)
+        startup_ask(s->conn, atomic_load(&s->fd));
+    step_looking(s);
+}
+
 static void withdraw_looking(struct sock *s)
 {
     look(s, withdraw);
@@ -70,7 +78,7 @@ static void withdraw_looking(struct sock *s)
 int startup_glance(struct sock *s, bool hurry, bool brief)
 {
     conn_use(s->conn);
-    int r = startup_in_turns(s, hurry || brief, step_looking);
+    int r = startup_in_turns(s, hurry || brief, step_glancing);
     return r == 0 && hurry && is_withdrawn_at_once(s->conn) ? startup_in_turns(s, true, withdraw_looking) : r;
 }
 
@@ -99,9 +107,25 @@ void startup_hand_afresh(struct sock *s, bool to_child)
     (void)r; /* another thread has its turns: it is decided soon */
 }
 
+void startup_stay_unasked(struct sock *s, unsigned reason)
+{
+    struct conn *c = s->conn;
+    if (!conn_is_unasked(c) || turn_take_brief(&c->rx.turn) < 0)
+        return;
+    if (turn_take_brief(&c->tx.turn) == 0) {
+        if (conn_is_unasked(c)) {
+            negotiate_decline(&c->neg, reason);
+            startup_step(s);
+        }
+        turn_give(&c->tx.turn);
+    }
+    turn_give(&c->rx.turn);
+}
+
 void startup_decline(struct sock *s)
 {
     int r = 0;
+    startup_stay_unasked(s, REASON_OWN_URING);
     if (conn_decline(s->conn, REASON_OWN_URING))
         r = startup_go_on(s, false);
     else if (conn_state(s->conn) == CONN_CONNECTING)

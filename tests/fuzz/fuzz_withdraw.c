@@ -149,7 +149,7 @@ static void in(struct side *s)
         take_rest(s);
         return;
     }
-    if (state == NEGOTIATE_PEEK || state == NEGOTIATE_NAKED || state == NEGOTIATE_LATE) {
+    if (state == NEGOTIATE_PEEK || state == NEGOTIATE_NAKED || state == NEGOTIATE_LATE || state == NEGOTIATE_UNASKED) {
         if (s->n.cfg.responder && defers && negotiate_is_late(s->kernel.p, s->kernel.n))
             negotiate_defer(&s->n);
         drop(&s->kernel, negotiate_in(&s->n, s->kernel.p, s->kernel.n, 1000));

@@ -71,7 +71,7 @@ static void *work(void *seed)
             pending_watched();
             break;
         case 2:
-            pending_step_due();
+            pending_step_due(false);
             break;
         case 3:
             CHECK(pending_deadline() <= 1, "nobody's time");

@@ -134,7 +134,7 @@ static inline bool step_in(struct end *e)
 
     if (state >= NEGOTIATE_DONE)
         return false;
-    if (state == NEGOTIATE_PEEK || state == NEGOTIATE_NAKED || state == NEGOTIATE_LATE) {
+    if (state == NEGOTIATE_PEEK || state == NEGOTIATE_NAKED || state == NEGOTIATE_LATE || state == NEGOTIATE_UNASKED) {
         used = negotiate_in(&e->n, e->kernel.p, e->kernel.n, now);
         cr_assert_leq(used, e->kernel.n);
         drop(&e->kernel, used);

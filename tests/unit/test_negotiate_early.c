@@ -584,6 +584,95 @@ Test(negotiate_early, what_cannot_be_answered_is_not_declined_either)
     }
 }
 
+/* ---- a question that waits for the program's first octets ---- */
+
+static void up_to_unasked(void)
+{
+    struct negotiate_cfg ca = config(false), cb = config(true);
+    const uint8_t *p;
+
+    ca.shim_known = ca.may_switch = ca.at_once = ca.unasked = true;
+    ca.early = cb.early = true;
+    both(&ca, &cb);
+    cr_assert_eq(a.n.state, NEGOTIATE_UNASKED);
+    cr_expect_eq(negotiate_out(&a.n, &p), 0u, "nothing goes by itself");
+    cr_expect_eq(a.n.deadline_ns, 0u);
+}
+
+Test(negotiate_early, a_question_goes_before_the_first_octets)
+{
+    for (size_t c = 0; c < SW_ARRAY_LEN(cuts); c++) {
+        const uint8_t *p;
+        struct hello h;
+
+        rng = 9 + c;
+        up_to_unasked();
+        size_t len = negotiate_lead(&a.n, &p);
+        ssize_t helo = hello_decode(p, len, &h);
+        cr_assert_gt(helo, 0);
+        cr_expect_eq(h.kind, HELLO_HELO);
+        cr_expect_eq(hello_decode(p + helo, len - (size_t)helo, &h), (ssize_t)len - helo);
+        cr_expect_eq(h.kind, HELLO_HWDR);
+        size_t first = c == 0 ? len : 1 + rnd((uint32_t)len); /* (a kernel without room takes a part) */
+        put(&b.wire, p, first);
+        negotiate_sent(&a.n, first);
+        cr_assert_eq(a.n.state, NEGOTIATE_LATE);
+        while (step_out(&a, SIZE_MAX))
+            ;
+        speak_plainly("request");
+        a.n.streamed += 7;
+        run(cuts[c]);
+        EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+        EXPECT(b, NEGOTIATE_DONE, REASON_UPGRADED);
+        expect_programs("", "request");
+    }
+}
+
+Test(negotiate_early, a_question_without_octets_goes_when_it_is_told_to)
+{
+    const uint8_t *p;
+
+    up_to_unasked();
+    size_t len = negotiate_lead(&a.n, &p);
+    negotiate_ask(&a.n);
+    cr_assert_eq(a.n.state, NEGOTIATE_LATE);
+    cr_expect_eq(negotiate_lead(&a.n, &p), 0u);
+    cr_expect_eq(negotiate_out(&a.n, &p), len);
+    run(0);
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+    negotiate_ask(&a.n); /* (it has been) */
+    EXPECT(a, NEGOTIATE_DONE, REASON_UPGRADED);
+}
+
+Test(negotiate_early, a_question_that_is_not_asked_leaves_no_octet)
+{
+    enum { ENDED, SPOKE, DECLINED, FAILED, CASES };
+    static const unsigned reasons[CASES] = { REASON_CLOSED, REASON_SPOKE_FIRST, REASON_URGENT, REASON_CLOSED };
+
+    for (int i = 0; i < CASES; i++) {
+        const uint8_t *p;
+
+        up_to_unasked();
+        negotiate_tick(&a.n, now + 1000 * TIMEOUT_NS);
+        negotiate_withdraw(&a.n);
+        cr_assert_eq(a.n.state, NEGOTIATE_UNASKED, "no time runs, and there is nothing to withdraw");
+        cr_expect_eq(negotiate_in(&a.n, (const uint8_t *)"", 0, now), 0u);
+        cr_assert_eq(a.n.state, NEGOTIATE_UNASKED);
+        if (i == ENDED)
+            negotiate_eof(&a.n);
+        if (i == SPOKE)
+            cr_expect_eq(negotiate_in(&a.n, (const uint8_t *)"\xf5", 1, now), 0u);
+        if (i == DECLINED)
+            negotiate_decline(&a.n, REASON_URGENT);
+        if (i == FAILED)
+            negotiate_fail(&a.n, REASON_NO_MEMORY);
+        EXPECT(a, NEGOTIATE_PLAIN, reasons[i]);
+        cr_expect_eq(negotiate_out(&a.n, &p) + negotiate_lead(&a.n, &p), 0u);
+        cr_expect(negotiate_over(&a.n));
+        cr_expect(!a.n.answered, "its address is not remembered as plain");
+    }
+}
+
 Test(negotiate_early, an_answer_that_makes_no_sense_ends_a_late_switch)
 {
     up_to_late("request");
