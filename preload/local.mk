@@ -134,6 +134,7 @@ preload_sources = \
     preload/startup/startup_begin.c \
     preload/startup/startup_pending.c \
     preload/startup/startup_turns.c \
+    preload/startup/startup_unasked.c \
     preload/startup/startup_upgrade.c \
     preload/ready/epoll.h \
     preload/ready/epoll_kernel.c \

@@ -93,15 +93,6 @@ bool beside_is_idle(const struct conn *c)
     return c->startup.beside && !c->responder && conn_is_late(c) && meet_look(&m, answer) == 0;
 }
 
-/* Has the server said something, as a program without the library would, or ended? -1 with errno: not yet, or an error. */
-static ssize_t look_at_input(int fd)
-{
-    uint8_t first;
-    int mark = 0;
-    ssize_t n = startup_peek(fd, &first, 1);
-    return n < 0 && errno == EAGAIN && REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark ? 1 : n;
-}
-
 /* Is it one Hello, and an answer to ours? */
 static bool is_whole(const struct conn *c, const uint8_t *answer, size_t len)
 {
@@ -122,7 +113,8 @@ static bool step_initiator(struct conn *c, int fd)
         return false;
     }
     if (n == 0) {
-        ssize_t input = look_at_input(fd);
+        uint8_t first; /* of what the server says, as a program without the library would */
+        ssize_t input = startup_peek_first(fd, &first);
         if (startup_would_wait(c, input, POLLIN))
             return false;
         if (beside_give_up(c)) {

@@ -52,13 +52,6 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
     return r;
 }
 
-/* Both turns held. */
-static void ask(struct sock *s)
-{
-    startup_ask(s->conn, atomic_load(&s->fd));
-    startup_step_called(s);
-}
-
 /*
  * While the negotiation runs there is nothing to read: drives it. 0: it is over; -ESHUTDOWN: the program sees the end.
  */
@@ -70,7 +63,7 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
     if (wait)
         beside_waits_next(c);
     if (conn_is_unasked(c)) {
-        int r = startup_in_turns(s, !wait, ask);
+        int r = startup_in_turns(s, !wait, startup_step_asking);
         (void)r; /* (another thread is sending, or asks) */
     }
     for (;;) {

@@ -21,23 +21,6 @@
 
 #define UNDECIDED_LEN 65536u /* bytes sent plain at a time: between two pieces the call looks for the Hello */
 
-/* The question goes in front of the program's first bytes, in one segment. As send_as_it_is; tx held. */
-static ssize_t send_asking(struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
-{
-    const uint8_t *lead;
-    size_t lead_len = negotiate_lead(&c->neg, &lead);
-    /* (Where the kernel keeps the program's pages it would keep ours, and they change.) */
-    bool apart = (flags & MSG_ZEROCOPY) != 0;
-    ssize_t n = conn_send_behind(fd, lead, lead_len, it, apart ? 0 : len, flags & ~MSG_ZEROCOPY);
-    if (n <= 0)
-        return n;
-    size_t said = (size_t)n < lead_len ? (size_t)n : lead_len;
-    negotiate_sent(&c->neg, said);
-    c->startup.tx_total += said;
-    c->tx.kernel_total += said;
-    return n - (ssize_t)said;
-}
-
 /*
  * Sends one piece as it is. Bytes sent; 0: it must not be sent so any more; -EBUSY: another thread has the turn;
  * -errno.
@@ -52,7 +35,7 @@ static ssize_t send_as_it_is(struct sock *s, struct conn *c, int fd, struct iov_
         /* (An HSWI that follows begins a segment, and so arrives as a whole: conn_switch.c.) */
         size_t most = len < UNDECIDED_LEN ? len : UNDECIDED_LEN;
         flags |= MSG_DONTWAIT | (c->startup.marked ? MSG_EOR : 0);
-        n = conn_is_unasked(c) ? send_asking(c, fd, it, most, flags) : conn_send_some(fd, it, most, flags);
+        n = conn_is_unasked(c) ? startup_send_asking(c, fd, it, most, flags) : conn_send_some(fd, it, most, flags);
         if (n > 0) {
             if (SW_UNLIKELY(c->tx.nodelay_lent))
                 conn_nodelay_back(c, fd);

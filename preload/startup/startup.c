@@ -227,6 +227,13 @@ static bool is_at_mark(int fd)
     return is;
 }
 
+ssize_t startup_peek_first(int fd, uint8_t *first)
+{
+    *first = 0;
+    ssize_t n = startup_peek(fd, first, 1);
+    return n < 0 && errno == EAGAIN && is_at_mark(fd) ? 1 : n;
+}
+
 /*
  * Takes the frame that was looked at. It must not stay, for the program would read it: a call that fails is made again,
  * and where none succeeds the connection ends.
@@ -241,40 +248,16 @@ static ssize_t take_seen(int fd, uint8_t *buf, size_t len)
     return n;
 }
 
-/*
- * Before the question: may it still be asked? Not if the server spoke first, nor if something was sent past us: then it
- * would come in the middle of a stream. False: would block.
- */
-static bool step_unasked(struct conn *c, int fd)
+/* It was looked at, and is taken. False: it is not there. */
+static bool take_hello(struct conn *c, int fd, uint8_t *buf, size_t len)
 {
-    uint64_t rx, tx = 0;
-    uint8_t first = 0;
-    bool unlooked = atomic_exchange(&c->startup.unlooked, false); /* nothing can have come yet */
-    ssize_t n = unlooked ? -1 : startup_peek(fd, &first, sizeof(first));
-    if (!unlooked && n < 0 && errno == EAGAIN && is_at_mark(fd))
-        n = 1;
-    if (unlooked || startup_would_wait(c, n, POLLIN)) {
-        c->startup.kernel_wants = POLLIN;
-        if (unlooked || (tcpinfo_totals(fd, &rx, &tx) && tx == 0))
-            return false;
-        negotiate_decline(&c->neg, REASON_SHARED_FD);
-    } else if (n > 0) {
-        (void)negotiate_in(&c->neg, &first, 1, proc_now_ns());
-    } else {
-        negotiate_eof(&c->neg);
-    }
-    return true;
-}
-
-void startup_ask(struct conn *c, int fd)
-{
-    if (!conn_is_unasked(c))
-        return;
-    atomic_store(&c->startup.unlooked, false);
-    if (step_unasked(c, fd))
-        return;
-    negotiate_ask(&c->neg);
-    conn_nodelay_lend(c, fd); /* the program's first bytes do not wait for its acknowledgement */
+    lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
+    ssize_t n = take_seen(fd, buf, len);
+    c->rx.kernel_total += n > 0 ? (uint64_t)n : 0;
+    c->startup.rx_total += n > 0 ? (uint64_t)n : 0;
+    if (n != (ssize_t)len) /* another reader took them behind our back */
+        trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, len);
+    return n > 0;
 }
 
 /* A step that only looks: the program's bytes stay in the kernel. False: would block. */
@@ -284,7 +267,7 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
     if (c->startup.beside)
         return beside_step(c, fd);
     if (c->neg.state == NEGOTIATE_UNASKED)
-        return step_unasked(c, fd);
+        return startup_step_unasked(c, fd);
     ssize_t n = startup_peek(fd, buf, sizeof(buf));
     if (n < 0 && errno == EAGAIN && c->neg.state != NEGOTIATE_NAKED && is_at_mark(fd)) {
         buf[0] = 0; /* an urgent byte comes first: no Hello, or no answer */
@@ -308,17 +291,10 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         c->startup.kernel_wants = POLLIN;
         return false;
     }
-    if (used > 0) {
-        lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
-        n = take_seen(fd, buf, used);
-        c->rx.kernel_total += n > 0 ? (uint64_t)n : 0;
-        c->startup.rx_total += n > 0 ? (uint64_t)n : 0;
-        if (n != (ssize_t)used) /* another reader took them behind our back */
-            trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, used);
-    }
+    bool more = used == 0 || take_hello(c, fd, buf, used);
     if (!peeks(c))
         lowat_back(c, fd, 1);
-    if (n > 0 && used == 0 && peeks(c)) {
+    if (more && used == 0 && peeks(c)) {
         /* A prefix: no thread need wake before it grows. */
         set_lowat(fd, (int)n + 1);
         c->rx.kernel_lowat = (uint32_t)n + 1;

@@ -15,23 +15,21 @@
 #include "preload/sock/sock.h"
 
 struct conn;
-
-/* How long a question waits for the first bytes of a program that looks again and again, and does not sleep. */
-#define STARTUP_UNASKED_NS 1000000u
+struct iov_iter;
 
 /*
  * Looks at what the socket fd has received and leaves it there, without waiting; a call that fails by shortage is made
  * again. As recv(2): the octets seen, 0 at the peer's end, -1 with errno.
  */
 ssize_t startup_peek(int fd, uint8_t *buf, size_t len);
+/* The same for the first octet. An urgent one counts, and is not shown: *first is 0. */
+ssize_t startup_peek_first(int fd, uint8_t *first);
 /*
  * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
  */
 void startup_step(struct sock *s);
 /* The same, for a call of the program's on s. */
 void startup_step_called(struct sock *s);
-/* The peer is asked now, if it was not: its program has not said anything, and waits. Both turns held. */
-void startup_ask(struct conn *c, int fd);
 void startup_step_last(struct sock *s);   /* for startup_hand_on */
 void startup_step_unmade(struct sock *s); /* for startup_decline */
 /*
@@ -51,8 +49,6 @@ int startup_hand_on(struct sock *s);
  * other process takes a Hello from it by itself. No turn held.
  */
 void startup_hand_afresh(struct sock *s, bool to_child);
-/* The peer of s, if it was not asked yet, never is, and s stays plain. No turn held. */
-void startup_stay_unasked(struct sock *s, unsigned reason);
 /* A ring of the program's uses s: declines it if it is undecided; if it is not connected yet, it stays plain. */
 void startup_decline(struct sock *s);
 /* A step for a program that does not wait for connect(). Both turns held. */
@@ -86,6 +82,23 @@ void startup_count_streamed(struct conn *c, int fd);
 
 /* Was s negotiating when this process was forked, and does the parent still have it? */
 bool startup_is_parents(const struct sock *s);
+
+/* ---- startup_unasked.c: the question waits for the program's first bytes (negotiate.h, UNASKED) ---- */
+
+/* The question waits from now on. No other thread knows c yet, or both turns held. */
+void startup_put_off(struct conn *c);
+/* A step before the question. Both turns held. False: would block. */
+bool startup_step_unasked(struct conn *c, int fd);
+/* A step that asks, if the peer was not asked yet: the program waits without having said anything. Both turns held. */
+void startup_step_asking(struct sock *s);
+/* The program looks again and again, and does not sleep: has it done so for long? */
+bool startup_asks_by_now(const struct conn *c);
+/* When the question goes by itself, for a thread that is about to sleep: PENDING_AT_REST, or 0: never. */
+uint64_t startup_asks_at(const struct conn *c);
+/* Sends the question in front of the program's first bytes. As send_as_it_is (dispatch_send.c); tx held. */
+ssize_t startup_send_asking(struct conn *c, int fd, struct iov_iter *it, size_t len, int flags);
+/* The peer of s, if it was not asked yet, never is, and s stays plain. No turn held. */
+void startup_stay_unasked(struct sock *s, unsigned reason);
 
 /* ---- startup_begin.c, startup_upgrade.c ---- */
 

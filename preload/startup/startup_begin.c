@@ -153,11 +153,8 @@ int startup_begin_initiator(struct sock *s, struct conn *c)
         r = startup_begin(c);
     if (r == 0 && c->startup.beside)
         beside_connected(c, atomic_load(&s->fd));
-    if (r == 0 && conn_is_unasked(c)) {
-        c->startup.unasked_ns = proc_now_ns();
-        c->startup.unasked_by = proc_tid();
-        atomic_store(&c->startup.unlooked, true);
-    }
+    if (r == 0 && conn_is_unasked(c))
+        startup_put_off(c);
     if (r < 0)
         conn_go_plain(s, c, REASON_NO_MEMORY);
     return r;

@@ -55,20 +55,11 @@ static bool is_anothers(const struct sock *s)
            ((device_is_anothers(c) || conn_is_held(c)) && atomic_load(&c->holders.n) > 1);
 }
 
-/*
- * When a question goes by itself: a thread that is about to wait says no more on the connections that it made. Another
- * thread may be about to.
- */
-static uint64_t asks_at(const struct conn *c)
-{
-    return c->startup.unasked_by == proc_tid() ? PENDING_AT_REST : 0;
-}
-
 /* The time at which it is stepped even if nothing comes; 0: none. */
 static uint64_t due_at(const struct sock *s)
 {
     const struct conn *c = s->conn;
-    return conn_is_held(c) ? c->record.born_ns + HELD_NS : conn_is_unasked(c) ? asks_at(c) : c->neg.deadline_ns;
+    return conn_is_held(c) ? c->record.born_ns + HELD_NS : conn_is_unasked(c) ? startup_asks_at(c) : c->neg.deadline_ns;
 }
 
 /*
@@ -142,9 +133,10 @@ static void step_as_other(struct sock *s)
         return;
     if (conn_is_held(s->conn) && due_at(s) <= proc_now_ns())
         conn_use(s->conn);
-    if (conn_is_unasked(s->conn) && asks_at(s->conn) != 0)
-        startup_ask(s->conn, atomic_load(&s->fd));
-    startup_step(s);
+    if (conn_is_unasked(s->conn) && startup_asks_at(s->conn) != 0)
+        startup_step_asking(s);
+    else
+        startup_step(s);
 }
 
 /*

@@ -57,17 +57,9 @@ static void look(struct sock *s, void (*step)(struct sock *s))
     s->conn->startup.looks = false;
 }
 
-static void step_looking(struct sock *s)
-{
-    look(s, startup_step_called);
-}
-
-/* A program that only looks, again and again, sends nothing and does not sleep. */
 static void step_glancing(struct sock *s)
 {
-    if (SW_UNLIKELY(conn_is_unasked(s->conn)) && proc_now_ns() - s->conn->startup.unasked_ns >= STARTUP_UNASKED_NS)
-        startup_ask(s->conn, atomic_load(&s->fd));
-    step_looking(s);
+    look(s, startup_asks_by_now(s->conn) ? startup_step_asking : startup_step_called);
 }
 
 static void withdraw_looking(struct sock *s)
@@ -105,21 +97,6 @@ void startup_hand_afresh(struct sock *s, bool to_child)
 {
     int r = conn_undecided(s->conn) ? startup_in_turns(s, false, to_child ? hand_afresh_to_child : hand_afresh) : 0;
     (void)r; /* another thread has its turns: it is decided soon */
-}
-
-void startup_stay_unasked(struct sock *s, unsigned reason)
-{
-    struct conn *c = s->conn;
-    if (!conn_is_unasked(c) || turn_take_brief(&c->rx.turn) < 0)
-        return;
-    if (turn_take_brief(&c->tx.turn) == 0) {
-        if (conn_is_unasked(c)) {
-            negotiate_decline(&c->neg, reason);
-            startup_step(s);
-        }
-        turn_give(&c->tx.turn);
-    }
-    turn_give(&c->rx.turn);
 }
 
 void startup_decline(struct sock *s)
