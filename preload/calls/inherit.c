@@ -273,8 +273,8 @@ static void leave_one(int fd, struct sock *s, void *arg)
         if (!w->h->can || !conn_is_late(c))
             inherit_decide(s, c, fd);
     }
-    if (!in->spawn && conn_undecided(c) && holders_alone(&c->holders))
-        atomic_store(&c->record.written, true); /* the next program's */
+    if (w->h->can && (conn_undecided(c) || (conn_state(c) == CONN_PLAIN && !has_state(c))))
+        atomic_store(&c->record.handed, true);
     if (conn_undecided(c) && w->h->can)
         startup_hand_afresh(s, in->spawn);
     if (conn_undecided(c))
@@ -332,6 +332,7 @@ static void finish_one(int fd, struct sock *s, void *arg)
         holders_leave(&c->holders);
         return;
     }
+    conn_record_leaves(c);
     conn_record(s, c);
     holders_exec(&c->holders);
 }
@@ -423,7 +424,7 @@ static void come_back(int fd, struct sock *s, void *arg)
         REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, sizeof(was));
         c->tx.linger_before_exec = 0;
     }
-    if (conn_undecided(c))
+    if (atomic_exchange(&c->record.handed, false))
         atomic_store(&c->record.written, false);
     if (conn_state(c) == CONN_UPGRADED && c->tx.rest)
         pending_add(s);

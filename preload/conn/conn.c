@@ -208,10 +208,32 @@ void conn_figures(struct sock *s, struct conn *c, bool turn, struct stats_record
     }
 }
 
+void conn_record_leaves(struct conn *c)
+{
+    c->record.unused = conn_undecided(c);
+}
+
+/*
+ * Several programs have it, by exec, and each knows of its own use only: that one writes the line which has read or
+ * sent. (What was decided by bytes that wait here is known by the kernel alone.)
+ */
+static bool is_anothers(const struct conn *c, int fd)
+{
+    uint64_t taken, said;
+    bool handed = atomic_load(&c->record.handed);
+    if ((!handed && !c->startup.inherited) || conn_state(c) == CONN_UPGRADED || !tcpinfo_taken(fd, &taken, &said))
+        return false;
+    bool touched = taken > c->startup.rx_total || said > c->startup.tx_total + c->neg.streamed;
+    return touched ? c->record.unused : handed;
+}
+
 void conn_record(struct sock *s, struct conn *c)
 {
     bool line_wanted = proc.set.stats_file[0] != '\0';
-    if ((!line_wanted && !board_wanted()) || sandbox_on() || atomic_exchange(&c->record.written, true))
+    if ((!line_wanted && !board_wanted()) || sandbox_on())
+        return;
+    bool anothers = is_anothers(c, atomic_load(&s->fd));
+    if (atomic_exchange(&c->record.written, true) || anothers)
         return;
     struct stats_record r;
     fill_record(s, c, &r);

@@ -203,6 +203,8 @@ struct conn_device {
 /* What its line of statistics says; any thread. */
 struct conn_record {
     _Atomic bool written;
+    _Atomic bool handed; /* streaming mode: a program that the library is in was started with it, and makes a record */
+    bool unused;         /* it goes here, and nothing had been decided: this program has neither read nor sent */
     _Atomic uint8_t reason; /* enum reason */
     uint64_t born_ns;
     uint64_t ino; /* the socket's, once FULL */
@@ -267,6 +269,8 @@ void conn_upgraded_record(const struct conn *c, struct stats_record *r);
 void conn_figures(struct sock *s, struct conn *c, bool turn, struct stats_record *r);
 /* Writes its statistics line, once. */
 void conn_record(struct sock *s, struct conn *c);
+/* Before it is closed, or its program ends: does another program, if it has the connection, write the line? */
+void conn_record_leaves(struct conn *c);
 static inline enum conn_state conn_state(const struct conn *c)
 {
     return (enum conn_state)atomic_load_explicit(&c->state, memory_order_acquire);

@@ -276,6 +276,7 @@ void dispatch_last_close(struct sock *s, int fd)
     if (fd >= 0)
         atomic_store(&s->fd, fd); /* for the record: still open */
     conn_tx_finished(0);
+    conn_record_leaves(c);
     if (fd >= 0 && holders_alone(&c->holders))
         leave_startup(s, c, fd);
     if (conn_state(c) == CONN_UPGRADED && fd >= 0)
@@ -293,6 +294,7 @@ static void settle_one(int fd, struct sock *s, void *arg)
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
     bool alone = holders_alone(&c->holders);
+    conn_record_leaves(c);
     if (alone)
         leave_startup(s, c, fd);
     if (conn_state(c) == CONN_UPGRADED)
