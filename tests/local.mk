@@ -158,6 +158,7 @@ preload_tests += tests/wire/depths.test
 preload_tests += tests/wire/mpa.test
 preload_tests += tests/startup/known.test
 preload_tests += tests/startup/cookie.test
+preload_tests += tests/startup/counts.test
 preload_tests += tests/startup/learned.test
 preload_tests += tests/startup/meet.test
 preload_tests += tests/startup/samehost.test

@@ -252,6 +252,7 @@ static int disconnect(struct sock *s, int fd, const struct sockaddr *peer, sockl
     int r = conn_is_late(c) ? startup_go_on(s, false) : 0;
     (void)r; /* the step takes in an answer that has come, before the program's reset */
     conn_lead_out(c, fd);
+    conn_record(s, c); /* the kernel forgets what it has counted */
     r = connect_waiting(fd, peer, len);
     if (r == 0)
         forget_conn(s);

@@ -43,8 +43,10 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
     bool fin = info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_CLOSE_WAIT || info.tcpi_state == TCP_LAST_ACK ||
                info.tcpi_state == TCP_CLOSING || info.tcpi_state == TCP_TIME_WAIT;
     *rx = info.tcpi_bytes_received - (fin && info.tcpi_bytes_received > 0);
+    /* A disconnect, as behind a connect() that has failed, begins the numbers anew, further up than what was sent. */
+    bool anew = info.tcpi_state == TCP_CLOSE && info.tcpi_segs_out == 0;
     /* Retransmissions are counted in bytes_sent but not in what was written. */
-    *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+    *tx = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + (anew ? 0 : info.tcpi_notsent_bytes);
     return true;
 }
 
