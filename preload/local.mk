@@ -104,6 +104,8 @@ preload_sources = \
     preload/conn/explain.h \
     preload/conn/flusher.c \
     preload/conn/flusher.h \
+    preload/conn/options.c \
+    preload/conn/options.h \
     preload/conn/shmem.c \
     preload/conn/shmem.h \
     preload/device/device.h \

@@ -22,6 +22,7 @@
 #include "preload/calls/bridge_carry.h"
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_end.h"
+#include "preload/conn/options.h"
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
@@ -370,8 +371,7 @@ bool bridge_any(void)
 
 bool bridge_is_pairs(int level, int name)
 {
-    return level == SOL_SOCKET && (name == SO_ERROR || name == SO_RCVTIMEO || name == SO_SNDTIMEO ||
-                                   name == SO_RCVLOWAT || name == SO_PEEK_OFF);
+    return option_of(level, name).marks & OPTION_PAIRS;
 }
 
 /* ---- the process ends, or is copied ---- */

@@ -14,12 +14,12 @@
 #include "preload/calls/bridge.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
-#include "preload/conn/conn_frame.h"
 #include "preload/conn/conn_job.h"
 #include "preload/conn/conn_nagle.h"
 #include "preload/conn/conn_peek.h"
 #include "preload/conn/conn_rx.h"
 #include "preload/conn/conn_switch.h"
+#include "preload/conn/options.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/tcpinfo.h"
@@ -31,49 +31,30 @@
 #include "preload/startup/startup.h"
 #include "preload/startup/syn.h"
 
-/*
- * Options that stamp bytes with times. The kernel stamps frames: it does not know when a byte of the program's arrived,
- * and its numbers of sent bytes (SOF_TIMESTAMPING_OPT_ID) count the frames' bytes.
- */
-static bool is_stamps(int level, int name)
+static bool is_on(const void *val)
 {
-    return level == SOL_SOCKET &&
-           (name == SO_TIMESTAMP_OLD || name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_OLD ||
-            name == SO_TIMESTAMPNS_NEW || name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW);
+    int v;
+    memcpy(&v, val, sizeof(v));
+    return v != 0;
 }
 
-/* Those that the kernel keeps by itself: the time when bytes sent before now went out. */
-static bool is_stamps_of_sends(int name, const void *val)
+/*
+ * Times that the kernel keeps by itself: of bytes sent before now. (It stamps frames: it does not know when a byte of
+ * the program's arrived, and its numbers of sent bytes count the frames' bytes.)
+ */
+static bool is_stamps_of_sends(struct option o, const void *val)
 {
     int flags;
     memcpy(&flags, val, sizeof(flags));
-    return (name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW) &&
-           !(flags & (SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE));
-}
-
-/* A program for the kernel that drops segments by what is in them, or by how long they are. */
-static bool is_filter(int level, int name)
-{
-    return level == SOL_SOCKET && (name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF);
+    return o.what == OPTION_SENDS_STAMPS && !(flags & (SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE));
 }
 
 /* Options that give the bytes to code which knows nothing of us. REASON_NONE: it is no such option. */
-static unsigned rules_out(int level, int name, const void *val, socklen_t len)
+static unsigned rules_out(struct option o, const void *val, socklen_t len)
 {
-    int on = 1;
-    if (val == NULL || (len < sizeof(on) && name != TCP_ULP))
+    if (val == NULL || (len < sizeof(int) && o.reason != REASON_ULP))
         return REASON_NONE; /* the kernel refuses it */
-    if (len >= sizeof(on))
-        memcpy(&on, val, sizeof(on));
-    if (level == IPPROTO_TCP && name == TCP_ULP)
-        return REASON_ULP;
-    if (level == IPPROTO_TCP && name == TCP_FASTOPEN_CONNECT && on)
-        return REASON_FASTOPEN;
-    if (is_stamps(level, name) && on)
-        return REASON_STAMPS;
-    if (is_filter(level, name))
-        return REASON_FILTER;
-    return REASON_NONE;
+    return (o.marks & OPTION_IF_SET) && !is_on(val) ? REASON_NONE : o.reason;
 }
 
 /*
@@ -107,72 +88,50 @@ static int set_lowat(struct sock *s, int fd, const void *val, socklen_t len)
 }
 
 /* The kernel's own is on in any case: see conn_go_upgraded. */
-static int set_oobinline(struct conn *c, const void *val)
+static int set_oobinline(struct conn *c, int v)
 {
-    int v;
-    memcpy(&v, val, sizeof(v));
     atomic_store(&c->st.rx.urgent_inline, v != 0);
     return 0;
 }
 
-/* (The kernel is told as well, and refuses what is no value of it.) */
-static void set_inq(struct conn *c, const void *val, socklen_t len)
-{
-    int v = 0;
-    if (val != NULL && len >= sizeof(v))
-        memcpy(&v, val, sizeof(v));
-    atomic_store(&c->rx.tells_waiting, v == 1);
-}
-
-static bool is_nagle(int level, int name)
-{
-    return level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK);
-}
-
 /* What looks at every connection otherwise than if no program ever asked for it. */
-static void note_use(int level, int name)
+static void note_use(struct option o)
 {
-    if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+    if (o.what == OPTION_RCVLOWAT)
         atomic_store(&proc.lowat_used, true);
-    if (level == IPPROTO_TCP && name == TCP_INQ)
+    if (o.what == OPTION_INQ)
         atomic_store(&proc.inq_used, true);
-    if (level == SOL_SOCKET && name == SO_PEEK_OFF)
+    if (o.what == OPTION_PEEK_OFF)
         atomic_store(&proc.peek_off_used, true);
 }
 
-/* An option of SOL_SOCKET on a connection of ours. As set_option; 1 also if we do not handle it. */
-static int set_of_socket(struct sock *s, int fd, int name, const void *val, socklen_t len)
+/* An option of a connection of ours. As set_option; 1 also if we do not handle it. */
+static int set_ours(struct sock *s, int fd, struct option o, const void *val, socklen_t len)
 {
     struct conn *c = s->conn;
     int v = 0;
-    bool whole = len >= sizeof(v);
-    switch (name) {
-    case SO_RCVLOWAT:
-        return set_lowat(s, fd, val, len);
-    case SO_OOBINLINE:
-        return whole && conn_state(c) == CONN_UPGRADED ? set_oobinline(c, val) : 1;
-    case SO_PEEK_OFF:
-        if (!whole || val == NULL)
-            return 1;
+    bool whole = val != NULL && len >= sizeof(v);
+    if (whole)
         memcpy(&v, val, sizeof(v));
-        return conn_peek_set(s, fd, v);
-    case SO_ZEROCOPY:
+    switch (o.what) {
+    case OPTION_RCVLOWAT:
+        return set_lowat(s, fd, val, len);
+    case OPTION_OOBINLINE:
+        return whole && conn_state(c) == CONN_UPGRADED ? set_oobinline(c, v) : 1;
+    case OPTION_PEEK_OFF:
+        return whole ? conn_peek_set(s, fd, v) : 1;
+    case OPTION_ZEROCOPY:
         return conn_on_socket(c) ? 1 : -EOPNOTSUPP; /* as a kernel that does not know it */
+    case OPTION_INQ: /* (The kernel is told as well, and refuses what is no value of it.) */
+        atomic_store(&c->rx.tells_waiting, v == 1);
+        return 1;
+    case OPTION_CORK:
+        return whole ? conn_set_cork(s, fd, v != 0) : 1;
+    case OPTION_NODELAY:
+        return whole ? conn_set_nodelay(s, fd, v != 0) : 1;
     default:
         return 1;
     }
-}
-
-/* The same of TCP's. */
-static int set_of_tcp(struct sock *s, int fd, int name, const void *val, socklen_t len)
-{
-    if (name == TCP_INQ)
-        set_inq(s->conn, val, len);
-    if (!is_nagle(IPPROTO_TCP, name) || val == NULL || len < sizeof(int))
-        return 1;
-    int on;
-    memcpy(&on, val, sizeof(on));
-    return name == TCP_CORK ? conn_set_cork(s, fd, on != 0) : conn_set_nodelay(s, fd, on != 0);
 }
 
 /*
@@ -192,20 +151,13 @@ static int rule_out(struct conn *c, unsigned reason, int refused)
     return r;
 }
 
-static bool is_on(const void *val)
-{
-    int v;
-    memcpy(&v, val, sizeof(v));
-    return v != 0;
-}
-
 /* 1: make the real call; 0: done; -errno. */
-static int set_option(struct sock *s, int fd, int level, int name, const void *val, socklen_t len)
+static int set_option(struct sock *s, int fd, struct option o, const void *val, socklen_t len)
 {
-    unsigned reason = rules_out(level, name, val, len);
-    note_use(level, name);
+    unsigned reason = rules_out(o, val, len);
+    note_use(o);
     if (s->conn == NULL) {
-        if (level == IPPROTO_TCP && name == TCP_QUICKACK && val != NULL && len >= sizeof(int))
+        if (o.what == OPTION_QUICKACK && val != NULL && len >= sizeof(int))
             s->acks_late = !is_on(val);
         if (reason != REASON_NONE) {
             s->stay_plain = true;
@@ -215,15 +167,11 @@ static int set_option(struct sock *s, int fd, int level, int name, const void *v
     }
     if (!atomic_load(&s->active))
         return 1;
-    int r = level == SOL_SOCKET    ? set_of_socket(s, fd, name, val, len)
-            : level == IPPROTO_TCP ? set_of_tcp(s, fd, name, val, len)
-                                   : 1;
+    int r = set_ours(s, fd, o, val, len);
     if (r != 1 || reason == REASON_NONE || reason == REASON_FASTOPEN)
         return r;
     startup_await_hello(s, s->conn); /* what is asked before or behind it must not depend on which thread is faster */
-    int refused = reason == REASON_ULP                                        ? -EOPNOTSUPP
-                  : reason == REASON_STAMPS && !is_stamps_of_sends(name, val) ? -ENOPROTOOPT
-                                                                              : 1;
+    int refused = o.refused == 0 || is_stamps_of_sends(o, val) ? 1 : -o.refused;
     return rule_out(s->conn, reason, refused); /* programs do without */
 }
 
@@ -234,29 +182,20 @@ static int behind_bridge(int fd, int level, int name)
 }
 
 /* Which options' kernel values are known no more. Before they are set. */
-static enum sock_default unsure_of(int level, int name)
+static enum sock_default unsure_of(struct option o)
 {
-    if (level != SOL_SOCKET)
-        return 0;
-    switch (name) {
-    case SO_LINGER:
+    switch (o.what) {
+    case OPTION_LINGER:
         return SOCK_NO_LINGER;
-    case SO_OOBINLINE:
+    case OPTION_OOBINLINE:
         return SOCK_NO_OOBINLINE;
-    case SO_RCVTIMEO_OLD:
-    case SO_RCVTIMEO_NEW:
+    case OPTION_RCVTIMEO:
         return SOCK_NO_RCVTIMEO;
-    case SO_SNDTIMEO_OLD:
-    case SO_SNDTIMEO_NEW:
+    case OPTION_SNDTIMEO:
         return SOCK_NO_SNDTIMEO;
     default:
         return 0;
     }
-}
-
-static bool is_hops(int level, int name)
-{
-    return (level == IPPROTO_IP && name == IP_TTL) || (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS);
 }
 
 /* The program asks for its hop limit, and would see what its SYNs say. */
@@ -270,15 +209,15 @@ static void hops_asked(int fd)
 }
 
 /* An option is set that the library sets itself, and is the program's from now on; or one that matters to a listener. */
-static void note_set(struct sock *s, int fd, int level, int name)
+static void note_set(struct sock *s, int fd, struct option o)
 {
-    if (level == IPPROTO_TCP && name == TCP_MAXSEG)
+    if (o.what == OPTION_MAXSEG)
         mark_is_overridden(s);
-    if (s->kind == SOCK_LISTENER && ((level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT) || is_filter(level, name)))
+    if (s->kind == SOCK_LISTENER && (o.what == OPTION_DEFER_ACCEPT || o.reason == REASON_FILTER))
         (void)local_stays_plain(s, fd);
-    if (is_hops(level, name))
+    if (o.what == OPTION_HOPS)
         s->hops_known = false;
-    if (level == IPPROTO_TCP && name == TCP_SAVE_SYN) {
+    if (o.what == OPTION_SAVE_SYN) {
         s->syn_own = true;
         s->saves_syn = false;
     }
@@ -293,24 +232,25 @@ int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
         return done;
     }
     struct sock *s = proc_on() ? sock_get(fd) : NULL;
+    struct option o = option_of(level, name);
     int r = 1, err = errno;
-    if (!is_nagle(level, name)) /* (which see to it themselves) */
-        coalesce_send_fd(fd);   /* its new value is for later bytes */
+    if (o.what != OPTION_NODELAY && o.what != OPTION_CORK) /* (which see to it themselves) */
+        coalesce_send_fd(fd);                              /* its new value is for later bytes */
     if (s != NULL) {
-        sock_unsure(s, unsure_of(level, name));
+        sock_unsure(s, unsure_of(o));
         if (len < sizeof(int) || usermem_readable(val, sizeof(int))) /* (else the kernel says so) */
-            r = set_option(s, fd, level, name, val, len);
+            r = set_option(s, fd, o, val, len);
     }
     bool kernels = r > 0;
     if (kernels)
         r = REAL(setsockopt)(fd, level, name, val, len) < 0 ? -errno : 0;
     if (s != NULL) {
-        if (s->conn != NULL && kernels && level == IPPROTO_TCP && name == TCP_NODELAY)
+        if (s->conn != NULL && kernels && o.what == OPTION_NODELAY)
             conn_nodelay_changed(s->conn);
-        if (s->conn != NULL && kernels && conn_frame_depends(level, name))
+        if (s->conn != NULL && kernels && (o.marks & OPTION_FRAME))
             atomic_store_explicit(&s->conn->tx.frame_left, 0, memory_order_relaxed);
         if (r == 0)
-            note_set(s, fd, level, name);
+            note_set(s, fd, o);
         sock_put(s);
     }
     errno = r < 0 ? -r : err;
@@ -383,41 +323,29 @@ static bool is_own_reset(const struct conn *c, int fd)
 }
 
 /* The value that the program has set, or is to see, if the kernel's is v. */
-static int shown_value(struct sock *s, int fd, int level, int name, int v)
+static int shown_value(struct sock *s, int fd, struct option o, int v)
 {
     struct conn *c = s->conn;
-    if (level == IPPROTO_TCP && name == TCP_MAXSEG)
+    switch (o.what) {
+    case OPTION_MAXSEG:
         return mark_shown(s, fd, v);
-    if (level == IPPROTO_TCP && name == TCP_SAVE_SYN)
+    case OPTION_SAVE_SYN:
         return s->saves_syn ? 0 : v;
-    if (level == IPPROTO_TCP)
-        return name == TCP_CORK ? v || atomic_load(&c->tx.cork) == CORK_OURS : v && !conn_nodelay_lent(c);
-    switch (name) {
-    case SO_PEEK_OFF:
+    case OPTION_CORK:
+        return v || atomic_load(&c->tx.cork) == CORK_OURS;
+    case OPTION_NODELAY:
+        return v && !conn_nodelay_lent(c);
+    case OPTION_PEEK_OFF:
         return conn_peek_get(s, fd);
-    case SO_RCVLOWAT:
+    case OPTION_RCVLOWAT:
         return (int)atomic_load(&c->rx.user_lowat);
-    case SO_OOBINLINE:
+    case OPTION_OOBINLINE:
         return conn_state(c) == CONN_UPGRADED ? atomic_load(&c->st.rx.urgent_inline) : v;
-    default: /* SO_ERROR */
+    default: /* OPTION_ERROR */
         if (v == 0)
             return pending_error(s);
         return (v == EPIPE && is_own_epipe(c, fd)) || (v == ECONNRESET && is_own_reset(c, fd)) ? 0 : v;
     }
-}
-
-/* Options that the library sets on listeners. */
-static bool is_listeners(int level, int name)
-{
-    return level == IPPROTO_TCP && (name == TCP_MAXSEG || name == TCP_SAVE_SYN);
-}
-
-/* Is the program to see another value than the kernel's? */
-static bool is_shown_otherwise(int level, int name)
-{
-    return (level == SOL_SOCKET &&
-            (name == SO_ERROR || name == SO_RCVLOWAT || name == SO_OOBINLINE || name == SO_PEEK_OFF)) ||
-           is_listeners(level, name) || is_nagle(level, name);
 }
 
 int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
@@ -428,13 +356,13 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         bridge_release();
         return done;
     }
-    if (SW_UNLIKELY(is_hops(level, name)))
+    struct option o = option_of(level, name);
+    if (SW_UNLIKELY(o.what == OPTION_HOPS))
         hops_asked(fd);
-    bool ours = is_shown_otherwise(level, name);
-    bool maps = level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE;
+    bool ours = o.marks & OPTION_SHOWN, maps = o.what == OPTION_ZC_RECEIVE;
     coalesce_send_fd(fd); /* (TCP_INFO, SO_ERROR …) */
     struct sock *s = !(ours || maps) || !proc_on() ? NULL
-                     : is_listeners(level, name)   ? sock_get(fd)
+                     : (o.marks & OPTION_LISTENS)  ? sock_get(fd)
                                                    : sock_get_active(fd);
     if (s == NULL)
         return REAL(getsockopt)(fd, level, name, val, len);
@@ -450,7 +378,7 @@ int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
         int v = 0;
         size_t n = *len < sizeof(v) ? *len : sizeof(v);
         memcpy(&v, val, n);
-        v = shown_value(s, fd, level, name, v);
+        v = shown_value(s, fd, o, v);
         memcpy(val, &v, n);
     }
     sock_put(s);

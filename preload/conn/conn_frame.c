@@ -47,9 +47,3 @@ void conn_frame_fit(struct conn *c, int fd)
     conn_board_count(c);
     atomic_store_explicit(&c->tx.frame_left, (uint32_t)(LOOK_FRAMES * len), memory_order_relaxed);
 }
-
-bool conn_frame_depends(int level, int name)
-{
-    return level == SOL_SOCKET ? name == SO_SNDBUF || name == SO_SNDBUFFORCE || name == SO_MAX_PACING_RATE
-                               : level == IPPROTO_TCP && name == TCP_NOTSENT_LOWAT;
-}

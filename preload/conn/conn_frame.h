@@ -10,8 +10,6 @@
 
 /* Looks how long frames may be on this path now. Software's own frames (not fpdu=emss). tx held. */
 void conn_frame_fit(struct conn *c, int fd);
-/* Does that depend on this option of the socket's? */
-bool conn_frame_depends(int level, int name);
 /* Before len bytes are framed. tx held. */
 static inline void conn_frame_before(struct conn *c, int fd, size_t len)
 {
