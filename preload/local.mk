@@ -156,6 +156,7 @@ preload_sources = \
     preload/calls/bridge_carry.c \
     preload/calls/bridge_carry.h \
     preload/calls/clone.c \
+    preload/calls/close_range.c \
     preload/calls/connect.c \
     preload/calls/connect.h \
     preload/calls/epoll.c \

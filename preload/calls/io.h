@@ -145,6 +145,11 @@ ssize_t io_vector_len(const struct iovec *iov, size_t n) SW_MUST;
  * Does the kernel refuse to look at the message? Of one with more vector elements than it takes nothing is looked at.
  */
 int io_header_check(const struct msghdr *msg, int flags) SW_MUST;
+/*
+ * From now on fd's file is used without us as well: the process's later connections stay plain, and one that is upgraded
+ * becomes a bridge's end. False: it cannot. errno stays.
+ */
+bool io_pass(int fd) SW_MUST;
 bool io_is_active(int fd);
 /* read(2) and write(2) do not cut such a length, they refuse it: true, with errno. */
 bool io_refused(int fd, size_t len) SW_MUST;

@@ -158,6 +158,18 @@ static bool pass(struct sock *s, int fd)
     return st != CONN_CONNECTING && (st != CONN_NEGOTIATING || conn_undecided(c));
 }
 
+bool io_pass(int fd)
+{
+    int err = errno;
+    names_passed(fd);
+    struct sock *s = sock_get_active(fd);
+    bool may = s == NULL || pass(s, fd);
+    if (s != NULL)
+        sock_put(s);
+    errno = err;
+    return may;
+}
+
 /* Descriptors are passed over AF_UNIX. 0, or -EOPNOTSUPP: the receiver of one of them would read frames. errno stays. */
 static int passing(const struct msghdr *msg)
 {
@@ -167,15 +179,9 @@ static int passing(const struct msghdr *msg)
             continue; /* the kernel refuses what is no message */
         size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < n; i++) {
-            int fd, err = errno;
+            int fd;
             memcpy(&fd, CMSG_DATA(h) + i * sizeof(fd), sizeof(fd));
-            names_passed(fd);
-            struct sock *s = sock_get_active(fd);
-            bool may = s == NULL || pass(s, fd);
-            if (s != NULL)
-                sock_put(s);
-            errno = err;
-            if (!may)
+            if (!io_pass(fd))
                 return -EOPNOTSUPP;
         }
     }

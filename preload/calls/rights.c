@@ -12,16 +12,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/base/reason.h"
 #include "core/base/trace.h"
+#include "preload/calls/io.h"
 #include "preload/conn/coalesce.h"
+#include "preload/conn/conn.h"
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/flusher.h"
+#include "preload/process/hidden.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/ready/epoll.h"
 #include "preload/startup/beside.h"
 #include "preload/startup/local.h"
+#include "preload/startup/mark.h"
 #include "preload/startup/meet.h"
 
 /* A parent that has just forked is about to close the connections that its child goes on with. */
@@ -114,6 +119,42 @@ void rights_after(void)
     errno = err;
 }
 
+/*
+ * What is upgraded becomes a bridge's end, which is a file like others in either table; what is not stays plain. No
+ * thread of ours runs but bridges'.
+ */
+static void own_files(void)
+{
+    if (!concerns_us() || !has_threads())
+        return;
+    int err = errno;
+    atomic_store(&proc.passes_conns, true);
+    for (int fd = 0; fd < sock_fd_limit(); fd++) {
+        struct sock *s = hidden_is(fd) ? NULL : sock_get(fd); /* (a bridge has its connection by such a number) */
+        if (s == NULL)
+            continue;
+        if (s->kind == SOCK_LISTENER)
+            mark_end(s);
+        if (s->kind == SOCK_CONN && s->conn != NULL)
+            (void)conn_decline(s->conn, REASON_SHARED_FD);
+        sock_put(s);
+        if (!io_pass(fd))
+            trace_error("fd %d: a thread's close of it will end it for the other threads, too", fd);
+    }
+    errno = err;
+}
+
+void rights_before_own_files(void)
+{
+    if (!concerns_us())
+        return;
+    int err = errno;
+    coalesce_stop();
+    flusher_stop(); /* it would keep the former table */
+    own_files();
+    errno = err;
+}
+
 /* ---- the calls ---- */
 
 #define CALL_BEHIND(before, name, params, args) \
@@ -141,7 +182,15 @@ RIGHTS_CALL(initgroups, (const char *user, gid_t group), (user, group))
 int capset(void *header, const void *data); /* (sys/capability.h is libcap's) */
 RIGHTS_CALL(capset, (void *header, const void *data), (header, data))
 RIGHTS_CALL(chroot, (const char *path), (path))
-CALL_BEHIND(before_network, unshare, (int flags), (flags))
+int unshare(int flags)
+{
+    before_network();
+    if (flags & CLONE_FILES)
+        own_files();
+    int r = REAL(unshare)(flags);
+    rights_after();
+    return r;
+}
 CALL_BEHIND(before_network, setns, (int fd, int type), (fd, type))
 
 long rights_syscall(long number, const long a[6])
@@ -150,6 +199,8 @@ long rights_syscall(long number, const long a[6])
         before_network();
     else
         rights_before();
+    if (number == SYS_unshare && (a[0] & CLONE_FILES))
+        own_files();
     long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     rights_after();
     return r;

@@ -15,6 +15,12 @@ void rights_part(void);
 /* The kernel has answered. errno stays. */
 void rights_after(void);
 
+/*
+ * A thread is about to have descriptors of its own (CLONE_FILES of unshare, CLOSE_RANGE_UNSHARE). There is one table of
+ * ours, by number: from then on it must not matter what the thread's numbers are. rights_after follows.
+ */
+void rights_before_own_files(void);
+
 /* One of these calls by syscall(). */
 long rights_syscall(long number, const long a[6]);
 

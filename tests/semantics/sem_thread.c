@@ -3,9 +3,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -413,7 +415,58 @@ static void fork_while_receiving(int s)
     far_say("far", far_do(FAR_RECV, 10));
 }
 
+static void exchange(int s)
+{
+    send_next(s, 10);
+    far_say("far", far_do(FAR_RECV, 10));
+    far_do(FAR_SEND, 10);
+    recv_next(s, 10);
+}
+
+/* From then on its descriptors are its own: it closes that one, and has another file by that number. */
+static void *unshares(void *arg)
+{
+    struct task *t = arg;
+    int pipes[2];
+    char c = 0;
+    t->n = t->value ? close_range((unsigned)t->fd, (unsigned)t->fd, CLOSE_RANGE_UNSHARE) : unshare(CLONE_FILES);
+    t->err = t->n < 0 ? errno : 0;
+    if (t->n == 0 && !t->value)
+        t->n = close(t->fd);
+    must("pipe", pipe(pipes));
+    must("dup2", pipes[0] == t->fd ? 0 : dup2(pipes[0], t->fd));
+    must("write", write(pipes[1], "x", 1));
+    t->value = read(t->fd, &c, 1) == 1 ? c : 0;
+    return NULL;
+}
+
+static void unshared(int s, bool range)
+{
+    exchange(s);
+    struct task t = { .fd = s, .value = range };
+    pthread_join(begin(unshares, &t), NULL);
+    say_task("unshare", &t);
+    say(" read=%c", (int)t.value);
+    exchange(s);
+    far_do(FAR_SEND, 100000);
+    recv_next(s, 100000);
+    far_do(FAR_SHUTDOWN, SHUT_WR);
+    say_result("end", recv(s, &t, 1, 0));
+}
+
+static void unshared_close(int s)
+{
+    unshared(s, false);
+}
+
+static void unshared_range(int s)
+{
+    unshared(s, true);
+}
+
 const struct scenario sem_thread[] = {
+    { "unshared_close", unshared_close },
+    { "unshared_range", unshared_range },
     { "two_read", two_read },
     { "two_write", two_write },
     { "dup2_while_receiving", dup2_while_receiving },
