@@ -160,8 +160,8 @@ bool startup_step_pending(struct sock *s)
 
 void startup_step_due(struct sock *s)
 {
-    int r = startup_in_turns(s, true, step_as_other);
-    (void)r; /* another thread works on it, and will see the event */
+    if (startup_in_turns(s, true, step_as_other) < 0)
+        pending_put_off(s); /* another thread works on it, and will see the event */
 }
 
 void startup_released(struct sock *s)
