@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """
-bench/late.py [BUILD]: how long connect() takes, and the answer to the first request, to servers on another host that accept after a
-pause, plain and under sockwarp; then many connections at once. As root: the two hosts are network namespaces. The delay is this
-program's, between two tun devices (a kernel without netem will do). Prints a table.
+How long connect() takes, and the answer to the first request, to servers on another host that accept after a pause, plain and under
+sockwarp; then many connections at once, and more than the backlog holds. As root: the two hosts are network namespaces. The delay is
+this program's, between two tun devices (a kernel without netem will do). Prints a table.
 """
 
+import argparse
 import fcntl
 import heapq
 import os
@@ -18,8 +19,9 @@ import time
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "tests", "lib"))
-BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "build"))
-os.environ.setdefault("SW_BUILDDIR", BUILD)
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--build", default=".", help="build folder with sockwarp (default: here)")
+os.environ.setdefault("SW_BUILDDIR", os.path.realpath(parser.parse_args().build))
 
 import netns
 import shim
@@ -136,6 +138,51 @@ def many(left, right, count):
     server.quit()
 
 
+CROWD = """
+import collections, threading
+counts = collections.Counter()
+def one():
+    try:
+        with socket.create_connection((%r, %d), 60) as c:
+            c.sendall(b'question')
+            counts[c.recv(6).decode()] += 1
+    except OSError as e:
+        counts[errno.errorcode.get(e.errno, str(e))] += 1
+threads = [threading.Thread(target=one) for _ in range(100)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+dict(counts)
+"""
+
+
+def full(left, right, shimmed):
+    """100 clients at once, each sends once, of a server with a backlog of 16 that accepts after 1.2 s: what they get."""
+    server = shim.Agent(shim=shimmed, name="server", prefix=right.prefix)
+    port = server.do("import threading, time\nl = socket.create_server((%r, 0), backlog=16); l.getsockname()[1]" % FAR)
+    client = shim.Agent(shim=shimmed, name="client", prefix=left.prefix)
+    client.begin(CROWD % (FAR, port))
+    server.do("""
+def serve(a):
+    try:
+        a.recv(100)
+        a.sendall(b'answer')
+        a.recv(1)
+    except OSError:
+        pass
+    a.close()
+def accept():
+    while True:
+        threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()
+time.sleep(1.2)
+threading.Thread(target=accept, daemon=True).start()
+""")
+    print("100 clients of a backlog of 16, %s: %s" % ("sockwarp" if shimmed else "plain", client.end(120)))
+    client.quit()
+    server.quit()
+
+
 def main():
     reason = netns.why_not("veth")
     if reason:
@@ -161,6 +208,8 @@ def main():
                   (pause_s, "blocking" if blocking else "not blocking", "sockwarp" if shimmed else "plain", connect_ms, answer_ms, how,
                    "" if good else "  WRONG"))
         many(left, right, 1000 if not one_way_s else 100)
+        for shimmed in False, True:
+            full(left, right, shimmed)
 
 
 if __name__ == "__main__":
