@@ -93,6 +93,7 @@ struct conn_startup {
     /* initiator, NEGOTIATE_UNASKED: since when, and the thread that made the connection */
     uint64_t unasked_ns;
     pid_t unasked_by;
+    unsigned unasked_looks; /* how often the program has looked at it since then */
     uint32_t meet_at;
     uint64_t meet_cookie;
     bool in_backlog; /* initiator: connect() has returned, though the listener's program has not accepted */

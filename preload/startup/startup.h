@@ -91,8 +91,8 @@ void startup_put_off(struct conn *c);
 bool startup_step_unasked(struct conn *c, int fd);
 /* A step that asks, if the peer was not asked yet: the program waits without having said anything. Both turns held. */
 void startup_step_asking(struct sock *s);
-/* The program looks again and again, and does not sleep: has it done so for long? */
-bool startup_asks_by_now(const struct conn *c);
+/* The program looks once more, and does not sleep: has it done so for long? Both turns held. */
+bool startup_asks_by_now(struct conn *c);
 /* When the question goes by itself, for a thread that is about to sleep: PENDING_AT_REST, or 0: never. */
 uint64_t startup_asks_at(const struct conn *c);
 /* Sends the question in front of the program's first bytes. As send_as_it_is (dispatch_send.c); tx held. */

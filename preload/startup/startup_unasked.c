@@ -15,6 +15,7 @@
 #include "preload/startup/startup.h"
 
 /* How long it waits for the first bytes of a program that looks again and again, and does not sleep. */
+#define LOOKS 64u
 #define LOOKS_NS 1000000u
 
 void startup_put_off(struct conn *c)
@@ -59,9 +60,11 @@ void startup_step_asking(struct sock *s)
     startup_step_called(s);
 }
 
-bool startup_asks_by_now(const struct conn *c)
+/* (A busy program may come to its first look late, and send next.) */
+bool startup_asks_by_now(struct conn *c)
 {
-    return conn_is_unasked(c) && proc_now_ns() - c->startup.unasked_ns >= LOOKS_NS;
+    return conn_is_unasked(c) && ++c->startup.unasked_looks >= LOOKS &&
+           proc_now_ns() - c->startup.unasked_ns >= LOOKS_NS;
 }
 
 /* Another thread than the one that has connected may be about to send. */
