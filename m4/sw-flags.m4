@@ -46,8 +46,10 @@ AC_DEFUN([SW_FLAGS_HARDENING], [
   sw_hardening_note=no
   AS_IF([test "$enable_hardening" = yes], [
     sw_hardening_note=yes
+    dnl On aarch64 without signed return addresses: libunwind before 1.7 cannot step over a function that signs its own, and
+    dnl --explain, the blocks at faults and calls in signal handlers are about the frames behind ours.
     for sw_flag in -fstack-protector-strong -fstack-clash-protection -fcf-protection \
-                   -mbranch-protection=standard; do
+                   -mbranch-protection=bti; do
       SW_TRY_CFLAG([SW_HARDEN_CFLAGS], [$sw_flag])
     done
     for sw_flag in -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack; do

@@ -305,13 +305,17 @@ int fault_in_handler(uintptr_t frame)
 {
     unw_context_t ctx;
     unw_cursor_t cur;
+    unw_proc_info_t pi;
     unw_word_t sp;
 
     if (!usable() || here(&ctx) != 0 || lib.init_local(&cur, &ctx) != 0)
         return -ENOENT;
-    while (lib.step(&cur) > 0 && lib.get_reg(&cur, UNW_REG_SP, &sp) == 0 && sp <= frame)
+    while (lib.step(&cur) > 0 && lib.get_reg(&cur, UNW_REG_SP, &sp) == 0 && sp <= frame) {
         if (lib.is_signal_frame(&cur) > 0)
             return 1;
+        if (lib.get_proc_info(&cur, &pi) == -UNW_EINVAL)
+            return -ENOENT; /* aarch64, a return address that is signed, and libunwind before 1.7 */
+    }
     return 0;
 }
 

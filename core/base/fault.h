@@ -43,7 +43,7 @@ size_t fault_call_site(char *buf, size_t cap);
 
 /*
  * Does a signal handler run between here and the frame at stack address `frame`? 1, 0, or -ENOENT: it
- * cannot be told (no libunwind). May load libunwind, with malloc.
+ * cannot be told (no libunwind, or one that cannot step over a frame in between). May load libunwind, with malloc.
  */
 int fault_in_handler(uintptr_t frame) SW_MUST;
 
