@@ -401,7 +401,7 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
     }
     if (SW_UNLIKELY(atomic_load(&s->names_later) != NAMES_NOT_LATER))
         ring_accepts(s, fd);
-    if (SW_UNLIKELY(s->watches != NULL))
+    if (SW_UNLIKELY(sock_watched(s)))
         note_waits(s, fd);
     struct cancel hold = cancel_hold(conn_left, s);
     int conn = accept_sock(s, fd, addr, len, flags);

@@ -151,7 +151,7 @@ void device_after_recv(struct sock *s, struct conn *c, int fd)
 {
     after_read(c, fd);
     /* The channel reports edges. The ready list reports what arrived before the channel was armed. */
-    if (s->watches != NULL && device_is_ours(c)) {
+    if (sock_watched(s) && device_is_ours(c)) {
         rnic_arm(c, true);
         take_in(c, fd, false);
     }

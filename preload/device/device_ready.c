@@ -33,7 +33,7 @@ static bool readable(struct sock *s, struct conn *c, int fd)
 {
     rnic_drain(c);
     bool yes = is_readable(c, fd);
-    if (yes && s->watches == NULL)
+    if (yes && !sock_watched(s))
         return true;
     rnic_arm(c, true);
     return is_readable(c, fd);
@@ -94,7 +94,7 @@ short device_ready(struct sock *s, int fd, short want, short kernel, short *ask)
         turn_give(&c->tx.turn);
     }
     /* It reports nothing more, but would be readable for ever. */
-    if (atomic_load(&c->dev.tcp_end) && s->watches != NULL)
+    if (atomic_load(&c->dev.tcp_end) && sock_watched(s))
         notify_changed(s);
     if (!atomic_load(&c->dev.tcp_end))
         *ask = POLLIN | POLLRDHUP;

@@ -410,7 +410,7 @@ void watch_link(struct watch *w)
         return;
     pthread_mutex_lock(&w->sock->watch_lock);
     w->next = w->sock->watches;
-    w->sock->watches = w;
+    __atomic_store_n(&w->sock->watches, w, __ATOMIC_SEQ_CST); /* (sock_watched) */
     pthread_mutex_unlock(&w->sock->watch_lock);
 }
 
@@ -519,7 +519,7 @@ bool epoll_waits_unseen(struct sock *s)
 {
     if (atomic_load(&s->accept_waits))
         return false;
-    if (s->watches == NULL)
+    if (!sock_watched(s))
         return atomic_load(&s->nonblock) && atomic_load(&s->waiters) == 0 && !atomic_load(&proc.waited);
     pthread_mutex_lock(&s->watch_lock);
     bool unseen = s->watches != NULL && atomic_load(&s->waiters) == 0;

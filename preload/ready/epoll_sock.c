@@ -141,7 +141,7 @@ void epoll_forget_fd(struct sock *s, int fd, bool last)
 bool epoll_watches(struct sock *s)
 {
     bool yes = false;
-    if (s->watches == NULL)
+    if (!sock_watched(s))
         return false;
     pthread_mutex_lock(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && !yes; w = w->next)
@@ -153,7 +153,7 @@ bool epoll_watches(struct sock *s)
 bool epoll_awaits(struct sock *s)
 {
     bool yes = false;
-    if (s->watches == NULL)
+    if (!sock_watched(s))
         return false;
     pthread_mutex_lock(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && !yes; w = w->next)

@@ -9,7 +9,7 @@
 void notify_readable(struct sock *s)
 {
     conn_rtr_told(s);
-    if (s->watches != NULL)
+    if (sock_watched(s))
         epoll_left_over(s, atomic_exchange(&s->conn->rx.arrived, false));
     ready_told(s);
 }
@@ -22,7 +22,7 @@ void notify_writable(struct sock *s)
 
 void notify_blocked(struct sock *s)
 {
-    if (s->watches != NULL)
+    if (sock_watched(s))
         epoll_out_blocked(s);
 }
 

@@ -148,7 +148,7 @@ void ready_arrived(struct sock *s)
     if (!atomic_load_explicit(&s->conn->rx.arrived, memory_order_relaxed) ||
         !atomic_exchange(&s->conn->rx.arrived, false))
         return;
-    if (s->watches != NULL)
+    if (sock_watched(s))
         epoll_left_over(s, true);
     ready_told(s);
 }

@@ -83,7 +83,7 @@ void pending_add(struct sock *s)
 
 void pending_watched(void)
 {
-    if (atomic_load_explicit(&silent_n, memory_order_relaxed) == 0)
+    if (atomic_load(&silent_n) == 0)
         return;
     pthread_mutex_lock(&lock);
     while (silent != NULL && sock_hooks.watched(silent)) {
@@ -120,12 +120,12 @@ void pending_leave(struct sock *s)
 
 bool pending_any(void)
 {
-    return atomic_load_explicit(&count, memory_order_relaxed) > 0;
+    return atomic_load(&count) > 0;
 }
 
 bool pending_others(const struct sock *self)
 {
-    unsigned n = atomic_load_explicit(&count, memory_order_relaxed);
+    unsigned n = atomic_load(&count);
     return !foreign_call() && n > (self != NULL && pprev(self) != NULL ? 1u : 0u);
 }
 
@@ -205,7 +205,7 @@ void pending_step_due(bool rest)
 
 uint64_t pending_deadline(void)
 {
-    if (atomic_load_explicit(&count, memory_order_relaxed) == atomic_load_explicit(&silent_n, memory_order_relaxed))
+    if (atomic_load(&count) == atomic_load(&silent_n))
         return 0;
     uint64_t min = 0;
     pthread_mutex_lock(&lock);

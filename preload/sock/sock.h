@@ -123,6 +123,14 @@ struct sock *sock_get_polled(int fd);
 /* Without a reference: it may become another description's at any moment, but stays a sock. */
 struct sock *sock_peek(int fd);
 void sock_put(struct sock *s);
+/*
+ * Is it in an epoll set? Without the lock: who registers it looks at the connection afterwards, and who has changed the connection
+ * asks here. One of the two must see the other, so neither's load may overtake its store, which only x86 sees to by itself.
+ */
+static inline bool sock_watched(const struct sock *s)
+{
+    return __atomic_load_n(&s->watches, __ATOMIC_SEQ_CST) != NULL;
+}
 
 /* Enters a new sock at fd (refs 2: the table's and the caller's) and drops the former one. NULL: no memory. */
 struct sock *sock_new(int fd, int domain);
