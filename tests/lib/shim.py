@@ -26,8 +26,8 @@ LIB = os.path.dirname(os.path.realpath(__file__))
 CC = os.environ.get("CC", "").split() or ["cc"]  # a launcher and options may belong to it
 
 # How long a test waits for what has to come: this tells a hang from a busy machine. What is true ends the wait at once.
-PATIENCE = 60  # for each single thing
-HANG = 300  # for a piece of a program
+PATIENCE = 60 * tap.SLOWER  # for each single thing
+HANG = 300 * tap.SLOWER  # for a piece of a program
 # The same for the initiator, which then waits for the other program's accept() and does not go on plain: under(), Agent().
 HELLO_TIMEOUT_MS = "200000"
 

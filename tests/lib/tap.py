@@ -8,6 +8,9 @@ import traceback
 
 sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the caller's locale
 
+# By so much time limits are longer: for an emulated machine.
+SLOWER = int(os.environ.get("SW_SLOWER", "1"))
+
 _count = 0
 _bad = 0
 _ended = False
@@ -93,6 +96,8 @@ class TooLate(BaseException):
 
 def limit(seconds):
     """The whole test may take so long: then it ends with what is known, and its children with it."""
+    seconds *= SLOWER
+
     def late(_number, frame):
         where = "".join(traceback.format_stack(frame))
         raise TooLate("the test took more than %d s; it was at\n%s" % (seconds, where))

@@ -17,6 +17,7 @@ Row = collections.namedtuple("Row", "pattern tier place limit_s again why")
 def read(path=None):
     """The rows; ValueError with file and line for what is wrong."""
     rows = []
+    slower = int(os.environ.get("SW_SLOWER", "1"))  # as in tap.py
     path = path or os.environ.get("SW_TIERS") or FILE
     with open(path, encoding="utf-8") as f:
         for number, line in enumerate(f, 1):
@@ -26,7 +27,7 @@ def read(path=None):
             if (len(word) != 6 or word[1] not in (GATE, FULL) or word[2] not in (OWN, HOST) or not word[3].isdigit() or
                     word[4] not in (AGAIN, NEVER) or not word[5].strip()):
                 raise ValueError("%s:%d: not PATTERN, gate|full, own|host, SECONDS, again|never, WHY" % (path, number))
-            rows.append(Row(word[0], word[1], word[2], int(word[3]), word[4], word[5]))
+            rows.append(Row(word[0], word[1], word[2], int(word[3]) * slower, word[4], word[5]))
     return rows
 
 
