@@ -200,7 +200,8 @@ preload_tests += tests/interop/vm/vm.test
 preload_tests += tests/interop/vm/verbs.test
 preload_tests += tests/interop/vm/mixed.test
 preload_tests += tests/interop/vm/sockets.test
-EXTRA_DIST += $(addprefix tests/interop/vm/,common.sh guest.sh init.sh initramfs.py kernel.py machine.py mixed.sh \
+preload_tests += tests/interop/vm/aarch64.test
+EXTRA_DIST += $(addprefix tests/interop/vm/,aarch64.py aarch64.sh common.sh guest.sh init.sh initramfs.py kernel.py machine.py mixed.sh \
     programs.py programs.sh sockets.sh verbs.sh)
 
 # Captures made by the protocol code, judged by tshark.

@@ -82,6 +82,24 @@ def fetch():
         tap.skip_all("Debian's kernel was not there in half an hour, downloaded and with siw built")
 
 
+def follow(lines, quiet_s):
+    """Turns what a machine says into test points. Did it run to the end of its tests?"""
+    tap.limit(quiet_s)
+    ended = None
+    for line in lines:
+        tap.limit(quiet_s)
+        if line.startswith(("ok - ", "not ok - ")):
+            state, _, name = line.partition(" - ")
+            tap.ok(state == "ok", name)
+        elif line.startswith("Bail out!"):
+            ended = line
+        else:
+            tap.note(line.lstrip("# "))
+            if line.startswith("# end of the tests"):
+                ended = "whole"
+    return tap.ok(ended == "whole", "the machine runs to the end of the tests", ended)
+
+
 def run(guest, more, programs=(), build=()):
     """
     Boots and turns what the machine says into test points. programs: those needed here; build: those that the build makes, if it
@@ -99,20 +117,7 @@ def run(guest, more, programs=(), build=()):
     folder = fetch()
     ramdisk, console = shim.path("initramfs"), shim.path("console")
     archive(folder, guest, more).write(ramdisk)
-    tap.limit(QUIET)
-    ended = None
-    for line in boot(folder, ramdisk, console):
-        tap.limit(QUIET)
-        if line.startswith(("ok - ", "not ok - ")):
-            state, _, name = line.partition(" - ")
-            tap.ok(state == "ok", name)
-        elif line.startswith("Bail out!"):
-            ended = line
-        else:
-            tap.note(line.lstrip("# "))
-            if line.startswith("# end of the tests"):
-                ended = "whole"
-    if not tap.ok(ended == "whole", "the machine runs to the end of the tests", ended):
+    if not follow(boot(folder, ramdisk, console), QUIET):
         with open(console, encoding="utf-8", errors="replace") as f:
             tap.note(*f.read().splitlines()[-60:])
     tap.end()
