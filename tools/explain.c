@@ -29,9 +29,9 @@ static const char *advice(enum reason reason)
         return "If the connection should be upgraded, change the rule that says off, or put one that says "
                "auto before it; the first rule that matches decides. `sockwarp check ADDRESS:PORT` names it.";
     case REASON_NO_LOCAL_SHIM:
-        return "Start the server under sockwarp too, or, if it is a service, switch it on for its unit. It "
-               "must have been started before it listened, by the same owner as its listener. For a local "
-               "forwarder whose far end runs sockwarp, add hello=always to the rule.";
+        return "Start the server under sockwarp too; a service by `sockwarp enable UNIT`, which takes effect when the "
+               "service is restarted. A server that runs already cannot be switched. For a local forwarder whose "
+               "far end runs sockwarp, add hello=always to the rule.";
     case REASON_CACHED_PLAIN:
         return "Nothing if the peer does not run sockwarp. If it does by now, it is asked again after "
                "SOCKWARP_VERDICT_TTL_S seconds; to ask it at once, remove /dev/shm/sockwarp-UID/plain.1 and start "
@@ -110,10 +110,10 @@ static const char *advice(enum reason reason)
         return "Nothing: one of the programs closed the connection at once, such as one that only looks "
                "whether a port is open.";
     case REASON_WITHDRAWN:
-        return "The server is too busy or too late to accept: connections that the rules of both ends leave to the "
-               "default startup wait for it; with transport=verbs, startup=separate or dialect=rtr-frame, raise "
-               "SOCKWARP_HELLO_TIMEOUT_MS. A server on another host that sends nothing does not answer either: with "
-               "hello=always the client's connect() waits for it.";
+        return "A server on another host answers with the first bytes that it sends. If it sends none, add hello=always "
+               "to the client's rule: then connect() waits for the answer. Otherwise the server accepts too late. The "
+               "default startup waits for that; with transport=verbs, startup=separate or dialect=rtr-frame, raise "
+               "SOCKWARP_HELLO_TIMEOUT_MS.";
     case REASON_SANDBOX:
         return "Nothing: a program that filters its own system calls keeps what was upgraded before, and "
                "its later connections are plain. Let it connect before, or switch its filter off.";
