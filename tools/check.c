@@ -206,7 +206,7 @@ static int parse(const char *text, struct target *t, char *err, size_t cap)
     unsigned long n = strtoul(port, NULL, 10);
     if (host[0] == '\0' || (brackets && end[-1] != ']') ||
         (t->port && (port[strspn(port, "0123456789")] != '\0' || n == 0 || n > 65535))) {
-        snprintf(err, cap, "'%s' is not an address, or address:port", text);
+        snprintf(err, cap, "'%s' is not ADDRESS or ADDRESS:PORT (a port is 1 to 65535)", text);
         return -EINVAL;
     }
     int r = getaddrinfo(host, port, &hints, &ai);
@@ -291,6 +291,9 @@ static int ask_there(const struct settings *s, const struct target *t)
     unsigned reason = ask_print(addr, t->len, transports, s->hello_timeout_ms);
     if (off && reason == REASON_UPGRADED)
         say("", "(but by the rules of this end it is plain)");
+    else if (reason == REASON_UPGRADED && !is_own(addr) && !rule->opts.ask_always &&
+             rule->action != POLICY_REQUIRE && !rule->opts.immediate)
+        say("", "(if its mark in TCP's handshake arrives here: see 'sockwarp explain unmarked')");
     return !off && reason == REASON_UPGRADED ? 0 : -ECONNREFUSED;
 }
 
