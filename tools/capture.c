@@ -38,7 +38,7 @@ static int check(int r, const char *what)
     return r;
 }
 
-/* The last line of what dumpcap has said. */
+/* The last line of what dumpcap has said; of a bad filter it speaks before, and ends with where to read about it. */
 static void die_of_dumpcap(const struct capture *c, int status)
 {
     char line[512] = "", last[512] = "";
@@ -49,7 +49,7 @@ static void die_of_dumpcap(const struct capture *c, int status)
     if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CANNOT_RUN)
         die("trace: dumpcap cannot capture: this user may not run it");
     while (f && fgets(line, sizeof(line), f))
-        if (line[0] != '\n')
+        if (line[0] != '\n' && !strstr(line, "User's Guide"))
             strcpy(last, line);
     if (f)
         fclose(f);
