@@ -30,13 +30,24 @@ static int print_help(void)
     return finish_output();
 }
 
-static int show(int (*write)(const struct boards *b), const char *only, bool forget)
+/* Somebody who looks for the first time sees nothing else. */
+static void say_none(const char *only)
+{
+    if (only)
+        fprintf(stderr, "sockwarp: stat: no process '%s' that was started with SOCKWARP_STAT=1\n", only);
+    else
+        fputs("sockwarp: stat: no process that was started with SOCKWARP_STAT=1\n", stderr);
+}
+
+static int show(int (*write)(const struct boards *b), const char *only, bool forget, bool speak)
 {
     struct boards b;
     int rc = boards_read(&b, only, forget);
 
     if (rc == 0) {
         rc = write(&b);
+        if (speak && b.count == 0 && (write == stat_table || write == stat_totals))
+            say_none(only);
         boards_free(&b);
     }
     return rc;
@@ -78,7 +89,7 @@ int stat_main(int argc, char **argv)
     for (;;) {
         if (watch && isatty(STDOUT_FILENO))
             fputs("\033[H\033[2J", stdout);
-        rc = show(write, argv[optind], forget);
+        rc = show(write, argv[optind], forget, !watch);
         if (rc < 0)
             die("stat: %s", strerror(ENOMEM));
         if (!watch || fflush(stdout) != 0)
