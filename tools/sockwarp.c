@@ -60,15 +60,16 @@ static int print_help(void)
           "runs sockwarp too, and left plain everywhere else.\n"
           "check: says what works on this host, which RDMA devices there are, and what would\n"
           "be chosen for connections with ADDRESS; --ask asks the server there.\n"
-          "explain: what a reason code means, and what to do about it.\n"
+          "explain: what a reason means that --explain or the statistics tell, and what to do.\n"
           "trace: runs PROGRAM and shows the frames of its connections, by tshark; or writes them to FILE.\n"
-          "stat: the connections of running programs (see stat --help).\n"
-          "enable: lets a service of systemd run under it (see enable --help).\n"
+          "stat: the connections of running programs (see sockwarp stat --help).\n"
+          "enable: lets a service of systemd run under it (see sockwarp enable --help).\n"
           "\n"
           "  -p, --policy RULES        which connections to upgrade, and how; instead of\n"
           "                            SOCKWARP_POLICY (default: " DEFAULT_POLICY ")\n"
           "  -t, --transport NAME      use this transport (iwarp, verbs)\n"
-          "  -v, --explain             one line on stderr for every decision\n"
+          "  -v, --explain             one line on stderr for every connection: upgraded or\n"
+          "                            plain, and why\n"
           "      --stats FILE          append a line of JSON for every connection to FILE\n"
           "      --profile NAME        latency, throughput or safe: see sockwarp.conf(5)\n"
           "  -h, --help                this text\n"
@@ -206,7 +207,7 @@ static int check_config(const char *file)
            file           ? file
            : c.files == 1 ? "one file"
            : c.files == 2 ? "two files"
-                          : "no file",
+                          : "no file of sockwarp.conf(5)",
            c.count);
     config_free(&c);
     return finish_output();
@@ -298,6 +299,8 @@ static int explain(int argc, char **argv)
 {
     const char *unknown;
 
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return print_help();
     if (explain_print(argv + 1, argc - 1, &unknown) < 0)
         die("explain: '%s' is no reason code ('sockwarp explain' lists them)", unknown);
     return finish_output();

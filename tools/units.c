@@ -47,7 +47,7 @@ static int print_help(void)
           "      --root DIR            the system below DIR instead of this one\n"
           "      --all                 disable all that are enabled\n"
           "\n"
-          "Exit status: 0; 1 if something is in the way or nothing was to do; 2 for mistakes.\n",
+          "Exit status: 0; 1 if something is in the way or UNIT was not enabled; 2 for mistakes.\n",
           stdout);
     return finish_output();
 }
