@@ -4,7 +4,7 @@
  *   inject LOG AT[:NAME] WHAT PROGRAM [ARGUMENT...]
  *
  * AT counts the library's calls from 1, over all processes and threads of the program; it is the first NAME from there on. With + behind
- * WHAT all its later calls of that name fail, too. WHAT: "count" fails nothing and writes a line
+ * WHAT all its later calls of that name fail, too, that a shortage can make fail. WHAT: "count" fails nothing and writes a line
  * line for each call to LOG; "kill" ends the process; a number: the call is not made and fails with this errno, and has a line. A line is
  * NAME SITE DOMAIN ARGUMENT: the domain of the socket that it works on (0: none, -1: not known), its second argument. The status is the
  * program's; 128 and the signal if one has ended it.
@@ -15,6 +15,7 @@
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -288,11 +289,17 @@ static void say(pid_t tid, const struct __ptrace_syscall_info *info, uint64_t si
     fflush(log_file);
 }
 
+/* Of fcntl's commands only these want something of which there may be none. */
+static bool has_no_shortage(const struct __ptrace_syscall_info *info)
+{
+    return info->entry.nr == SYS_fcntl && info->entry.args[1] != F_DUPFD && info->entry.args[1] != F_DUPFD_CLOEXEC;
+}
+
 /* Is this the call? */
 static bool is_wanted(const struct __ptrace_syscall_info *info)
 {
     char other[32];
-    if (error_wanted == 0 || seen < at || (done && !ever_after))
+    if (error_wanted == 0 || seen < at || (done && (!ever_after || has_no_shortage(info))))
         return false;
     return name_wanted == NULL || strcmp(name_wanted, name_of(info->entry.nr, other, sizeof(other))) == 0;
 }
