@@ -38,23 +38,24 @@ static int check(int r, const char *what)
     return r;
 }
 
-/* The last line of what dumpcap has said; of a bad filter it speaks before, and ends with where to read about it. */
+/* What dumpcap has said first: "dumpcap: WHAT". Behind that comes how to install it and where to read about it. */
 static void die_of_dumpcap(const struct capture *c, int status)
 {
-    char line[512] = "", last[512] = "";
+    static const char name[] = "dumpcap: ";
+    char line[512] = "", said[512] = "";
     FILE *f = fopen(c->log, "re");
 
     if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NOT_FOUND)
         die("trace: dumpcap is not installed (Debian: tshark)");
     if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CANNOT_RUN)
         die("trace: dumpcap cannot capture: this user may not run it");
-    while (f && fgets(line, sizeof(line), f))
-        if (line[0] != '\n' && !strstr(line, "User's Guide"))
-            strcpy(last, line);
+    while (f && said[0] == '\0' && fgets(line, sizeof(line), f))
+        if (strncmp(line, name, strlen(name)) == 0)
+            strcpy(said, line + strlen(name));
     if (f)
         fclose(f);
-    last[strcspn(last, "\n")] = '\0';
-    die("trace: dumpcap cannot capture: %s", last[0] ? last : "it ended");
+    said[strcspn(said, "\n")] = '\0';
+    die("trace: dumpcap cannot capture: %s", said[0] ? said : "it ended");
 }
 
 static void start(struct capture *c, const char *filter)
