@@ -291,8 +291,8 @@ static int ask_there(const struct settings *s, const struct target *t)
     unsigned reason = ask_print(addr, t->len, transports, s->hello_timeout_ms);
     if (off && reason == REASON_UPGRADED)
         say("", "(but by the rules of this end it is plain)");
-    else if (reason == REASON_UPGRADED && !is_own(addr) && !rule->opts.ask_always &&
-             rule->action != POLICY_REQUIRE && !rule->opts.immediate)
+    else if (reason == REASON_UPGRADED && !is_own(addr) && !rule->opts.ask_always && rule->action != POLICY_REQUIRE &&
+             !rule->opts.immediate)
         say("", "(if its mark in TCP's handshake arrives here: see 'sockwarp explain unmarked')");
     return !off && reason == REASON_UPGRADED ? 0 : -ECONNREFUSED;
 }
