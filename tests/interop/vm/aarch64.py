@@ -19,7 +19,7 @@ import subprocess
 import initramfs
 import kernel
 
-PACKAGES = """?essential mount iproute2 procps python3-minimal python3 redis-server redis-tools liburing-dev libunwind-dev libinih-dev
+PACKAGES = """?essential mount iproute2 procps python3-minimal python3 liburing-dev libunwind-dev libinih-dev
     libsmartcols-dev libibverbs-dev librdmacm-dev libcriterion-dev busybox-static linux-image-cloud-arm64""".split()
 MODULES = ["virtio_mmio", "virtio_blk", "tcp_diag", "unix_diag", "veth"]
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -140,7 +140,7 @@ def get(note):
         work = target + ".new"
         root = os.path.join(work, "root")
         os.makedirs(root)
-        note("downloading Debian's packages for arm64, 100 MB")
+        note("downloading Debian's packages for arm64, 80 MB")
         packages = _download(work)
         _unpack(packages, root)
         shutil.rmtree(os.path.join(work, "apt"))
