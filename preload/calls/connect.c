@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/base/fault.h"
+#include "core/base/rawsys.h"
 #include "core/base/reason.h"
 #include "preload/calls/ring.h"
 #include "preload/conn/coalesce.h"
@@ -96,8 +97,12 @@ static unsigned plain_because(const struct sock *s, int fd, const struct sockadd
         return REASON_CACHED_PLAIN;
     if (!rule->opts.hello_always) {
         uint64_t meets_on = rule->opts.meet ? beside_meets(s, fd, peer) : 0;
-        switch (local_ask(peer, rule->opts.self)) {
+        uid_t owner = 0;
+        switch (local_ask(peer, rule->opts.self, &owner)) {
         case LOCAL_PRESENT:
+            /* (A listener of this user's that was there before may have been killed, and another's come in its place.) */
+            if (meets_on != 0 && owner != (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0))
+                meets_on = 0;
             *found = (struct found){ .shim = true, .meets_on = meets_on };
             return REASON_NONE;
         case LOCAL_ABSENT:

@@ -356,26 +356,26 @@ static bool still_owns(struct acquaintance *a)
     return owns_listener(&a->k, &a->holder, a->any);
 }
 
-/* The process that holds the name and owns the listener; 0: it has to be asked for. */
-static pid_t known_holder(const struct local_key *k)
+/* The process that holds the name and owns the listener; pid 0: it has to be asked for. */
+static struct ucred known_holder(const struct local_key *k)
 {
-    pid_t pid = 0;
+    struct ucred holder = { 0 };
     if (!kept_begin(&known_fds))
-        return 0;
-    for (unsigned i = 0; i < ACQUAINTANCES && pid == 0; i++) {
+        return holder;
+    for (unsigned i = 0; i < ACQUAINTANCES && holder.pid == 0; i++) {
         if (known_fd[i] == 0 || !local_key_same(&known[i].k, k))
             continue;
         if (is_connected(known_fd[i]) && still_owns(&known[i]))
-            pid = known[i].holder.pid;
+            holder = known[i].holder;
         else
             kept_drop(&known_fds, i);
     }
     kept_end(&known_fds);
-    return pid;
+    return holder;
 }
 
 /* Asks by the name. LOCAL_PRESENT with *holder, or LOCAL_ABSENT. */
-static enum local_answer ask_name(const struct local_key *k, pid_t *holder)
+static enum local_answer ask_name(const struct local_key *k, struct ucred *holder)
 {
     struct ucred cred = { 0 };
     bool any = false;
@@ -387,7 +387,7 @@ static enum local_answer ask_name(const struct local_key *k, pid_t *holder)
         known_put(k, fd, &cred, any);
     else
         REAL(close)(fd);
-    *holder = cred.pid;
+    *holder = cred;
     return owns ? LOCAL_PRESENT : LOCAL_ABSENT;
 }
 
@@ -402,18 +402,19 @@ static int found_of(const struct local_key *k)
     return l.found;
 }
 
-enum local_answer local_ask(const struct sockaddr *peer, bool self_ok)
+enum local_answer local_ask(const struct sockaddr *peer, bool self_ok, uid_t *owner)
 {
     struct local_key k;
     if (!key_of_peer(peer, &k))
         return LOCAL_REMOTE;
-    pid_t holder = known_holder(&k);
-    int found = holder == 0 ? found_of(&k) : LATELY_HERE;
+    struct ucred holder = known_holder(&k);
+    int found = holder.pid == 0 ? found_of(&k) : LATELY_HERE;
     if (found != LATELY_HERE)
         return found == LATELY_ABSENT ? LOCAL_ABSENT : LOCAL_REMOTE;
-    if (holder == 0 && ask_name(&k, &holder) == LOCAL_ABSENT)
+    if (holder.pid == 0 && ask_name(&k, &holder) == LOCAL_ABSENT)
         return LOCAL_ABSENT;
-    return holder == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
+    *owner = holder.uid;
+    return holder.pid == proc.pid && !self_ok ? LOCAL_SELF : LOCAL_PRESENT;
 }
 
 bool local_meets(uint64_t netns, const struct sockaddr *peer)

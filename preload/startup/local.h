@@ -31,11 +31,11 @@ bool local_listens(const struct sockaddr *addr);
 bool local_lost_name(const struct sockaddr *peer);
 
 /*
- * self_ok: LOCAL_PRESENT instead of LOCAL_SELF. Some system calls, no byte to the peer, never blocks. Part of what it
+ * self_ok: LOCAL_PRESENT instead of LOCAL_SELF; *owner, with LOCAL_PRESENT: the listener's. Some system calls, no byte to the peer, never blocks. Part of what it
  * finds is believed for 10 ms. A connection to a name that was found is kept, by a hidden descriptor: it ends with the
  * name, so the next connection need not ask again. Any thread, handlers.
  */
-enum local_answer local_ask(const struct sockaddr *peer, bool self_ok);
+enum local_answer local_ask(const struct sockaddr *peer, bool self_ok, uid_t *owner);
 /* Does the kernel deliver packets to this address on this host? (Where it cannot be asked: no.) Any thread, handlers. */
 bool local_is_own(const struct sockaddr *addr);
 /*
