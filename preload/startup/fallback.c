@@ -16,8 +16,10 @@
 
 void fallback_remember(const struct conn *c, int fd)
 {
-    if (!c->startup.known_shim || c->startup.marked)
-        learned_add((const struct sockaddr *)&c->peer, fd);
+    const struct sockaddr *peer = (const struct sockaddr *)&c->peer;
+    /* (The mark of one that has answered was no accident: its program has spoken while the question was on its way.) */
+    if (!c->startup.known_shim || (c->startup.marked && !learned_has_answered(peer)))
+        learned_add(peer, fd);
 }
 
 /* Resets the TCP connection; the descriptor stays, unconnected. */

@@ -2,6 +2,7 @@
 #include "preload/startup/learned.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/base/rawsys.h"
 #include "core/negotiate/verdict.h"
@@ -81,6 +82,26 @@ void learned_add(const struct sockaddr *peer, int fd)
         pthread_mutex_unlock(&verdict_lock);
     }
     tell(&key);
+}
+
+/* ---- who has answered: by slot, so a peer may be taken for one that did; then it is only not remembered as plain ---- */
+
+static _Atomic uint64_t answered[VERDICT_SLOTS / 64];
+
+void learned_answers(const struct sockaddr *peer)
+{
+    struct verdict_entry key;
+    if (verdict_key(&key, peer, 0))
+        atomic_fetch_or_explicit(&answered[verdict_slot(&key) / 64], UINT64_C(1) << verdict_slot(&key) % 64,
+                                 memory_order_relaxed);
+}
+
+bool learned_has_answered(const struct sockaddr *peer)
+{
+    struct verdict_entry key;
+    return verdict_key(&key, peer, 0) &&
+           (atomic_load_explicit(&answered[verdict_slot(&key) / 64], memory_order_relaxed) >> verdict_slot(&key) % 64 &
+            1) != 0;
 }
 
 void learned_after_fork(void)

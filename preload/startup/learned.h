@@ -20,6 +20,10 @@ bool learned_here(const struct sockaddr *peer, int fd);
 bool learned_by_user(const struct sockaddr *peer, int fd);
 /* It was found to be plain: remembers that, for all of them. */
 void learned_add(const struct sockaddr *peer, int fd);
+/* A marked peer has answered: its mark is no accident, so it is known for one that runs sockwarp. */
+void learned_answers(const struct sockaddr *peer);
+/* Did it answer this process? (Now and then yes of a peer that did not.) No system call. */
+bool learned_has_answered(const struct sockaddr *peer);
 /* In the child of a fork. */
 void learned_after_fork(void);
 

@@ -30,6 +30,7 @@
 #include "preload/startup/beside.h"
 #include "preload/startup/dispatch.h"
 #include "preload/startup/fallback.h"
+#include "preload/startup/learned.h"
 #include "preload/startup/local.h"
 #include "preload/startup/syn.h"
 
@@ -471,6 +472,8 @@ static bool met_plain_worker(const struct conn *c)
 
 static void settle_upgraded(struct sock *s, struct conn *c, int fd)
 {
+    if (c->startup.marked)
+        learned_answers((const struct sockaddr *)&c->peer);
     if (startup_upgrade(s, c) < 0) {
         conn_go_dead(s, c, REASON_NO_MEMORY, ECONNRESET);
     } else if (conn_may_be_staged(c)) { /* the RTR came with the last look: the program may send */

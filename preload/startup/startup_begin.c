@@ -110,7 +110,9 @@ static unsigned unasked(struct conn *c, int fd)
         c->startup.marked = mark_is_seen(fd);
     if (!c->startup.marked && !c->require && !c->opts.ask_always && !c->opts.hello_always && !c->opts.immediate)
         return REASON_UNMARKED;
-    if (!c->require && learned_by_user((const struct sockaddr *)&c->peer, fd))
+    const struct sockaddr *peer = (const struct sockaddr *)&c->peer;
+    bool known = c->startup.marked && learned_has_answered(peer);
+    if (!c->require && !known && learned_by_user(peer, fd))
         return REASON_CACHED_PLAIN;
     if (c->startup.marked)
         c->startup.known_shim = true;
