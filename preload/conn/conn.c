@@ -179,7 +179,9 @@ static void fill_record(struct sock *s, struct conn *c, struct stats_record *r)
     r->reason = atomic_load(&c->record.reason);
     r->rtr = "none";
     if (r->reason == REASON_NONE)
-        r->reason = atomic_load(&c->tx.plain_total) > 0 ? REASON_SPOKE_FIRST : REASON_CLOSED;
+        r->reason = atomic_load(&c->tx.plain_total) == 0 ? REASON_CLOSED
+                    : conn_is_late(c)                    ? REASON_WITHDRAWN
+                                                         : REASON_SPOKE_FIRST;
     r->memory = conn_memory(c);
     if (c->opts.transports & HELLO_TRANSPORT_VERBS)
         r->device = c->dev.name[0] != '\0' ? c->dev.name : reason_name(c->dev.reason);
