@@ -38,7 +38,7 @@
     X(PEER_LIMIT, 28, "peer-limit", "the peer's parameters are outside what is supported")                      \
     X(OFF, 29, "off", "sockwarp is switched off in this process")                                               \
     X(CLOSED, 30, "closed", "closed before the startup was over")                                               \
-    X(WITHDRAWN, 31, "withdrawn", "the listener's program did not accept in time")                              \
+    X(WITHDRAWN, 31, "withdrawn", "the listener's program did not answer in time")                              \
     X(SANDBOX, 32, "sandbox", "the program has put itself under a seccomp filter")                              \
     X(DEVICE_NONE, 33, "device-none", "there is no RDMA device, or the libraries for it are missing")           \
     X(DEVICE_ADDRESS, 34, "device-address", "no RDMA device has the connection's address")                      \
