@@ -99,6 +99,15 @@ bool local_stays_plain(struct sock *s, int fd)
     return true;
 }
 
+/* One that does not look may follow one that did and was killed. */
+static void meet_or_not(const struct sock *s, uint64_t netns, const struct sockaddr_un *un, socklen_t len)
+{
+    if (s->saves_syn)
+        meet_listens(netns, un, len);
+    else if (meet_is_known(netns, un, len))
+        meet_listens_no_more(netns, un, len);
+}
+
 void local_names_open(struct sock *s, int fd)
 {
     struct sockaddr_un un[SOCK_NAMES];
@@ -109,9 +118,9 @@ void local_names_open(struct sock *s, int fd)
     syn_save(s, fd);
     if (!names_of(fd, un, len))
         return;
-    for (int i = 0; i < SOCK_ADDRESS_NAMES && s->saves_syn; i++)
+    for (int i = 0; i < SOCK_ADDRESS_NAMES; i++)
         if (len[i] > 0)
-            meet_listens(meet_netns(fd), &un[i], len[i]);
+            meet_or_not(s, meet_netns(fd), &un[i], len[i]);
     for (int i = 0; i < SOCK_NAMES; i++)
         if (len[i] > 0)
             name_listen(&un[i], len[i], &s->name_fd[i]);
