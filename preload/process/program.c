@@ -22,6 +22,16 @@
 #define OUR_MACHINE EM_X86_64
 #endif
 
+/* (Some file systems let a signal interrupt it.) */
+static ssize_t read_at(int fd, void *buf, size_t len, off_t at)
+{
+    ssize_t n;
+    do
+        n = pread(fd, buf, len, at);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 /* Judges by the interpreter that an ELF file names. */
 static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
 {
@@ -29,12 +39,12 @@ static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
     Elf64_Phdr ph;
     char name[256] = "";
     for (unsigned i = 0; i < eh->e_phnum && loads == LOADS_NOT; i++) {
-        if (pread(fd, &ph, sizeof(ph), (off_t)(eh->e_phoff + i * sizeof(ph))) != sizeof(ph))
+        if (read_at(fd, &ph, sizeof(ph), (off_t)(eh->e_phoff + i * sizeof(ph))) != sizeof(ph))
             break;
         if (ph.p_type != PT_INTERP)
             continue;
         size_t len = ph.p_filesz < sizeof(name) - 1 ? ph.p_filesz : sizeof(name) - 1;
-        if (pread(fd, name, len, (off_t)ph.p_offset) == (ssize_t)len)
+        if (read_at(fd, name, len, (off_t)ph.p_offset) == (ssize_t)len)
             loads = strstr(name, "musl") != NULL ? LOADS_MUSL : LOADS_US;
     }
     return loads;
@@ -62,7 +72,7 @@ static enum loads file_loads(int dirfd, const char *path, unsigned depth)
     if (fd < 0)
         return LOADS_NOT;
     enum loads loads = LOADS_NOT;
-    ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, &head, sizeof(head) - 1, 0) : -1;
+    ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read_at(fd, &head, sizeof(head) - 1, 0) : -1;
     bool elf = n >= (ssize_t)sizeof(head.eh) && memcmp(head.eh.e_ident, ELFMAG, SELFMAG) == 0;
     if (elf) {
         if (head.eh.e_ident[EI_CLASS] == ELFCLASS64 && head.eh.e_machine == OUR_MACHINE &&
