@@ -94,6 +94,7 @@ struct conn_startup {
     uint64_t unasked_ns;
     pid_t unasked_by;
     unsigned unasked_looks; /* how often the program has looked at it since then */
+    bool asks;              /* and this step asks, unless something has come */
     uint32_t meet_at;
     uint64_t meet_cookie;
     bool in_backlog; /* initiator: connect() has returned, though the listener's program has not accepted */

@@ -87,7 +87,7 @@ bool startup_is_parents(const struct sock *s);
 
 /* The question waits from now on. No other thread knows c yet, or both turns held. */
 void startup_put_off(struct conn *c);
-/* A step before the question. Both turns held. False: would block. */
+/* A step before the question, or which asks it (startup.asks). Both turns held. False: would block. */
 bool startup_step_unasked(struct conn *c, int fd);
 /* A step that asks, if the peer was not asked yet: the program waits without having said anything. Both turns held. */
 void startup_step_asking(struct sock *s);

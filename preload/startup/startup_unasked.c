@@ -25,6 +25,15 @@ void startup_put_off(struct conn *c)
     atomic_store(&c->startup.unlooked, true); /* nothing can have come yet */
 }
 
+static bool ask_if_told(struct conn *c, int fd)
+{
+    if (!c->startup.asks)
+        return false;
+    negotiate_ask(&c->neg);
+    conn_nodelay_lend(c, fd); /* the program's first bytes do not wait for its acknowledgement */
+    return true;
+}
+
 /* Not if the server spoke first, nor if something was sent past us: then it would come in the middle of a stream. */
 bool startup_step_unasked(struct conn *c, int fd)
 {
@@ -32,11 +41,11 @@ bool startup_step_unasked(struct conn *c, int fd)
     uint8_t first;
     c->startup.kernel_wants = POLLIN;
     if (atomic_exchange(&c->startup.unlooked, false))
-        return false;
+        return ask_if_told(c, fd);
     ssize_t n = startup_peek_first(fd, &first);
     if (startup_would_wait(c, n, POLLIN)) {
         if (tcpinfo_totals(fd, &rx, &tx) && tx == 0)
-            return false;
+            return ask_if_told(c, fd);
         negotiate_decline(&c->neg, REASON_SHARED_FD);
     } else if (n > 0) {
         (void)negotiate_in(&c->neg, &first, 1, proc_now_ns());
@@ -49,15 +58,12 @@ bool startup_step_unasked(struct conn *c, int fd)
 void startup_step_asking(struct sock *s)
 {
     struct conn *c = s->conn;
-    int fd = atomic_load(&s->fd);
     if (conn_is_unasked(c)) {
+        c->startup.asks = true;
         atomic_store(&c->startup.unlooked, false);
-        if (!startup_step_unasked(c, fd)) {
-            negotiate_ask(&c->neg);
-            conn_nodelay_lend(c, fd); /* the program's first bytes do not wait for its acknowledgement */
-        }
     }
     startup_step_called(s);
+    c->startup.asks = false;
 }
 
 /* (A busy program may come to its first look late, and send next.) */
