@@ -101,6 +101,12 @@ static inline pid_t rawsys_gettid(void)
     return (pid_t)rawsys4(__NR_gettid, 0, 0, 0, 0);
 }
 
+/* Of the calling thread. */
+static inline uid_t rawsys_geteuid(void)
+{
+    return (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0);
+}
+
 /*
  * Writes all of buf, as far as the kernel takes it: goes on after a short write or a signal, gives up at any other
  * error (a full non-blocking stderr loses the line, since the log must never delay the program).

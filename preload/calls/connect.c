@@ -101,7 +101,7 @@ static unsigned plain_because(const struct sock *s, int fd, const struct sockadd
         switch (local_ask(peer, rule->opts.self, &owner)) {
         case LOCAL_PRESENT:
             /* (A listener of this user's that was there before may have been killed, and another's come in its place.) */
-            if (meets_on != 0 && owner != (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0))
+            if (meets_on != 0 && owner != rawsys_geteuid())
                 meets_on = 0;
             *found = (struct found){ .shim = true, .meets_on = meets_on };
             return REASON_NONE;

@@ -144,6 +144,13 @@ static void own_files(void)
     errno = err;
 }
 
+static void before_unshare(int flags)
+{
+    before_network();
+    if (flags & CLONE_FILES)
+        own_files();
+}
+
 void rights_before_own_files(void)
 {
     if (!concerns_us())
@@ -160,12 +167,12 @@ void rights_before_own_files(void)
 #define CALL_BEHIND(before, name, params, args) \
     int name params                             \
     {                                           \
-        before();                               \
+        before;                                 \
         int r = REAL(name) args;                \
         rights_after();                         \
         return r;                               \
     }
-#define RIGHTS_CALL(name, params, args) CALL_BEHIND(rights_before, name, params, args)
+#define RIGHTS_CALL(name, params, args) CALL_BEHIND(rights_before(), name, params, args)
 
 RIGHTS_CALL(setuid, (uid_t uid), (uid))
 RIGHTS_CALL(setgid, (gid_t gid), (gid))
@@ -182,25 +189,17 @@ RIGHTS_CALL(initgroups, (const char *user, gid_t group), (user, group))
 int capset(void *header, const void *data); /* (sys/capability.h is libcap's) */
 RIGHTS_CALL(capset, (void *header, const void *data), (header, data))
 RIGHTS_CALL(chroot, (const char *path), (path))
-int unshare(int flags)
-{
-    before_network();
-    if (flags & CLONE_FILES)
-        own_files();
-    int r = REAL(unshare)(flags);
-    rights_after();
-    return r;
-}
-CALL_BEHIND(before_network, setns, (int fd, int type), (fd, type))
+CALL_BEHIND(before_unshare(flags), unshare, (int flags), (flags))
+CALL_BEHIND(before_network(), setns, (int fd, int type), (fd, type))
 
 long rights_syscall(long number, const long a[6])
 {
-    if (number == SYS_unshare || number == SYS_setns)
+    if (number == SYS_unshare)
+        before_unshare((int)a[0]);
+    else if (number == SYS_setns)
         before_network();
     else
         rights_before();
-    if (number == SYS_unshare && (a[0] & CLONE_FILES))
-        own_files();
     long r = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     rights_after();
     return r;

@@ -23,7 +23,7 @@ ssize_t conn_broken_pipe(int flags)
 #define PIECES 64u
 
 /* Describes up to `most` of the next bytes of the program's memory, as the kernel takes them, behind n pieces. */
-static struct msghdr next_behind(const struct iov_iter *it, size_t most, struct iovec iov[PIECES], size_t n)
+static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iovec iov[PIECES], size_t n)
 {
     struct iov_iter at = *it;
     void *p;
@@ -32,16 +32,11 @@ static struct msghdr next_behind(const struct iov_iter *it, size_t most, struct 
     return (struct msghdr){ .msg_iov = iov, .msg_iovlen = n };
 }
 
-static struct msghdr next_of(const struct iov_iter *it, size_t most, struct iovec iov[PIECES])
-{
-    return next_behind(it, most, iov, 0);
-}
-
 /* Returns a number of bytes; 0: the end, or an urgent byte, before which a receive ends; -errno. */
 static ssize_t recv_there(int fd, const struct iov_iter *it, size_t most, int flags)
 {
     struct iovec iov[PIECES];
-    struct msghdr msg = next_of(it, most, iov);
+    struct msghdr msg = next_of(it, most, iov, 0);
     int err = errno, mark = 0;
     if (REAL(ioctl)(fd, SIOCATMARK, &mark) == 0 && mark)
         return 0;
@@ -103,28 +98,22 @@ size_t conn_recv_rest_plain(struct sock *s, int fd, const struct iov_iter *it, s
     }
 }
 
-ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags)
-{
-    struct iovec iov[PIECES];
-    struct msghdr msg = next_of(it, most, iov);
-    ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
-    if (sent < 0)
-        return -errno;
-    iov_iter_skip(it, (size_t)sent);
-    return sent;
-}
-
 ssize_t conn_send_behind(int fd, const uint8_t *lead, size_t lead_len, struct iov_iter *it, size_t most, int flags)
 {
     struct iovec iov[PIECES];
     iov[0] = (struct iovec){ (void *)(uintptr_t)lead, lead_len };
-    struct msghdr msg = next_behind(it, most, iov, 1);
+    struct msghdr msg = next_of(it, most, iov, lead_len > 0 ? 1 : 0);
     ssize_t sent = REAL(sendmsg)(fd, &msg, flags);
     if (sent < 0)
         return -errno;
     if ((size_t)sent > lead_len)
         iov_iter_skip(it, (size_t)sent - lead_len);
     return sent;
+}
+
+ssize_t conn_send_some(int fd, struct iov_iter *it, size_t most, int flags)
+{
+    return conn_send_behind(fd, NULL, 0, it, most, flags);
 }
 
 ssize_t conn_send_plain(int fd, struct iov_iter *it, size_t len, int flags, uint64_t deadline_ns)

@@ -315,7 +315,7 @@ static int run(void *unused)
     uint64_t idle_since = 0;
     rawsys6(__NR_prctl, PR_SET_TIMERSLACK, 1, 0, 0, 0, 0);
     rawsys6(__NR_prctl, PR_SET_NAME, (long)"sockwarp-flush", 0, 0, 0, 0);
-    if (!confine() && rawsys4(__NR_geteuid, 0, 0, 0, 0) == 0)
+    if (!confine() && rawsys_geteuid() == 0)
         atomic_store(&fl.cannot, true); /* the thread ends when what is there is sent */
     fl.rest_ns = REST_NS;
     for (;;) {

@@ -53,7 +53,7 @@ static struct board_slot *slots_of(struct board_head *h)
 
 static void name_file(char name[NAME_LEN])
 {
-    snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", (unsigned)rawsys4(__NR_geteuid, 0, 0, 0, 0), (unsigned)proc.pid);
+    snprintf(name, NAME_LEN, BOARD_FOLDER "/%u", rawsys_geteuid(), (unsigned)proc.pid);
 }
 
 static bool folder_ok(void)

@@ -18,7 +18,7 @@ int folder_open(void)
 {
     char name[NAME_LEN];
     struct stat st = { 0 };
-    uid_t me = (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0);
+    uid_t me = rawsys_geteuid();
     snprintf(name, sizeof(name), BOARD_FOLDER, (unsigned)me);
     (void)rawsys4(__NR_mkdirat, AT_FDCWD, (long)name, 0700, 0);
     int fd = rawsys_open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -36,8 +36,8 @@ static bool is_ours(int fd, size_t len)
     struct stat st = { 0 };
     memset(&fs, 0, sizeof(fs));
     return rawsys4(__NR_fstatfs, fd, (long)&fs, 0, 0) == 0 && fs.f_type == TMPFS_MAGIC &&
-           rawsys4(__NR_fstat, fd, (long)&st, 0, 0) == 0 && st.st_uid == (uid_t)rawsys4(__NR_geteuid, 0, 0, 0, 0) &&
-           (st.st_mode & 077) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size == len;
+           rawsys4(__NR_fstat, fd, (long)&st, 0, 0) == 0 && st.st_uid == rawsys_geteuid() && (st.st_mode & 077) == 0 &&
+           S_ISREG(st.st_mode) && (size_t)st.st_size == len;
 }
 
 /* May a file be so long? A longer one would raise SIGXFSZ. */

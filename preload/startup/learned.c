@@ -86,22 +86,19 @@ void learned_add(const struct sockaddr *peer, int fd)
 
 /* ---- who has answered: by slot, so a peer may be taken for one that did; then it is only not remembered as plain ---- */
 
-static _Atomic uint64_t answered[VERDICT_SLOTS / 64];
+static _Atomic bool answered[VERDICT_SLOTS];
 
 void learned_answers(const struct sockaddr *peer)
 {
     struct verdict_entry key;
     if (verdict_key(&key, peer, 0))
-        atomic_fetch_or_explicit(&answered[verdict_slot(&key) / 64], UINT64_C(1) << verdict_slot(&key) % 64,
-                                 memory_order_relaxed);
+        atomic_store_explicit(&answered[verdict_slot(&key)], true, memory_order_relaxed);
 }
 
 bool learned_has_answered(const struct sockaddr *peer)
 {
     struct verdict_entry key;
-    return verdict_key(&key, peer, 0) &&
-           (atomic_load_explicit(&answered[verdict_slot(&key) / 64], memory_order_relaxed) >> verdict_slot(&key) % 64 &
-            1) != 0;
+    return verdict_key(&key, peer, 0) && atomic_load_explicit(&answered[verdict_slot(&key)], memory_order_relaxed);
 }
 
 void learned_after_fork(void)

@@ -249,8 +249,8 @@ static ssize_t take_seen(int fd, uint8_t *buf, size_t len)
     return n;
 }
 
-/* It was looked at, and is taken. False: it is not there. */
-static bool take_hello(struct conn *c, int fd, uint8_t *buf, size_t len)
+/* It was looked at, and is taken. */
+static void take_hello(struct conn *c, int fd, uint8_t *buf, size_t len)
 {
     lowat_back(c, fd, 1); /* what comes next may be shorter than the prefix was */
     ssize_t n = take_seen(fd, buf, len);
@@ -258,7 +258,6 @@ static bool take_hello(struct conn *c, int fd, uint8_t *buf, size_t len)
     c->startup.rx_total += n > 0 ? (uint64_t)n : 0;
     if (n != (ssize_t)len) /* another reader took them behind our back */
         trace_error("fd %d: the Hello vanished (%zd of %zu octets)", fd, n, len);
-    return n > 0;
 }
 
 /* A step that only looks: the program's bytes stay in the kernel. False: would block. */
@@ -292,10 +291,11 @@ static bool step_peek(struct sock *s, struct conn *c, int fd)
         c->startup.kernel_wants = POLLIN;
         return false;
     }
-    bool more = used == 0 || take_hello(c, fd, buf, used);
+    if (used > 0)
+        take_hello(c, fd, buf, used);
     if (!peeks(c))
         lowat_back(c, fd, 1);
-    if (more && used == 0 && peeks(c)) {
+    if (used == 0 && peeks(c)) {
         /* A prefix: no thread need wake before it grows. */
         set_lowat(fd, (int)n + 1);
         c->rx.kernel_lowat = (uint32_t)n + 1;

@@ -102,7 +102,7 @@ int startup_begin(struct conn *c)
  * Why is the peer not to be asked? REASON_NONE: it is. Nothing was sent yet. A marked listener runs sockwarp, and its
  * program accepts when it likes.
  */
-static unsigned unasked(struct conn *c, int fd)
+static unsigned why_not_asked(struct conn *c, int fd)
 {
     if (c->startup.known_shim)
         return REASON_NONE;
@@ -132,7 +132,7 @@ static bool may_be_elsewhere(const struct sockaddr_storage *ss)
 
 int startup_begin_initiator(struct sock *s, struct conn *c)
 {
-    unsigned reason = unasked(c, atomic_load(&s->fd));
+    unsigned reason = why_not_asked(c, atomic_load(&s->fd));
     if (reason != REASON_NONE) {
         conn_go_plain(s, c, reason);
         return -ENOENT;
