@@ -67,6 +67,8 @@ libprimitives_la_SOURCES = \
     tests/unit/preload_world.h
 libprimitives_la_CFLAGS = $(AM_CFLAGS)
 primitives = libprimitives.la $(LDADD)
+unit_tests += tests/unit/test_cancel
+tests_unit_test_cancel_LDADD = $(primitives)
 unit_tests += tests/unit/test_hidden
 tests_unit_test_hidden_LDADD = $(primitives)
 unit_tests += tests/unit/test_holders

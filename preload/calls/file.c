@@ -247,7 +247,7 @@ static bool is_pipe(int fd, int access, bool *wait)
 }
 
 /* wait_for in a call on s. */
-static int await(int fd, short events, struct sock *self, struct sock *s)
+static __attribute__((noinline)) int await(int fd, short events, struct sock *self, struct sock *s)
 {
     unsigned kept = cancel_keep(conn_left, s);
     int r = wait_for(fd, events, 0, self);

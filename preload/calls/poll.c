@@ -220,7 +220,7 @@ static bool too_many(nfds_t n)
 }
 
 /* timeout_ns < 0: for ever. Returns as poll, -errno. */
-static int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask)
+static __attribute__((noinline)) int poll_ns(struct pollfd *fds, nfds_t n, int64_t timeout_ns, const sigset_t *mask)
 {
     struct pollfd few_k[2 * STACK_FDS + OTHERS_MAX + 1];
     struct entry few_e[STACK_FDS];

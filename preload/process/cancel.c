@@ -32,21 +32,24 @@ void cancel_also(void (*fn)(void))
         atomic_store_explicit(&at_end, fn, memory_order_relaxed);
 }
 
-/* Entries of calls that were left by siglongjmp: their frames are gone from the stack, and this frame is above them. */
-static void drop_dead(uintptr_t frame)
+/* Entries of calls that were left by siglongjmp: their frames are gone from the stack, and end at `end` or below it. */
+static void drop_dead(uintptr_t end)
 {
-    if (kept_n > KEPT_MAX || kept[kept_n - 1].frame > frame || proc_on_signal_stack())
+    if (kept_n > KEPT_MAX || kept[kept_n - 1].frame > end || proc_on_signal_stack())
         return;
-    while (kept_n > 0 && kept[kept_n - 1].frame <= frame)
+    while (kept_n > 0 && kept[kept_n - 1].frame <= end)
         cancel_kept(kept_n - 1);
 }
 
 unsigned cancel_keep(void (*give_back)(void *), void *what)
 {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    /* (What has nothing to give back may be put off in the frame of a call that has: accept4.) */
     if (kept_n > 0)
-        drop_dead(frame);
+        drop_dead(give_back != NULL ? frame : frame - 1);
     unsigned before = kept_n;
+    if (give_back == NULL)
+        return before;
     kept_n = before + 1;
     if (before >= KEPT_MAX)
         return before;

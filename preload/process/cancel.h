@@ -28,7 +28,8 @@ extern __thread int cancel_program;
 
 /*
  * If the thread is cancelled before cancel_kept(), give_back(what) is called, the newest first. `what` may be on the
- * stack. give_back NULL: nothing is called. Returns the value that cancel_kept() takes.
+ * stack. give_back NULL: nothing is called. Returns the value that cancel_kept() takes. Once a frame: a call that was left
+ * is told from one under way by its frame, so what keeps something inside another that does is not inlined into it.
  */
 unsigned cancel_keep(void (*give_back)(void *), void *what);
 void cancel_kept(unsigned before);

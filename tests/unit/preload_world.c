@@ -53,9 +53,11 @@ void *world_shared(unsigned len)
     return p;
 }
 
+bool world_on_signal_stack;
+
 bool proc_on_signal_stack(void)
 {
-    return false;
+    return world_on_signal_stack;
 }
 
 bool proc_is_borrowed(void)

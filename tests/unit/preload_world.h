@@ -5,7 +5,11 @@
 #ifndef SW_TESTS_PRELOAD_WORLD_H
 #define SW_TESTS_PRELOAD_WORLD_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+/* Does the thread run on the stack that was given for signal handlers? */
+extern bool world_on_signal_stack;
 
 /* First of all, and again in a child of fork. */
 void world_init(void);
