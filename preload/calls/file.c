@@ -35,7 +35,7 @@
 #define SEND_MAX_LEN 0x7ffff000u /* the kernel's limit for one call */
 #define SPLICE_FLAGS (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
 
-static ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, int flags)
+static __attribute__((noinline)) ssize_t send_piece(struct sock *s, int fd, const void *buf, size_t len, int flags)
 {
     struct iovec v = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
     struct iov_iter it = iov_iter_init(&v, 1);
@@ -294,7 +294,7 @@ static ssize_t put(int fd, const uint8_t *buf, size_t len)
 }
 
 /* Looks at the bytes, gives the pipe what it takes, and only then takes them off the stream. buf: room for len. */
-static ssize_t to_pipe(struct sock *s, int in, int out, uint8_t *buf, size_t len, bool wait)
+static __attribute__((noinline)) ssize_t to_pipe(struct sock *s, int in, int out, uint8_t *buf, size_t len, bool wait)
 {
     for (;;) {
         ssize_t n = await_pipe(s, out, wait);

@@ -41,7 +41,8 @@ static void drop_dead(uintptr_t end)
         cancel_kept(kept_n - 1);
 }
 
-unsigned cancel_keep(void (*give_back)(void *), void *what)
+/* (Inlined, its frame would be its caller's.) */
+__attribute__((noinline)) unsigned cancel_keep(void (*give_back)(void *), void *what)
 {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
     /* (What has nothing to give back may be put off in the frame of a call that has: accept4.) */

@@ -165,8 +165,8 @@ static const struct timespec *sooner(const struct timespec *timeout, struct time
     return own;
 }
 
-int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n, const struct timespec *timeout,
-               const sigset_t *mask)
+__attribute__((noinline)) int wait_ppoll(struct pollfd *fds, nfds_t all, struct sock **socks, unsigned n,
+                                         const struct timespec *timeout, const sigset_t *mask)
 {
     struct handful h = { socks, n };
     struct timespec own;
