@@ -289,7 +289,7 @@ static int connect_plain(struct sock *s, int fd, const struct sockaddr *peer, so
     if (rule->action == POLICY_REQUIRE) {
         struct sockaddr_storage ss = { 0 };
         memcpy(&ss, peer, len);
-        explain_decision(s, "connect", &ss, "refused", reason);
+        explain_decision(fd, "connect", &ss, "refused", reason);
         return -ECONNREFUSED;
     }
     int r = connect_waiting(fd, peer, len);

@@ -117,6 +117,17 @@ static void probe_refused(const struct sock *s, const struct conn *c, unsigned r
     PROBE4(refused, c, atomic_load(&s->fd), reason, reason_name(reason));
 }
 
+static void explain(const struct conn *c, int fd, const char *decision, unsigned reason)
+{
+    struct sockaddr_storage peer = c->peer;
+    explain_decision(fd, c->responder ? "accept" : "connect", &peer, decision, reason);
+}
+
+void conn_explain_upgraded(const struct conn *c, int fd)
+{
+    explain(c, fd, conn_ops(c)->name(c), REASON_UPGRADED);
+}
+
 void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
 {
     atomic_store(&c->record.reason, (uint8_t)reason);
@@ -126,8 +137,7 @@ void conn_go_plain(struct sock *s, struct conn *c, unsigned reason)
     conn_board_named(c, atomic_load(&s->fd));
     if (c->rx.pre_len == c->rx.pre_off && atomic_load(&c->so_error) == 0)
         atomic_store(&s->active, false);
-    struct sockaddr_storage peer = c->peer;
-    explain_decision(s, c->responder ? "accept" : "connect", &peer, "plain", reason);
+    explain(c, atomic_load(&s->fd), "plain", reason);
 }
 
 void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
@@ -136,8 +146,7 @@ void conn_go_dead(struct sock *s, struct conn *c, unsigned reason, int err)
     atomic_store(&c->record.reason, (uint8_t)reason);
     move(c, CONN_DEAD);
     probe_refused(s, c, reason);
-    struct sockaddr_storage peer = c->peer;
-    explain_decision(s, c->responder ? "accept" : "connect", &peer, "refused", reason);
+    explain(c, atomic_load(&s->fd), "refused", reason);
 }
 
 /* A connection that stayed plain was read and written without us: the kernel has counted. */

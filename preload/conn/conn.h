@@ -249,6 +249,8 @@ struct conn *conn_new(bool responder, enum conn_state state, const struct policy
 /* Changes of state, each with both turns held, or before any other thread knows c. */
 void conn_go_negotiating(struct conn *c);
 void conn_go_upgraded(struct conn *c);
+/* For --explain: it is upgraded, and the peer knows it, or will. errno stays. Any thread. */
+void conn_explain_upgraded(const struct conn *c, int fd);
 /* The initiator begins again, on a TCP connection that is being made. Both turns held. */
 void conn_go_connecting(struct conn *c);
 /* It stays plain for this reason. Both turns held, or no other thread knows it yet. */

@@ -25,7 +25,7 @@ void explain_to_stderr(const char *line, size_t len)
         sock_put(s);
 }
 
-void explain_decision(const struct sock *s, const char *role, const struct sockaddr_storage *peer, const char *decision,
+void explain_decision(int fd, const char *role, const struct sockaddr_storage *peer, const char *decision,
                       unsigned reason)
 {
     if (!proc.set.explain && !trace_on(TRACE_INFO))
@@ -37,8 +37,8 @@ void explain_decision(const struct sock *s, const char *role, const struct socka
     fault_call_site(site, sizeof(site));
     foreign_leave();
     int head = snprintf(line, sizeof(line), "sockwarp[%d]: ", (int)proc.pid);
-    int n = head + snprintf(line + head, sizeof(line) - (size_t)head, "fd %d %s %s: %s (%s: %s) at %s\n",
-                            atomic_load(&s->fd), role, addr, decision, reason_name(reason), reason_text(reason), site);
+    int n = head + snprintf(line + head, sizeof(line) - (size_t)head, "fd %d %s %s: %s (%s: %s) at %s\n", fd, role,
+                            addr, decision, reason_name(reason), reason_text(reason), site);
     if (n > (int)sizeof(line) - 1)
         n = (int)sizeof(line) - 1;
     if (proc.set.explain)

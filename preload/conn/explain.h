@@ -7,10 +7,8 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-struct sock;
-
-/* One line about a decision for s, with the program's call site; to the log, too. errno stays. Any thread. */
-void explain_decision(const struct sock *s, const char *role, const struct sockaddr_storage *peer, const char *decision,
+/* One line about a decision for the socket fd, with the program's call site; to the log, too. errno stays. Any thread. */
+void explain_decision(int fd, const char *role, const struct sockaddr_storage *peer, const char *decision,
                       unsigned reason);
 /* A line for standard error, unless that is an upgraded connection: its frames would be damaged. Async-signal-safe. */
 void explain_to_stderr(const char *line, size_t len);

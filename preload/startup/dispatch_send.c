@@ -201,7 +201,11 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         if (conn_state(c) == CONN_NEGOTIATING || (done > 0 && done == len))
             return (ssize_t)done;
     }
-    return send_decided(s, c, fd, it, len, done, flags);
+    bool answers = SW_UNLIKELY(c->neg.deferred) && conn_is_unsaid(c);
+    ssize_t n = send_decided(s, c, fd, it, len, done, flags);
+    if (answers && n > 0)
+        conn_explain_upgraded(c, fd);
+    return n;
 }
 
 ssize_t dispatch_send(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)

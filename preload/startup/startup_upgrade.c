@@ -18,7 +18,6 @@
 #include "preload/conn/conn_switch.h"
 #include "preload/conn/conn_tx.h"
 #include "preload/conn/conn_urgent.h"
-#include "preload/conn/explain.h"
 #include "preload/device/device.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -200,12 +199,12 @@ int startup_upgrade(struct sock *s, struct conn *c)
     segv_guard();
     conn_go_upgraded(c);
     conn_board_named(c, fd);
-    struct sockaddr_storage peer = c->peer;
     if (device)
         r = send_first_by_device(c, fd);
     else
         send_first(c, fd);
-    explain_decision(s, c->responder ? "accept" : "connect", &peer, conn_ops(c)->name(c), REASON_UPGRADED);
+    if (!c->neg.deferred) /* (else with the program's first bytes, which may never come) */
+        conn_explain_upgraded(c, fd);
     return r;
 }
 
