@@ -119,8 +119,10 @@ static int parse_options(int argc, char **argv, struct options *o)
         { "version", no_argument, NULL, 'V' },       { "pcap", required_argument, NULL, 'W' },
         { "filter", required_argument, NULL, 'F' },  { NULL, 0, NULL, 0 },
     };
+    static char self[] = "sockwarp"; /* getopt's messages begin with it */
     int c;
 
+    argv[0] = self;
     o->check = argc > 1 && strcmp(argv[1], "check") == 0;
     o->trace = argc > 1 && strcmp(argv[1], "trace") == 0;
     if (o->check || o->trace || (argc > 1 && strcmp(argv[1], "run") == 0))

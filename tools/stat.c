@@ -66,8 +66,10 @@ int stat_main(int argc, char **argv)
     };
     bool watch = false, forget = false;
     int (*write)(const struct boards *b) = stat_table;
+    static char self[] = "sockwarp: stat"; /* getopt's messages begin with it */
     int c, rc;
 
+    argv[0] = self;
     while ((c = getopt_long(argc, argv, "wh", longs, NULL)) != -1) {
         if (c == 'h')
             return print_help();

@@ -69,18 +69,20 @@ static void parse(int argc, char **argv, const char *allowed, int units, struct 
     const char **const texts[] = {
         ['p'] = &o->policy, ['t'] = &o->transport, ['S'] = &o->stats, ['R'] = &o->root, ['P'] = &o->profile,
     };
+    const char *name = argv[0];
     int c;
 
+    argv[0] = text_of("sockwarp: %s", name); /* getopt's messages begin with it */
     *o = (struct options){ .root = "" };
     while ((c = getopt_long(argc, argv, "p:t:h", longs, NULL)) != -1) {
         if (c == 'h')
             exit(print_help());
         if (c == '?') {
-            fprintf(stderr, "Try 'sockwarp %s --help'.\n", argv[0]);
+            fprintf(stderr, "Try 'sockwarp %s --help'.\n", name);
             exit(EXIT_USAGE);
         }
         if (!strchr(allowed, c))
-            die("%s: such an option is for 'sockwarp enable'%s", argv[0], c == 'A' ? " no option; disable has it" : "");
+            die("%s: such an option is for 'sockwarp enable'%s", name, c == 'A' ? " no option; disable has it" : "");
         if (c == 'A')
             o->all = true;
         else if (c == 'F')
@@ -91,9 +93,9 @@ static void parse(int argc, char **argv, const char *allowed, int units, struct 
     if (o->all)
         units = 0;
     if (argc - optind < units)
-        die("%s: no unit given (try 'sockwarp %s --help')", argv[0], argv[0]);
+        die("%s: no unit given (try 'sockwarp %s --help')", name, name);
     if (argc - optind > units)
-        die("%s: '%s' is too much (try 'sockwarp %s --help')", argv[0], argv[optind + units], argv[0]);
+        die("%s: '%s' is too much (try 'sockwarp %s --help')", name, argv[optind + units], name);
     if (o->root[0] != '\0' && o->root[0] != '/')
         die("--root: '%s' does not begin with '/'", o->root);
     if (strcmp(o->root, "/") == 0)
