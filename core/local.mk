@@ -53,6 +53,8 @@ core_sources = \
     core/mpa/fpdu.h \
     core/mpa/marker.c \
     core/mpa/marker.h \
+    core/mpa/portmap.c \
+    core/mpa/portmap.h \
     core/mpa/startup.c \
     core/mpa/startup.h \
     core/negotiate/hello.c \
@@ -106,8 +108,6 @@ libcore_la_LIBADD = $(URING_LIBS) $(UNWIND_LIBS)
 beside_sources = \
     core/iwarp/iwarp_ops.c \
     core/iwarp/iwarp_ops.h \
-    core/mpa/portmap.c \
-    core/mpa/portmap.h \
     core/mpa/session.c \
     core/mpa/session.h \
     core/transport/mem.c \

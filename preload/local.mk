@@ -198,6 +198,8 @@ preload_sources = \
 
 # Connections on RDMA devices.
 verbs_preload_sources = \
+    preload/device/mapper.c \
+    preload/device/mapper.h \
     preload/device/mixed.c \
     preload/device/mixed.h \
     preload/device/rnic.h \

@@ -261,7 +261,7 @@ static bool connect_offered(struct sock *s, struct conn *c)
         return false;
     }
     int r = device ? verbs_connect(c->dev.ep, (struct sockaddr *)&peer, len, proc.set.hello_timeout_ms)
-                   : mixed_connect(c->dev.mixed, (struct sockaddr *)&peer, len);
+                   : mixed_connect(c->dev.mixed, (struct sockaddr *)&peer, len, kind == NEGOTIATE_KIND_IWARP);
     if (r < 0)
         not_by_device(c, device ? REASON_DEVICE_ADDRESS : REASON_DEVICE_FAILED);
     return r == 0;

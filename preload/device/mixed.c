@@ -18,6 +18,7 @@
 #include "core/mpa/startup.h"
 #include "core/transport/verbs_private.h"
 #include "preload/conn/conn.h"
+#include "preload/device/mapper.h"
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -53,6 +54,7 @@ struct mixed {
     bool connected, rev_1;
     struct mpa_startup mpa;
     struct sockaddr_storage to; /* initiator */
+    struct mapper mapper;       /* initiator: before it dials */
 
     int fd, chan;        /* constant from UP on */
     _Atomic bool eof;    /* nothing more arrives; set with the receive side */
@@ -119,7 +121,7 @@ struct mixed *mixed_new(const struct verbs_cfg *cfg, bool crc, size_t fpdu_len)
         m->local.ring_stag = proc_random32(NULL);
         m->local.fence_stag = proc_random32(NULL);
     } while (m->local.ring_stag == 0 || m->local.fence_stag == 0 || m->local.ring_stag == m->local.fence_stag);
-    m->listen_fd = m->fd = m->chan = -1;
+    m->listen_fd = m->fd = m->chan = m->mapper.fd = m->mapper.timer = -1;
     atomic_store(&m->why, "");
     pthread_mutex_lock(&lock);
     m->next = all;
@@ -152,11 +154,18 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
+static void stop_asking(struct mixed *m)
+{
+    close_fd(&m->mapper.fd);
+    close_fd(&m->mapper.timer);
+}
+
 static void down(struct mixed *m, const char *why)
 {
     if (atomic_load(&m->state) == VERBS_DOWN)
         return;
     trace_info("mixed %p: %s", (void *)m, why);
+    stop_asking(m);
     close_fd(&m->fd);
     close_fd(&m->listen_fd);
     move(m, VERBS_DOWN, why);
@@ -232,14 +241,36 @@ static int begin_fpdus(struct mixed *m)
     return r;
 }
 
-/* Begins to connect to m->to. 0 or -errno. */
+/* Begins to connect m->fd to m->to. 0 or -errno. */
 static int dial(struct mixed *m)
 {
     socklen_t len = m->to.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    int r = new_socket(m->to.ss_family, &m->fd);
-    if (r == 0 && REAL(connect)(m->fd, (struct sockaddr *)&m->to, len) < 0 && errno != EINPROGRESS)
-        r = -errno;
-    return r == 0 ? watch(m, m->fd, EPOLLOUT) : r;
+    if (REAL(connect)(m->fd, (struct sockaddr *)&m->to, len) < 0 && errno != EINPROGRESS)
+        return -errno;
+    return watch(m, m->fd, EPOLLOUT);
+}
+
+/* Dials when the mapper has answered, or does not. 0 or -errno. */
+static int go_on_asking(struct mixed *m)
+{
+    if (mapper_step(&m->mapper, &m->to) == -EAGAIN)
+        return 0;
+    stop_asking(m);
+    return dial(m);
+}
+
+/* Asks whether the peer's device listens at another port than it has told, and dials. 0 or -errno. */
+static int ask(struct mixed *m)
+{
+    int r = mapper_ask(&m->mapper, &m->to, m->fd);
+    if (r == 0)
+        r = watch(m, m->mapper.fd, EPOLLIN);
+    if (r == 0)
+        r = watch(m, m->mapper.timer, EPOLLIN);
+    if (r == 0)
+        return go_on_asking(m);
+    stop_asking(m);
+    return dial(m);
 }
 
 /* Sends a frame of the startup. RNICs want it in one segment. False: it was not sent. */
@@ -333,7 +364,7 @@ static bool try_rev_1(struct mixed *m)
     close_fd(&m->fd);
     m->rev_1 = true;
     m->connected = false;
-    return begin_mpa(m, false) == 0 && dial(m) == 0;
+    return begin_mpa(m, false) == 0 && new_socket(m->to.ss_family, &m->fd) == 0 && dial(m) == 0;
 }
 
 static void step(struct mixed *m)
@@ -341,6 +372,11 @@ static void step(struct mixed *m)
     bool initiator = atomic_load(&m->state) == VERBS_CONNECTING;
     int err = 0;
     socklen_t len = sizeof(err);
+    if (m->mapper.fd >= 0) {
+        if (go_on_asking(m) < 0)
+            down(m, "the peer's device cannot be reached");
+        return;
+    }
     if (initiator && !m->connected) {
         if (REAL(getsockopt)(m->fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0 || err != 0) {
             down(m, "the peer's device cannot be reached");
@@ -383,6 +419,7 @@ void mixed_free(struct mixed *m)
         *m->pprev = m->next;
     if (m->next != NULL)
         m->next->pprev = m->pprev;
+    stop_asking(m);
     close_fd(&m->chan);
     close_fd(&m->fd);
     close_fd(&m->listen_fd);
@@ -390,13 +427,15 @@ void mixed_free(struct mixed *m)
     munmap(m, m->mem_len);
 }
 
-int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len)
+int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len, bool device)
 {
     pthread_mutex_lock(&lock);
     memcpy(&m->to, peer, len < sizeof(m->to) ? len : sizeof(m->to));
     int r = begin_mpa(m, false);
     if (r == 0)
-        r = dial(m);
+        r = new_socket(m->to.ss_family, &m->fd);
+    if (r == 0)
+        r = device ? ask(m) : dial(m);
     if (r == 0)
         move(m, VERBS_CONNECTING, "the peer's device has not answered");
     else
@@ -609,6 +648,7 @@ void mixed_after_fork(void)
     setup_fd = -1;
     setup_has_cm = false;
     for (struct mixed *m = all; m != NULL; m = m->next) {
+        stop_asking(m);
         close_fd(&m->chan);
         close_fd(&m->fd);
         close_fd(&m->listen_fd);

@@ -30,8 +30,8 @@ struct mixed;
 struct mixed *mixed_new(const struct verbs_cfg *cfg, bool crc, size_t fpdu_len);
 /* Frees an endpoint in any state; NULL is allowed. */
 void mixed_free(struct mixed *m);
-/* 0 or -errno. */
-int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len) SW_MUST;
+/* device: of a device, whose host may have a port mapper, which is asked first (mapper.h). 0 or -errno. */
+int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len, bool device) SW_MUST;
 /* From now on an initiator with cfg.token may connect to *at: that address, and a port of the endpoint's own. */
 int mixed_expect(struct mixed *m, const struct sockaddr *local, struct sockaddr_storage *at) SW_MUST;
 
