@@ -6,7 +6,7 @@ import os
 import sys
 
 OWN, HOST = "own", "host"  # namespaces of the test's own; the machine's
-GATE, FULL = "gate", "full"
+GATE, FULL, BESIDE = "gate", "full", "beside"
 AGAIN, NEVER = "again", "never"
 DEFAULT_LIMIT_S = 300
 FILE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "tiers.tsv")
@@ -24,9 +24,9 @@ def read(path=None):
             if not line.strip() or line.startswith("#"):
                 continue
             word = line.rstrip("\n").split("\t")
-            if (len(word) != 6 or word[1] not in (GATE, FULL) or word[2] not in (OWN, HOST) or not word[3].isdigit() or
+            if (len(word) != 6 or word[1] not in (GATE, FULL, BESIDE) or word[2] not in (OWN, HOST) or not word[3].isdigit() or
                     word[4] not in (AGAIN, NEVER) or not word[5].strip()):
-                raise ValueError("%s:%d: not PATTERN, gate|full, own|host, SECONDS, again|never, WHY" % (path, number))
+                raise ValueError("%s:%d: not PATTERN, gate|full|beside, own|host, SECONDS, again|never, WHY" % (path, number))
             rows.append(Row(word[0], word[1], word[2], int(word[3]) * slower, word[4], word[5]))
     return rows
 
@@ -51,6 +51,6 @@ def row_of(test, rows=None):
 
 
 if __name__ == "__main__":
-    # tiers.py gate|full TEST...: prints those that belong to the tier; the gate's belong to full, too.
+    # tiers.py gate|full TEST...: prints those that belong to the tier; all belong to full.
     wanted, listed = sys.argv[1], read()
     print(*(test for test in sys.argv[2:] if wanted == FULL or row_of(test, listed).tier == GATE))
