@@ -149,5 +149,13 @@ class Child:
                 raise Failure("%s does not listen on port %d after %g s\n%s" % (self, port, seconds, self.said()))
             time.sleep(0.002)
 
+    def await_said(self, text, seconds=20):
+        """Until it has said this; some listen before they are ready."""
+        end = time.monotonic() + seconds
+        while text not in self.said():
+            if self.status() is not None or time.monotonic() > end:
+                raise Failure("%s does not say %r\n%s" % (self, text, self.said()))
+            time.sleep(0.002)
+
     def __str__(self):
         return " ".join(self.command)

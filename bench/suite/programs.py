@@ -1,13 +1,17 @@
-"""Other people's programs: redis, nginx with wrk and ab, privoxy between the two, PostgreSQL with pgbench."""
+"""
+Other people's programs: redis, nginx with wrk and ab, privoxy between the two, or proxies that speak HTTP/2; PostgreSQL with pgbench, and
+pgbouncer between these two.
+"""
 
 import csv
+import functools
 import os
 import pwd
 import re
 import signal
 import subprocess
 
-from suite import places
+from suite import places, proof
 from suite.failure import Failure
 from suite.process import find
 from suite.workload import LO, LO_FREE, PER_S, PINNED_PLACES, US, Workload, at_least, measure, octets
@@ -26,7 +30,8 @@ def version_of(command):
 
 
 VERSIONS = {"redis": ["redis-server", "--version"], "nginx": ["nginx", "-v"], "wrk": ["wrk", "-v"], "ab": ["ab", "-V"],
-            "privoxy": ["privoxy", "--version"], "PostgreSQL": ["postgres", "--version"]}
+            "privoxy": ["privoxy", "--version"], "h2load": ["h2load", "--version"], "nghttpx": ["nghttpx", "--version"],
+            "haproxy": ["haproxy", "-v"], "PostgreSQL": ["postgres", "--version"], "pgbouncer": ["pgbouncer", "--version"]}
 
 
 class Foreign(Workload):
@@ -35,6 +40,13 @@ class Foreign(Workload):
     def done(self, session, values, messages, length=None):
         result = {"values": values, "messages": messages, "congestion": session.place.congestion}
         return dict(result, bytes=length) if length else result
+
+
+def end_front(session):
+    """The server that was begun last, before the one that it fronts."""
+    os.kill(session.server_child.pid, signal.SIGTERM)
+    session.server_child.wait(20)  # its status may be the signal's
+    session.add_cpu(places.SERVER, session.server_child)
 
 
 class Redis(Foreign):
@@ -149,7 +161,8 @@ class Short(Files):
 
     def __init__(self, clients, bar):
         super().__init__("ab-%d" % clients, "nginx, a connection for each request, ab -c %d" % clients, "1K", 1 << 10,
-                         [measure("requests_per_s", PER_S, bar)], places=(LO, LO_FREE), least=clients)
+                         [measure("requests_per_s", PER_S, bar)], places=(LO, LO_FREE),
+                         prove=functools.partial(proof.mixed, least=clients, reasons=("withdrawn", "peer-plain")))  # (a late accept)
         self.clients = clients
 
     def run(self, session, seconds):
@@ -185,11 +198,61 @@ class Proxied(Short):
                 session.folder, session.place.address, proxy))
         session.serve(find("privoxy"), "--no-daemon", os.path.join(session.folder, "privoxy.conf"), port=proxy)
         result = self.ask(session, port, seconds, "-X", "%s:%s" % (session.place.address, proxy))
-        os.kill(session.server_child.pid, signal.SIGTERM)
-        session.server_child.wait(20)  # its status is the signal's
-        session.add_cpu(places.SERVER, session.server_child)
+        end_front(session)
         files.stop(signal.SIGQUIT)
         return result
+
+
+class Http2(Files):
+    """h2load asks a proxy by HTTP/2 over ten connections that stay; it asks nginx by HTTP/1.1."""
+
+    FRONTS = {
+        "nghttpx": ("nghttpx", "--conf=/dev/null", "-f{address},{front};no-tls", "-b{address},{back}", "--workers=1",
+                    "--errorlog-file=/dev/stderr", "--accesslog-file=/dev/null"),
+        "haproxy": ("haproxy", "-db", "-f", "{folder}/haproxy.cfg"),
+    }
+    HAPROXY = """
+global
+    nbthread 1
+    maxconn 500
+defaults
+    mode http
+    http-reuse always
+    timeout connect 20s
+    timeout client 60s
+    timeout server 60s
+listen one
+    bind {address}:{front} proto h2
+    server one {address}:{back}
+"""
+    CONNECTIONS = 10
+    least_s = 1
+
+    def __init__(self, front, bar):
+        super().__init__("h2load-%s" % front, "HTTP/2 to %s before nginx, h2load with 10 connections" % front, "1K", 1 << 10,
+                         [measure("requests_per_s", PER_S, bar)], places=(LO, LO_FREE),
+                         prove=functools.partial(proof.mixed, least=1, reasons=("defer-accept", "no-local-shim")))  # (nghttpx' listener)
+        self.front = front
+        self.needs = ("nginx", "h2load", front)
+
+    def run(self, session, seconds):
+        back = self.serve(session)
+        files, front = session.server_child, str(session.place.free_port())
+        words = {"address": session.place.address, "front": front, "back": back, "folder": session.folder}
+        with open(os.path.join(session.folder, "haproxy.cfg"), "w", encoding="ascii") as f:
+            f.write(self.HAPROXY.format(**words))
+        program, *rest = (word.format(**words) for word in self.FRONTS[self.front])
+        session.serve(find(program), *rest, port=front)
+        whole = max(1, round(seconds))
+        text = session.call(find("h2load"), "-c", str(self.CONNECTIONS), "-m", "10", "-D", str(whole), self.url(session, front),
+                            seconds=whole + 60)
+        end_front(session)
+        files.stop(signal.SIGQUIT)
+        count = re.search(r"requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, 0 failed, 0 errored", text)
+        rate = re.search(r"finished in \S+, ([\d.]+) req/s", text)
+        if not (count and rate):
+            raise Failure("h2load was not served well:\n%s" % text)
+        return self.done(session, {"requests_per_s": float(rate.group(1))}, int(count.group(1)))
 
 
 class Postgres(Foreign):
@@ -233,21 +296,31 @@ class Postgres(Foreign):
         if done.returncode:
             raise Failure("%s: status %d\n%s" % (" ".join(command), done.returncode, done.stderr[-1000:]))
 
-    def run(self, session, seconds):
+    def serve(self, session):
+        """Its port."""
         data, port = session.tools.path("postgres"), str(session.place.free_port())
-        env = {"HOME": data, "PGSSLMODE": "disable"}
         session.serve(find("postgres"), "-D", data + "/data", "-p", port, "-h", session.place.address, "-k", "", "-c",
-                      "fsync=off", "-c", "max_connections=50", port=port, before=self.as_nobody(), env=env)
-        client = [find("pgbench"), "-h", session.place.address, "-p", port, "-U", "tester", "-n"]
+                      "fsync=off", "-c", "max_connections=50", port=port, before=self.as_nobody(), env=self.env_of(session))
+        session.server_child.await_said("ready to accept")  # it listens before
         if not os.path.exists(data + "/filled"):
-            self.must([*client[:-1], "-i", "-q", "-s", "2", "postgres"], dict(session.side.env, **env),
-                      session.place.prefix(places.CLIENT))
+            self.must([*self.client(session, port)[:-1], "-i", "-q", "-s", "2", "postgres"],
+                      dict(session.side.env, **self.env_of(session)), session.place.prefix(places.CLIENT))
             with open(data + "/filled", "w", encoding="ascii"):
                 pass
+        return port
+
+    @staticmethod
+    def env_of(session):
+        return {"HOME": session.tools.path("postgres"), "PGSSLMODE": "disable"}
+
+    @staticmethod
+    def client(session, port):
+        return [find("pgbench"), "-h", session.place.address, "-p", port, "-U", "tester", "-n"]
+
+    def ask(self, session, port, seconds, *more):
         whole = max(1, round(seconds))
-        text = session.call(*client, "-S", "-M", "prepared", "-c", str(self.CLIENTS), "-j", "1", "-T", str(whole), "postgres",
-                            seconds=whole + 60, env=env)
-        session.stop(signal.SIGINT)
+        text = session.call(*self.client(session, port), "-S", *more, "-c", str(self.CLIENTS), "-j", "1", "-T", str(whole), "postgres",
+                            seconds=whole + 60, env=self.env_of(session))
         count = re.search(r"actually processed: (\d+)", text)
         rate = re.search(r"tps = ([\d.]+)", text)
         mean = re.search(r"latency average = ([\d.]+) ms", text)
@@ -255,6 +328,51 @@ class Postgres(Foreign):
             raise Failure("pgbench was not served well:\n%s" % text)
         return self.done(session, {"transactions_per_s": float(rate.group(1)), "mean": float(mean.group(1)) * 1000},
                          int(count.group(1)))
+
+    def run(self, session, seconds):
+        result = self.ask(session, self.serve(session), seconds, "-M", "prepared")
+        session.stop(signal.SIGINT)
+        return result
+
+
+class PgBouncer(Postgres):
+    """pgbench -C: a connection to pgbouncer for each transaction. Its connections to PostgreSQL stay."""
+
+    needs = (*Postgres.needs, "pgbouncer")
+    CONFIGURATION = """
+[databases]
+postgres = host={address} port={back} dbname=postgres user=tester
+[pgbouncer]
+listen_addr = {address}
+listen_port = {front}
+unix_socket_dir =
+auth_type = any
+auth_file = {folder}/users
+pool_mode = transaction
+default_pool_size = 5
+log_connections = 0
+log_disconnections = 0
+"""
+
+    def __init__(self, bar):
+        super().__init__()
+        self.name, self.title = "pgbouncer-C", "pgbouncer before PostgreSQL, pgbench -S -C, 8 clients"
+        self.measures = [measure("transactions_per_s", PER_S, bar), measure("mean", US, None, "mean latency", True)]
+        self.prove = functools.partial(proof.mixed, least=1, reasons=("defer-accept", "no-local-shim"))  # (its listener)
+
+    def run(self, session, seconds):
+        back = self.serve(session)
+        base, front = session.server_child, str(session.place.free_port())
+        words = {"address": session.place.address, "front": front, "back": back, "folder": session.folder}
+        for name, text in ("pgbouncer.ini", self.CONFIGURATION.format(**words)), ("users", '"tester" ""\n'):
+            with open(os.path.join(session.folder, name), "w", encoding="ascii") as f:
+                f.write(text)
+        session.serve(find("pgbouncer"), os.path.join(session.folder, "pgbouncer.ini"), port=front, before=self.as_nobody(),
+                      env=self.env_of(session))
+        result = self.ask(session, front, seconds, "-C")
+        end_front(session)
+        base.stop(signal.SIGINT)
+        return result
 
 
 def workloads():
@@ -266,4 +384,7 @@ def workloads():
     yield Short(10, at_least(0.5))
     yield Short(50, at_least(0.5))
     yield Proxied(10, at_least(0.9))
+    yield Http2("nghttpx", at_least(0.95))
+    yield Http2("haproxy", at_least(0.95))
     yield Postgres()
+    yield PgBouncer(at_least(0.9))
