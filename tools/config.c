@@ -94,7 +94,30 @@ static void complain(struct reader *r, unsigned line, const char *fmt, ...)
     r->config->bad++;
 }
 
-/* libinih's fgets: counts lines, and notices what libinih would cut off silently. */
+/* Is one of these characters in the line, before a comment? */
+static bool has_one_of(const char *line, const char *wanted)
+{
+    for (const char *p = line; *p != '\0' && !(*p == ';' && p > line && isspace((unsigned char)p[-1])); p++)
+        if (strchr(wanted, *p))
+            return true;
+    return false;
+}
+
+/* Of several lines that it cannot read libinih tells the first one only. */
+static bool is_line(const char *line)
+{
+    static const char bom[] = "\xEF\xBB\xBF";
+
+    line += strncmp(line, bom, strlen(bom)) == 0 ? strlen(bom) : 0;
+    if (line[0] == '\0' || line[0] == '#' || line[0] == ';')
+        return true;
+    return line[0] == '[' ? has_one_of(line, "]") : has_one_of(line, "=:");
+}
+
+/*
+ * libinih's fgets: counts lines, and notices what libinih would cut off silently. It takes away what a line is indented
+ * by, by which libinih would know a value that goes on.
+ */
 static char *next_line(char *buf, int cap, void *arg)
 {
     struct reader *r = arg;
@@ -110,11 +133,18 @@ static char *next_line(char *buf, int cap, void *arg)
         while (c != '\n' && c != EOF)
             c = getc(r->file);
     }
+    for (len = 0; isspace((unsigned char)buf[len]); len++)
+        ;
+    memmove(buf, buf + len, strlen(buf + len) + 1);
+    if (!is_line(buf)) {
+        complain(r, r->line, "neither [PROGRAM] nor 'key = value'");
+        buf[0] = '\0';
+    }
     r->comment = false;
     for (const char *p = strchr(buf, '='); p && *p != '\0'; p++)
         if (*p == ';' && isspace((unsigned char)p[-1]))
             r->comment = true;
-    if (strcspn(buf, "=\n") > NAME_LEN_MAX && strchr("#;", buf[strspn(buf, " \t")]) == NULL)
+    if (strcspn(buf, "=\n") > NAME_LEN_MAX && strchr("#;", buf[0]) == NULL)
         complain(r, r->line, "the name is longer than %d octets", NAME_LEN_MAX);
     return buf;
 }
