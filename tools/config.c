@@ -141,10 +141,10 @@ static char *next_line(char *buf, int cap, void *arg)
         buf[0] = '\0';
     }
     r->comment = false;
-    for (const char *p = strchr(buf, '='); p && *p != '\0'; p++)
+    for (const char *p = strpbrk(buf, "=:"); p && *p != '\0'; p++)
         if (*p == ';' && isspace((unsigned char)p[-1]))
             r->comment = true;
-    if (strcspn(buf, "=\n") > NAME_LEN_MAX && strchr("#;", buf[0]) == NULL)
+    if (strcspn(buf, "=:\n") > NAME_LEN_MAX && strchr("#;", buf[0]) == NULL)
         complain(r, r->line, "the name is longer than %d octets", NAME_LEN_MAX);
     return buf;
 }
