@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -97,20 +98,35 @@ static const char *transport_name(uint32_t transport)
     return transport & HELLO_TRANSPORT_VERBS ? "verbs" : transport & HELLO_TRANSPORT_IWARP ? "iwarp" : "shm";
 }
 
+/* The lowest bit first, joined as in rules. */
+static void print_offer(uint32_t transports)
+{
+    char names[64] = "";
+    size_t len = 0;
+
+    for (uint32_t bit = HELLO_TRANSPORT_IWARP; bit <= HELLO_TRANSPORT_SHM; bit <<= 1)
+        if (transports & bit)
+            len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", len > 0 ? "+" : "", transport_name(bit));
+    say("offered", "%s, in version %u of the Hello", names, HELLO_VERSION);
+}
+
 static void print_answer(struct question *q, unsigned reason, const struct hello *h)
 {
+    /* Another version's reasons are its own. */
+    unsigned its = h->version == HELLO_VERSION ? h->arg : REASON_VERSION;
+
     if (reason == REASON_UPGRADED)
-        say("answer", "accepted, after %.3f ms, by %s", ms_since(q), transport_name(h->arg));
+        say("answer", "accepted, after %.3f ms, by %s, in version %u", ms_since(q), transport_name(h->arg), h->version);
     else if (reason == REASON_HELLO_NAK)
-        say("answer", "declined, after %.3f ms, for its reason %s: %s", ms_since(q), reason_name(h->arg),
-            reason_text(h->arg));
+        say("answer", "declined, after %.3f ms, in version %u, for its reason %s: %s", ms_since(q), h->version,
+            reason_name(its), reason_text(its));
     else
         say("answer", "none, after %.3f ms: %s", ms_since(q), reason_text(reason));
     if (reason == REASON_UPGRADED)
         say("verdict", "it runs sockwarp, and a connection would be upgraded");
     else
         say("verdict", "a connection would be plain: %s ('sockwarp explain %s')", reason_name(reason),
-            reason == REASON_HELLO_NAK ? reason_name(h->arg) : reason_name(reason));
+            reason == REASON_HELLO_NAK ? reason_name(its) : reason_name(reason));
 }
 
 unsigned ask_print(const struct sockaddr *addr, socklen_t len, uint32_t transports, unsigned timeout_ms)
@@ -128,6 +144,7 @@ unsigned ask_print(const struct sockaddr *addr, socklen_t len, uint32_t transpor
         reason = REASON_NOT_CONNECTED;
     } else {
         say("connected", "after %.3f ms", ms_since(&q));
+        print_offer(transports);
         q.since_ns = now_ns();
         q.until_ns = q.since_ns + timeout_ms * (uint64_t)1000000;
         if (send_question(&q, transports))
