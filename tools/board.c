@@ -123,13 +123,21 @@ static bool is_board(int fd, uid_t uid, struct stat *st, struct board_head *h)
            h->slot_len == sizeof(struct board_slot) && h->slots <= BOARD_SLOTS_MAX;
 }
 
+static struct board_past past(const struct board_sum *s)
+{
+    return (struct board_past){ s->count, s->tx_bytes, s->rx_bytes };
+}
+
 static void take_head(struct board_process *p, const struct board_head *h)
 {
     take_text(p->program, h->program, sizeof(p->program));
     for (unsigned i = 0; i < BOARD_REASONS; i++)
-        p->ended[i] = h->ended[i];
-    p->ended_tx_bytes = h->tx_bytes;
-    p->ended_rx_bytes = h->rx_bytes;
+        p->ended[i] = past(&h->ended[i]);
+    for (unsigned i = 0; i < BOARD_PORTS; i++) {
+        p->port_of[i] = (h->ports[i].used - 1) & 0xffff;
+        p->ports[i] = past(&h->ports[i].ended);
+    }
+    p->ports[BOARD_PORTS] = past(&h->other_ports);
     p->unseen = h->unseen;
 }
 

@@ -26,13 +26,19 @@ struct board_conn {
     uint64_t tx_bytes, rx_bytes, tx_fpdus, rx_fpdus, sends, writes, coalesced, errors, direct;
 };
 
+struct board_past {
+    uint64_t count, tx_bytes, rx_bytes;
+};
+
 struct board_process {
     pid_t pid;
     uid_t uid;
     char program[64];
-    bool killed; /* the process is gone, and has not removed its file */
-    uint64_t ended[BOARD_REASONS], ended_tx_bytes, ended_rx_bytes;
-    uint64_t unseen; /* connections that found no place in the file */
+    bool killed;                            /* the process is gone, and has not removed its file */
+    struct board_past ended[BOARD_REASONS]; /* connections that are over */
+    struct board_past ports[BOARD_PORTS + 1];
+    uint32_t port_of[BOARD_PORTS]; /* the last of ports: all others */
+    uint64_t unseen;               /* connections that found no place in the file */
     struct board_conn *conns;
     size_t count;
 };

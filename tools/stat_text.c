@@ -301,6 +301,15 @@ static void metric(const char *name, const struct totals_row *r, const char *lab
     printf("%s} %" PRIu64 "\n", more, value);
 }
 
+static void metric_all(const char *name, const struct totals *t, const char *label)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const struct totals_row *r = &t->rows[i];
+
+        metric(name, r, label, "", r->upgraded + r->plain + r->starting + r->ended);
+    }
+}
+
 static void describe(const char *name, const char *type, const char *help)
 {
     printf("# TYPE %s %s\n# HELP %s %s\n", name, type, name, help);
@@ -308,14 +317,16 @@ static void describe(const char *name, const char *type, const char *help)
 
 int stat_openmetrics(const struct boards *b)
 {
-    struct totals programs, reasons;
+    struct totals programs = { 0 }, ports = { 0 }, reasons = { 0 };
     int rc = totals_of(b, TOTALS_PROGRAM, &programs);
 
-    if (rc < 0)
-        return rc;
-    rc = totals_of(b, TOTALS_REASON, &reasons);
+    if (rc == 0)
+        rc = totals_of(b, TOTALS_PORT, &ports);
+    if (rc == 0)
+        rc = totals_of(b, TOTALS_REASON, &reasons);
     if (rc < 0) {
         totals_free(&programs);
+        totals_free(&ports);
         return rc;
     }
     describe("sockwarp_connections", "gauge", "Connections that are there, by program and state.");
@@ -328,11 +339,10 @@ int stat_openmetrics(const struct boards *b)
     }
     describe("sockwarp_connection_reasons", "gauge",
              "Connections that are there or are over in running processes, by reason.");
-    for (size_t i = 0; i < reasons.count; i++) {
-        const struct totals_row *r = &reasons.rows[i];
-
-        metric("sockwarp_connection_reasons", r, "reason", "", r->upgraded + r->plain + r->starting + r->ended);
-    }
+    metric_all("sockwarp_connection_reasons", &reasons, "reason");
+    describe("sockwarp_connection_ports", "gauge",
+             "Connections that are there or are over in running processes, by the server's port.");
+    metric_all("sockwarp_connection_ports", &ports, "port");
     describe("sockwarp_sent_bytes", "counter", "Bytes that programs sent, by program.");
     for (size_t i = 0; i < programs.count; i++)
         metric("sockwarp_sent_bytes_total", &programs.rows[i], "program", "", programs.rows[i].tx_bytes);
@@ -341,6 +351,7 @@ int stat_openmetrics(const struct boards *b)
         metric("sockwarp_received_bytes_total", &programs.rows[i], "program", "", programs.rows[i].rx_bytes);
     puts("# EOF");
     totals_free(&programs);
+    totals_free(&ports);
     totals_free(&reasons);
     return 0;
 }

@@ -54,26 +54,42 @@ static int add_conn(struct totals *t, const struct board_process *p, const struc
     return 0;
 }
 
-static int add_ended(struct totals *t, const struct board_process *p, enum totals_key key)
+static int add_past(struct totals *t, const char *key, const struct board_past *past)
 {
     struct totals_row *r;
 
-    for (unsigned reason = 0; reason < BOARD_REASONS && key != TOTALS_PORT; reason++) {
-        if (p->ended[reason] == 0)
-            continue;
-        r = row(t, key == TOTALS_PROGRAM ? p->program : reason_name(reason));
-        if (!r)
-            return -ENOMEM;
-        r->ended += p->ended[reason];
-    }
-    if (key != TOTALS_PROGRAM || (p->ended_tx_bytes == 0 && p->ended_rx_bytes == 0))
+    if (past->count == 0)
         return 0;
-    r = row(t, p->program);
+    r = row(t, key);
     if (!r)
         return -ENOMEM;
-    r->tx_bytes += p->ended_tx_bytes;
-    r->rx_bytes += p->ended_rx_bytes;
+    r->ended += past->count;
+    r->tx_bytes += past->tx_bytes;
+    r->rx_bytes += past->rx_bytes;
     return 0;
+}
+
+static int add_past_ports(struct totals *t, const struct board_process *p)
+{
+    char port[16];
+    int rc = add_past(t, "others", &p->ports[BOARD_PORTS]);
+
+    for (size_t i = 0; i < BOARD_PORTS && rc == 0; i++) {
+        snprintf(port, sizeof(port), "%u", p->port_of[i]);
+        rc = add_past(t, port, &p->ports[i]);
+    }
+    return rc;
+}
+
+static int add_ended(struct totals *t, const struct board_process *p, enum totals_key key)
+{
+    int rc = 0;
+
+    if (key == TOTALS_PORT)
+        return add_past_ports(t, p);
+    for (unsigned reason = 0; reason < BOARD_REASONS && rc == 0; reason++)
+        rc = add_past(t, key == TOTALS_PROGRAM ? p->program : reason_name(reason), &p->ended[reason]);
+    return rc;
 }
 
 int totals_of(const struct boards *b, enum totals_key key, struct totals *t)

@@ -19,8 +19,8 @@ struct totals {
 enum totals_key { TOTALS_PROGRAM, TOTALS_PORT, TOTALS_REASON };
 
 /*
- * Killed processes' connections count as over. (A connection that is over has no port, and is in no port's sum.) The
- * caller frees the result by totals_free.
+ * Killed processes' connections count as over. (A process remembers BOARD_PORTS ports of those that are over; the port
+ * of further ones is "others".) The caller frees the result by totals_free.
  */
 int totals_of(const struct boards *b, enum totals_key key, struct totals *t) SW_MUST;
 void totals_free(struct totals *t);

@@ -111,7 +111,9 @@ void conn_board_taken_up(struct conn *c)
 
 void conn_board_ended(struct conn *c, const struct stats_record *r)
 {
-    board_ended(r->reason, r->tx_bytes, r->rx_bytes);
+    struct board_addr server = { 0 };
+    put_addr(&server, c->responder ? &r->local : &r->peer);
+    board_ended(r->reason, server.port, r->tx_bytes, r->rx_bytes);
     board_give(c->board);
     c->board = 0;
 }

@@ -93,6 +93,30 @@ static void fill_head(struct board_head *h)
     h->magic = BOARD_MAGIC;
 }
 
+static void add_sum(struct board_sum *to, uint64_t count, uint64_t tx_bytes, uint64_t rx_bytes)
+{
+    atomic_fetch_add(&to->count, count);
+    atomic_fetch_add(&to->tx_bytes, tx_bytes);
+    atomic_fetch_add(&to->rx_bytes, rx_bytes);
+}
+
+static void copy_sum(struct board_sum *to, const struct board_sum *from)
+{
+    add_sum(to, atomic_load(&from->count), atomic_load(&from->tx_bytes), atomic_load(&from->rx_bytes));
+}
+
+/* What was counted before there was a file. */
+static void copy_counts(struct board_head *h)
+{
+    for (unsigned i = 0; i < BOARD_REASONS; i++)
+        copy_sum(&h->ended[i], &counts.ended[i]);
+    for (unsigned i = 0; i < BOARD_PORTS; i++) {
+        atomic_store(&h->ports[i].used, atomic_load(&counts.ports[i].used));
+        copy_sum(&h->ports[i].ended, &counts.ports[i].ended);
+    }
+    copy_sum(&h->other_ports, &counts.other_ports);
+}
+
 static void make(void)
 {
     char name[NAME_LEN];
@@ -114,10 +138,7 @@ static void make(void)
         return;
     }
     fill_head(h);
-    for (unsigned i = 0; i < BOARD_REASONS; i++)
-        atomic_store(&h->ended[i], atomic_load(&counts.ended[i]));
-    atomic_store(&h->tx_bytes, atomic_load(&counts.tx_bytes));
-    atomic_store(&h->rx_bytes, atomic_load(&counts.rx_bytes));
+    copy_counts(h);
     boards[0].id = ((uint64_t)proc_random32(NULL) << 16 | 1) << INDEX_BITS;
     boards[0].head = h;
 }
@@ -202,12 +223,23 @@ void board_give(uint64_t ref)
         atomic_store(&slot->state, BOARD_FREE);
 }
 
-void board_ended(unsigned reason, uint64_t tx_bytes, uint64_t rx_bytes)
+/* The sums of a port, which gets a place if there is one left. */
+static struct board_sum *sum_of_port(struct board_head *h, uint16_t port)
+{
+    uint32_t wanted = port + 1u;
+    for (unsigned i = 0; i < BOARD_PORTS; i++) {
+        uint32_t used = 0;
+        if (atomic_compare_exchange_strong(&h->ports[i].used, &used, wanted) || used == wanted)
+            return &h->ports[i].ended;
+    }
+    return &h->other_ports;
+}
+
+void board_ended(unsigned reason, uint16_t port, uint64_t tx_bytes, uint64_t rx_bytes)
 {
     struct board_head *h = head();
-    atomic_fetch_add(&h->ended[reason < BOARD_REASONS ? reason : 0], 1);
-    atomic_fetch_add(&h->tx_bytes, tx_bytes);
-    atomic_fetch_add(&h->rx_bytes, rx_bytes);
+    add_sum(&h->ended[reason < BOARD_REASONS ? reason : 0], 1, tx_bytes, rx_bytes);
+    add_sum(sum_of_port(h, port), 1, tx_bytes, rx_bytes);
 }
 
 void board_after_fork(void)
@@ -228,7 +260,7 @@ static size_t add_reasons(const struct board_head *h, char *line, size_t len, si
 {
     const char *before = " (";
     for (unsigned reason = 0; reason < BOARD_REASONS; reason++) {
-        unsigned long long n = atomic_load(&h->ended[reason]);
+        unsigned long long n = atomic_load(&h->ended[reason].count);
         if (n == 0 || reason == REASON_UPGRADED || len + 64 > cap)
             continue;
         len += (size_t)snprintf(line + len, cap - len, "%s%llu %s", before, n, reason_name(reason));
@@ -240,15 +272,17 @@ static size_t add_reasons(const struct board_head *h, char *line, size_t len, si
 static void summarize(const struct board_head *h)
 {
     char line[1024];
-    unsigned long long plain = 0, upgraded = atomic_load(&h->ended[REASON_UPGRADED]);
-    for (unsigned reason = 0; reason < BOARD_REASONS; reason++)
-        plain += reason == REASON_UPGRADED ? 0 : atomic_load(&h->ended[reason]);
+    unsigned long long plain = 0, upgraded = 0, tx_bytes = 0, rx_bytes = 0;
+    for (unsigned reason = 0; reason < BOARD_REASONS; reason++) {
+        const struct board_sum *sum = &h->ended[reason];
+        *(reason == REASON_UPGRADED ? &upgraded : &plain) += atomic_load(&sum->count);
+        tx_bytes += atomic_load(&sum->tx_bytes);
+        rx_bytes += atomic_load(&sum->rx_bytes);
+    }
     size_t len = (size_t)snprintf(line, sizeof(line), "sockwarp[%d]: %llu connection%s upgraded, %llu plain",
                                   (int)proc.pid, upgraded, upgraded == 1 ? "" : "s", plain);
     len = add_reasons(h, line, len, sizeof(line) - 80);
-    len +=
-        (size_t)snprintf(line + len, sizeof(line) - len, "; %llu bytes sent, %llu received\n",
-                         (unsigned long long)atomic_load(&h->tx_bytes), (unsigned long long)atomic_load(&h->rx_bytes));
+    len += (size_t)snprintf(line + len, sizeof(line) - len, "; %llu bytes sent, %llu received\n", tx_bytes, rx_bytes);
     rawsys_write_all(2, line, len);
 }
 

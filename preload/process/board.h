@@ -29,8 +29,8 @@ struct board_slot *board_slot(uint64_t ref) SW_MUST;
 /* It is free again. */
 void board_give(uint64_t ref);
 
-/* A connection is over: counts it among this process's. */
-void board_ended(unsigned reason, uint64_t tx_bytes, uint64_t rx_bytes);
+/* A connection is over: counts it among this process's. port: the server's, 0 = not known. */
+void board_ended(unsigned reason, uint16_t port, uint64_t tx_bytes, uint64_t rx_bytes);
 
 /* In the child. */
 void board_after_fork(void);

@@ -14,8 +14,9 @@
 #define BOARD_TOP "/dev/shm"
 #define BOARD_PREFIX "sockwarp-"
 #define BOARD_FOLDER BOARD_TOP "/" BOARD_PREFIX "%u" /* of a user id */
-#define BOARD_MAGIC 0x31647261306f6277u              /* another layout has another one */
+#define BOARD_MAGIC 0x32647261306f6277u              /* another layout has another one */
 #define BOARD_REASONS 64u                            /* above the largest number of core/base/reason.h */
+#define BOARD_PORTS 64u                              /* that sums are kept for; those of others go together */
 #define BOARD_SLOTS_MAX 8192u
 #define BOARD_CHUNK 256u /* slots that are reserved at a time */
 
@@ -39,15 +40,27 @@ struct board_slot {
     _Atomic uint64_t tx_bytes, rx_bytes, tx_fpdus, rx_fpdus, sends, writes, coalesced, errors, direct;
 };
 
+/* Connections that are over. */
+struct board_sum {
+    _Atomic uint64_t count, tx_bytes, rx_bytes;
+};
+
+struct board_port {
+    _Atomic uint32_t used; /* 0: by none yet; else the server's port and 1 */
+    uint32_t zero;
+    struct board_sum ended;
+};
+
 struct board_head {
     uint64_t magic;
     uint32_t pid, slot_len;
     uint64_t born_ns;
     char program[64], version[16];
-    _Atomic uint32_t slots;                /* that are reserved */
-    _Atomic uint32_t unseen;               /* connections for which there was none */
-    _Atomic uint64_t ended[BOARD_REASONS]; /* connections that are over, by reason */
-    _Atomic uint64_t tx_bytes, rx_bytes;   /* of these */
+    _Atomic uint32_t slots;  /* that are reserved */
+    _Atomic uint32_t unseen; /* connections for which there was none */
+    struct board_sum ended[BOARD_REASONS];
+    struct board_port ports[BOARD_PORTS]; /* the same ones */
+    struct board_sum other_ports;         /* for which there was no place */
     uint64_t zero[8];
 };
 
