@@ -279,7 +279,7 @@ install-exec-hook:
 	rm -f $(DESTDIR)$(pkglibdir)/libsockwarp.la
 uninstall-hook:
 	rm -f $(DESTDIR)$(pkglibdir)/libsockwarp.so
-	-rmdir $(DESTDIR)$(pkglibdir) 2>/dev/null
+	-rmdir $(DESTDIR)$(pkglibdir) $(DESTDIR)$(pkgdatadir) 2>/dev/null
 
 # What is installed finds each other: launcher, library, pkg-config file.
 installcheck-local:
