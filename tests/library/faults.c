@@ -1,8 +1,11 @@
 /*
  * faults PORT CASE: an upgraded connection to PORT, on which a line goes and comes back; then, by case, a fault in the
- * library's code (the memory of its connections is taken away under it), or one of the program's own.
+ * library's code (the memory of its connections is taken away under it), a check of the library's that fails (the kernel
+ * gives it no random octets), or a fault of the program's own.
  */
 #include <arpa/inet.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,10 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "core/base/rawsys.h"
 
 static int sock;
 static struct {
@@ -71,6 +77,35 @@ static void fault_of_library(void)
     ssize_t r = write(sock, "again\n", 6);
     library_memory(PROT_READ | PROT_WRITE);
     say(r == 6 ? "sent\n" : "not sent\n");
+}
+
+static void aborted(int n)
+{
+    (void)n;
+    say("handler\n");
+}
+
+/* By a filter that the library does not learn of getrandom() succeeds with nothing; it has some octets left from before. */
+static void fail_check(int port)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons((uint16_t)port) };
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_getrandom, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { 4, code };
+    rawsys6(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
+    if (rawsys4(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0) != 0)
+        say("no filter\n");
+    for (int i = 0; i < 100; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+            say("no connection\n");
+    }
 }
 
 static void heals(int n)
@@ -174,6 +209,11 @@ int main(int argc, char **argv)
         int status = 0;
         waitpid(child, &status, 0);
         say(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? "child killed\n" : "child lives\n");
+    } else if (strcmp(what, "check") == 0) {
+        fail_check(atoi(argv[1]));
+    } else if (strcmp(what, "check-signal") == 0) {
+        signal(SIGABRT, aborted);
+        fail_check(atoi(argv[1]));
     } else if (strcmp(what, "own") == 0) {
         *nowhere = 1;
     } else if (strcmp(what, "own-abort") == 0) {
