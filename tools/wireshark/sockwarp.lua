@@ -3,7 +3,7 @@
 --
 -- Wireshark has dissectors for iWARP. That of DDP and RDMAP is given what is in the FPDUs. That of MPA wants to see the startup frames at
 -- the beginning of segments, and takes nothing from Lua, so connections whose startup frames are inside the Hellos have theirs here;
--- all others (startup=separate, startup=immediate) are left to it.
+-- all others (startup=separate, startup=immediate) are left to it, but for the one frame of dialect=rtr-frame that it does not know.
 --
 -- It belongs into one of the folders that `tshark -G folders` names as Lua plugins, or: tshark -X lua_script:sockwarp.lua
 
@@ -191,8 +191,12 @@ local function crc32c(octets)
     return bit.tohex(bit.bswap(c))
 end
 
+local STARTUP_LEN = 20 -- without the private data
+local RTR_KEY = "MPA ID RtR Frame" -- of the proposal of 2007
+local STARTUPS = { Req = "Request", Rep = "Reply", RtR = "RtR" }
+
 local function add_startup(tvb, pinfo, top, stream)
-    local tree = top:add(mpa, tvb(), "MPA " .. (tvb(7, 3):string() == "Req" and "Request" or "Reply") .. " Frame")
+    local tree = top:add(mpa, tvb(), "MPA " .. (STARTUPS[tvb(7, 3):string()] or "?") .. " Frame")
     tree:add(p.key, tvb(0, 16))
     local flags = tree:add(p.flags, tvb(16, 1))
     for _, flag in ipairs({ p.m, p.c, p.r, p.s }) do
@@ -200,7 +204,7 @@ local function add_startup(tvb, pinfo, top, stream)
     end
     tree:add(p.rev, tvb(17, 1))
     tree:add(p.pd_len, tvb(18, 2))
-    local offset = 20
+    local offset = STARTUP_LEN
     if bit.band(tvb(16, 1):uint(), 0x10) ~= 0 and tvb:len() >= 24 then
         tree:add(p.ird, tvb(20, 2))
         tree:add(p.p2p, tvb(20, 2))
@@ -254,6 +258,18 @@ local function add_fpdus(tvb, offset, upto, pinfo, top, stream)
         offset = offset + whole
     end
     return nil
+end
+
+-- A frame that Wireshark's MPA would take for an FPDU.
+local function add_rtr_frame(tvb, pinfo, top)
+    local len = tvb:captured_len() >= STARTUP_LEN and STARTUP_LEN + tvb(18, 2):uint() or 0
+    if len == 0 or tvb:raw(0, #RTR_KEY) ~= RTR_KEY or tvb:len() < len then
+        return false
+    end
+    pinfo.cols.protocol = "sockwarp_mpa"
+    pinfo.cols.info:append(" [RtR Frame]")
+    add_startup(tvb(0, len):tvb(), pinfo, top, stream_of(pinfo))
+    return true
 end
 
 -- ---- Hello, go on ----
@@ -347,6 +363,8 @@ function hello.dissector(tvb, pinfo, top)
                 end
             elseif verdict == "streaming" then
                 top:add(hello, tvb(offset, upto - offset), "sockwarp: streaming mode"):add(f.streaming, tvb(offset, upto - offset))
+            elseif offset == 0 and add_rtr_frame(tvb, pinfo, top) then
+                return len
             elseif offset == 0 then
                 return 0 -- somebody else's
             end
