@@ -317,7 +317,7 @@ void config_read(struct config *c, const char *path, bool must_exist)
             complain(&r, (unsigned)bad, "neither [PROGRAM] nor 'key = value'");
         else if (bad < 0)
             complain(&r, 0, "%s", strerror(ENOMEM));
-        c->files++;
+        c->names[c->files++] = text_of("%s", path);
     }
     fclose(r.file);
 }
@@ -396,5 +396,7 @@ void config_free(struct config *c)
         free(c->entries[i].value);
     }
     free(c->entries);
+    for (unsigned i = 0; i < c->files; i++)
+        free(c->names[i]);
     *c = (struct config){ 0 };
 }

@@ -13,6 +13,8 @@
 #define CONFIG_ENV "SOCKWARP_CONFIG" /* a file that is read instead of the two others */
 #define CONFIG_SYSTEM "/etc/sockwarp.conf"
 
+#define CONFIG_FILES_MAX 2u /* the system's and the user's */
+
 struct config_entry {
     unsigned file;                    /* the number of files that came before */
     char *section, *variable, *value; /* variable: "SOCKWARP_..." or "profile" */
@@ -22,7 +24,8 @@ struct config {
     struct config_entry *entries;
     size_t count;
     unsigned files; /* that were read */
-    unsigned bad;   /* lines with mistakes that were reported */
+    char *names[CONFIG_FILES_MAX];
+    unsigned bad; /* lines with mistakes that were reported */
 };
 
 /*

@@ -205,12 +205,15 @@ static int check_config(const char *file)
         config_read_all(&c, NULL);
     if (c.bad > 0)
         return EXIT_USAGE;
-    printf("%s: %zu settings\n",
-           file           ? file
-           : c.files == 1 ? "one file"
-           : c.files == 2 ? "two files"
-                          : "no file of sockwarp.conf(5)",
-           c.count);
+    for (unsigned i = 0; i < c.files; i++) {
+        size_t count = 0;
+
+        for (size_t j = 0; j < c.count; j++)
+            count += c.entries[j].file == i;
+        printf("%s: %zu setting%s\n", c.names[i], count, count == 1 ? "" : "s");
+    }
+    if (c.files == 0)
+        puts("no file of sockwarp.conf(5)");
     config_free(&c);
     return finish_output();
 }
