@@ -119,6 +119,7 @@ preload_tests += tests/tools/launcher.test
 preload_tests += tests/tools/ask.test
 preload_tests += tests/tools/completion.test
 preload_tests += tests/tools/config.test
+preload_tests += tests/tools/systemd.test
 preload_tests += tests/tools/units.test
 preload_tests += tests/library/symbols.test
 preload_tests += tests/library/users.test
