@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/diag.h"
 #include "tools/usage.h"
 
 /* Makes sure that a text ends within its array and holds nothing that controls a terminal. */
@@ -85,8 +86,19 @@ static bool is_alive(pid_t pid, ino_t inode)
     return found;
 }
 
+/* Are its connections of this network namespace? */
+static bool is_here(pid_t pid)
+{
+    struct stat its, own;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
+    return stat(path, &its) == 0 && stat("/proc/self/ns/net", &own) == 0 && its.st_ino == own.st_ino;
+}
+
 static int take_slots(int fd, struct board_process *p, uint32_t slots)
 {
+    bool here = !p->killed && is_here(p->pid);
     struct board_slot *all = calloc(slots, sizeof(*all));
     uint64_t now = now_ns();
     ssize_t n;
@@ -98,8 +110,14 @@ static int take_slots(int fd, struct board_process *p, uint32_t slots)
         return -ENOMEM;
     }
     n = pread(fd, all, slots * sizeof(*all), sizeof(struct board_head));
-    for (size_t i = 0; n > 0 && i < (size_t)n / sizeof(*all); i++)
-        p->count += take_conn(&p->conns[p->count], &all[i], now);
+    for (size_t i = 0; n > 0 && i < (size_t)n / sizeof(*all); i++) {
+        struct board_conn *c = &p->conns[p->count];
+
+        if (!take_conn(c, &all[i], now))
+            continue;
+        c->in_kernel = here && diag_retrans(&all[i].local, &all[i].peer, &c->retrans);
+        p->count++;
+    }
     free(all);
     return 0;
 }

@@ -24,6 +24,8 @@ struct board_conn {
     uint16_t port;            /* the server's end of it; 0 = not known */
     uint64_t age_ns;
     uint64_t tx_bytes, rx_bytes, tx_fpdus, rx_fpdus, sends, writes, coalesced, errors, direct;
+    bool in_kernel;   /* it was found there: */
+    uint64_t retrans; /* segments of this end that were sent again */
 };
 
 struct board_past {

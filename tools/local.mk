@@ -11,6 +11,8 @@ tools_sources = \
     tools/check.h \
     tools/config.c \
     tools/config.h \
+    tools/diag.c \
+    tools/diag.h \
     tools/explain.c \
     tools/explain.h \
     tools/library.c \

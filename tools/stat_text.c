@@ -69,7 +69,7 @@ static int add_line(struct libscols_table *t, const struct board_process *p, con
 {
     struct libscols_line *line = scols_table_new_line(t, NULL);
     bool upgraded = c->state == BOARD_UPGRADED;
-    char pid[16], since[16], tx[16], rx[16], messages[24], coalesced[24], errors[24];
+    char pid[16], since[16], tx[16], rx[16], messages[24], coalesced[24], retrans[24], errors[24];
     int bad = 0;
 
     if (!line)
@@ -80,6 +80,7 @@ static int add_line(struct libscols_table *t, const struct board_process *p, con
     human(rx, c->rx_bytes);
     snprintf(messages, sizeof(messages), "%" PRIu64, c->sends + c->writes);
     snprintf(coalesced, sizeof(coalesced), "%" PRIu64, c->coalesced);
+    snprintf(retrans, sizeof(retrans), "%" PRIu64, c->retrans);
     snprintf(errors, sizeof(errors), "%" PRIu64, c->errors);
     const char *const cells[] = {
         pid,
@@ -95,6 +96,7 @@ static int add_line(struct libscols_table *t, const struct board_process *p, con
         upgraded ? rx : "-",
         upgraded ? messages : "-",
         upgraded ? coalesced : "-",
+        c->in_kernel ? retrans : "-",
         upgraded ? errors : "-",
         c->state == BOARD_STARTING ? "(starting)" : reason_name(c->reason),
     };
@@ -124,9 +126,10 @@ static void print_rest(const struct boards *b)
 int stat_table(const struct boards *b)
 {
     static const struct column columns[] = {
-        { "PID", true },      { "PROGRAM", false }, { "ROLE", false },     { "LOCAL", false }, { "PEER", false },
-        { "BY", false },      { "RTR", false },     { "CRC", false },      { "AGE", true },    { "SENT", true },
-        { "RECEIVED", true }, { "MESSAGES", true }, { "COALESCED", true }, { "ERRORS", true }, { "REASON", false },
+        { "PID", true },       { "PROGRAM", false }, { "ROLE", false },    { "LOCAL", false },
+        { "PEER", false },     { "BY", false },      { "RTR", false },     { "CRC", false },
+        { "AGE", true },       { "SENT", true },     { "RECEIVED", true }, { "MESSAGES", true },
+        { "COALESCED", true }, { "RETRANS", true },  { "ERRORS", true },   { "REASON", false },
     };
     struct libscols_table *t = new_table(columns, SW_ARRAY_LEN(columns));
     int rc = t ? 0 : -ENOMEM;
@@ -245,6 +248,8 @@ static void json_conn(const struct board_process *p, const struct board_conn *c)
     printf(",\"crc\":%s", c->crc ? "true" : "false");
     for (size_t i = 0; i < SW_ARRAY_LEN(numbers); i++)
         printf(",\"%s\":%" PRIu64, numbers[i].key, numbers[i].value);
+    if (c->in_kernel)
+        printf(",\"retrans\":%" PRIu64, c->retrans);
     putchar('}');
 }
 
