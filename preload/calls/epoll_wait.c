@@ -303,7 +303,7 @@ static inline void conclude(struct wait *wt, struct watch *w, const struct glanc
         got &= ~OUT_BITS;
     if (g->by_kernel && w->out_again && w->out_told && !(got & ~OUT_BITS))
         got = 0;
-    if (g->by_kernel)
+    if (g->by_kernel && (g->kernel & OUT_BITS)) /* (else this event is of the former registration) */
         w->out_again = false;
     if (told_anew(w, g) || told_elsewhere(w, g)) {
         wt->later = wt->later || got != 0;

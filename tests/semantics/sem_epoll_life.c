@@ -350,12 +350,30 @@ static void epoll_set_polled(int s)
 
 /* ---- many ---- */
 
+/*
+ * An octet on the i-th connection: between hosts one whose server speaks first may stay plain, or not, and two kinds take turns as two
+ * lists do.
+ */
+static void client_speaks(int fd, int i)
+{
+    char octet = 0;
+    if (sem_accepting) {
+        far_send_on(i, 1);
+        must("receive", recv(fd, &octet, 1, 0));
+    } else {
+        must("send", send(fd, &octet, 1, 0));
+        far_use(i);
+        far_do(FAR_RECV, 1);
+    }
+}
+
 static void epoll_max_events(int s)
 {
     int ep = ep_new(), fd[6] = { s }, seen[6] = { 0 };
     for (int i = 1; i < 6; i++)
         fd[i] = more();
     for (int i = 0; i < 6; i++) {
+        client_speaks(fd[i], i);
         ep_add(ep, fd[i], EPOLLIN, (uint64_t)i);
         far_send_on(i, 10);
         poll_one(fd[i], POLLIN, 10000);
@@ -420,6 +438,7 @@ static void epoll_order(int s)
     int ep = ep_new(), fd[4] = { s };
     for (int i = 0; i < 4; i++) {
         fd[i] = i == 0 ? s : more();
+        client_speaks(fd[i], i);
         ep_add(ep, fd[i], EPOLLIN | EPOLLET, (uint64_t)i);
     }
     struct epoll_event ev[4];
