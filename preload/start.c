@@ -32,6 +32,7 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/sandbox.h"
 #include "preload/process/segv.h"
 #include "preload/process/transports.h"
 #include "preload/ready/epoll.h"
@@ -84,8 +85,28 @@ const struct conn_ops *const conn_carriers[CONN_CARRIERS] = {
 
 static __thread bool one_of_many; /* other threads run while this one forks */
 
+/*
+ * A signal handler that uses a connection would wait for the locks that are taken here, and that its own thread has. (The
+ * program's handlers of pthread_atfork run with its own mask: those before ours, and behind.)
+ */
+static __thread uint64_t fork_mask;
+
+static void block_signals(void)
+{
+    static const uint64_t all = ~UINT64_C(0);
+    if (!sandbox_on())
+        rawsys4(__NR_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&fork_mask, sizeof(all));
+}
+
+static void unblock_signals(void)
+{
+    if (!sandbox_on())
+        rawsys4(__NR_rt_sigprocmask, SIG_SETMASK, (long)&fork_mask, 0, sizeof(fork_mask));
+}
+
 void start_before_fork(void)
 {
+    block_signals();
     one_of_many = !__libc_single_threaded;
     bridge_before_fork();
     coalesce_stop();
@@ -107,6 +128,7 @@ void start_after_fork_parent(void)
     epoll_after_fork(false);
     coalesce_go_on();
     bridge_after_fork(false);
+    unblock_signals();
 }
 
 /* A signal handler that has interrupted one of our calls may fork: that call's references are the child's own too. */
@@ -144,6 +166,7 @@ void start_after_fork_child(void)
         sock_count_end();
     }
     bridge_after_fork(true);
+    unblock_signals();
 }
 
 static void log_to_file(void *arg, const char *line, size_t len)

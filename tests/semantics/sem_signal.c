@@ -5,13 +5,16 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/semantics/sem.h"
@@ -257,6 +260,51 @@ static void storm(int s)
     far_say("far", far_end());
 }
 
+static atomic_bool forks_over;
+
+static void *signal_often(void *thread)
+{
+    while (!atomic_load(&forks_over)) {
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+        sleep_ms(1);
+    }
+    return NULL;
+}
+
+static int handler_s;
+
+/* What a handler may do: all of it is async-signal-safe. */
+static void on_signal(int number)
+{
+    int err = errno, fd = socket(AF_INET, SOCK_STREAM, 0);
+    uint8_t octet = 0;
+    (void)number;
+    send(handler_s, &octet, 1, MSG_DONTWAIT);
+    close(fd);
+    errno = err;
+}
+
+/* A handler that uses connections interrupts fork() at any place. */
+static void fork_signalled(int s)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    pthread_t self = pthread_self(), t;
+    int made = 0;
+    handler_s = s;
+    must("sigaction", sigaction(SIGUSR1, &sa, NULL));
+    must("thread", pthread_create(&t, NULL, signal_often, &self));
+    for (int i = 0; i < 300; i++) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0)
+            _exit(3);
+        made += child > 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3;
+    }
+    atomic_store(&forks_over, true);
+    pthread_join(t, NULL);
+    say(" children=%d", made);
+}
+
 const struct scenario sem_signal[] = {
     { "recv_interrupted", recv_interrupted },
     { "recv_restarted", recv_restarted },
@@ -270,5 +318,6 @@ const struct scenario sem_signal[] = {
     { "waits_masked", waits_masked },
     { "handler_uses_it", handler_uses_it },
     { "storm", storm },
+    { "fork_signalled", fork_signalled },
     { NULL, NULL },
 };
