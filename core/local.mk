@@ -41,6 +41,8 @@ core_sources = \
     core/iwarp/iwarp_direct.c \
     core/iwarp/iwarp_error.c \
     core/iwarp/iwarp_impl.h \
+    core/iwarp/iwarp_rest.c \
+    core/iwarp/iwarp_rest.h \
     core/iwarp/iwarp_rx.c \
     core/iwarp/iwarp_tx.c \
     core/iwarp/soft.c \
@@ -73,6 +75,8 @@ core_sources = \
     core/rdmap/rdmap.h \
     core/rdmap/terminate.c \
     core/rdmap/terminate.h \
+    core/stream/rest.c \
+    core/stream/rest.h \
     core/stream/stream.c \
     core/stream/stream.h \
     core/stream/stream_hdr.c \

@@ -3,6 +3,8 @@
 
 # The rooms, from the ground up (HACKING.md, "Map").
 preload_sources = \
+    preload/process/apart.c \
+    preload/process/apart.h \
     preload/process/board.c \
     preload/process/board.h \
     preload/process/board_format.h \
@@ -61,6 +63,8 @@ preload_sources = \
     preload/conn/coalesce.h \
     preload/conn/conn.c \
     preload/conn/conn.h \
+    preload/conn/conn_apart.c \
+    preload/conn/conn_apart.h \
     preload/conn/conn_board.c \
     preload/conn/conn_board.h \
     preload/conn/conn_batch.c \
@@ -86,6 +90,8 @@ preload_sources = \
     preload/conn/conn_plain.h \
     preload/conn/conn_report.c \
     preload/conn/conn_report.h \
+    preload/conn/conn_rest.c \
+    preload/conn/conn_rest.h \
     preload/conn/conn_rx.c \
     preload/conn/conn_rx.h \
     preload/conn/conn_soft.c \

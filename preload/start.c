@@ -24,6 +24,7 @@
 #include "preload/calls/stdio.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_apart.h"
 #include "preload/conn/conn_report.h"
 #include "preload/conn/explain.h"
 #include "preload/conn/shmem.h"
@@ -143,6 +144,7 @@ void start_after_fork_child(void)
     proc_my_tid = 0;
     atomic_store(&proc_ends, 0); /* (the child does not have that thread) */
     coalesce_after_fork();
+    conn_apart_after_fork();
     fork_am_child();
     segv_after_fork();
     stdio_after_fork();
@@ -220,6 +222,7 @@ static void init_once(void)
         proc.set.policy.is_own = local_is_own;
         proc.on = proc.set.have_policy && !getauxval(AT_SECURE);
     }
+    conn_apart_start();
     if (proc.on) {
         if (proc.set.spin_us > 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
             proc.spin_ns = proc.set.spin_us * (uint64_t)1000;

@@ -8,6 +8,7 @@
 #include "core/base/rawsys.h"
 #include "preload/calls/exec.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_apart.h"
 #include "preload/conn/conn_job.h"
 #include "preload/conn/conn_mem.h"
 #include "preload/process/proc.h"
@@ -51,6 +52,7 @@ static void prepare(int fd, struct sock *s, void *arg)
         int r = conn_buffers(s->conn);
         (void)r; /* the child does without the connection: expect() */
     }
+    conn_apart_before_fork(s->conn);
 }
 
 void fork_before(void)
@@ -101,6 +103,7 @@ static void am_child(int fd, struct sock *s, void *arg)
         sock_forget_locked(fd);
     else if (stands_for(s, fd)) {
         holders_am_child(&s->conn->holders, maker);
+        conn_apart_child(s->conn);
         s->pending_inherited = !has_begun(s->conn);
     }
 }

@@ -20,6 +20,7 @@
 #include "core/base/trace.h"
 #include "preload/calls/exec.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_apart.h"
 #include "preload/conn/conn_end.h"
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/shmem.h"
@@ -159,6 +160,7 @@ static bool hand_on(struct handing *h, struct conn *c, ino_t ino, int seen[8])
         return true;
     if (!h->can || !conn_place(c, &at) || !room_for_one(h))
         return false;
+    conn_apart_claim(c);
     int fd = shmem_for_next(in, at.shmem_fd, seen);
     if (fd < 0)
         return false;
@@ -329,6 +331,7 @@ static void finish_one(int fd, struct sock *s, void *arg)
         turn_give(&c->tx.turn);
     }
     if (!alone) {
+        conn_apart_exec(c, false);
         holders_leave(&c->holders);
         return;
     }
@@ -419,6 +422,7 @@ static void come_back(int fd, struct sock *s, void *arg)
         return;
     if (!holders_take_up(&c->holders, 0)) /* the processes that shared it have ended meanwhile */
         trace_error("fd %d: lost by an exec that failed", fd);
+    conn_apart_exec(c, true);
     if (c->tx.linger_before_exec != 0) {
         const struct linger was = { .l_onoff = c->tx.linger_before_exec > 0, .l_linger = c->tx.linger_before_exec };
         REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, sizeof(was));

@@ -17,6 +17,7 @@
 #include "preload/calls/io.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_end.h"
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/hidden.h"
@@ -28,11 +29,10 @@
 #include "preload/startup/local.h"
 #include "preload/startup/mark.h"
 #include "preload/startup/meet.h"
+#include "preload/startup/startup.h"
 
 /* A parent that has just forked is about to close the connections that its child goes on with. */
 #define AWAIT_NS 20000000u
-
-static pid_t awaited; /* this process had no use for it */
 
 /* The kernel tells by the number of links. */
 static bool has_threads(void)
@@ -59,6 +59,28 @@ static void part_from_meeting(void)
     meet_part();
 }
 
+/*
+ * A connection that others have, too, is handed on to them and back from now on, which can be done with one that is
+ * upgraded or plain. An answer that waits for the program's first bytes goes out now.
+ */
+static void decide_shared(int fd, struct sock *s, void *arg)
+{
+    (void)arg;
+    struct conn *c = s->conn;
+    if (c == NULL || holders_alone(&c->holders))
+        return;
+    if (conn_state(c) == CONN_UPGRADED) {
+        if (conn_only_leads(c))
+            conn_lead_out(c, fd);
+        return;
+    }
+    (void)conn_decline(c, REASON_SHARED_FD);
+    if (conn_state(c) == CONN_NEGOTIATING || conn_state(c) == CONN_CONNECTING) {
+        int r = startup_go_on(s, true);
+        (void)r; /* what is not decided stays with the others */
+    }
+}
+
 void rights_part(void)
 {
     part_from_meeting();
@@ -69,18 +91,17 @@ void rights_part(void)
             "the program gives up rights beside other threads: what it shares with other processes it goes on sharing");
         return;
     }
-    uint64_t until_ns = awaited != proc.pid ? proc_now_ns() + AWAIT_NS : 0;
     sigset_t before, all;
     sigfillset(&all);
+    conn_mem_await(proc_now_ns() + AWAIT_NS);
+    sock_each(decide_shared, NULL);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = conn_mem_part(until_ns);
+    int r = conn_mem_part();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r == 0) {
+    if (r == 0)
         epoll_part();
-        return;
-    }
-    awaited = proc.pid;
-    trace_info("the program gives up rights and holds a connection with others: it goes on sharing memory with them");
+    else
+        trace_error("the program gives up rights, and there is no memory: it goes on sharing memory with others");
 }
 
 /* (A vfork child's memory is its parent's.) */

@@ -202,6 +202,14 @@ struct conn_device {
     char name[16];          /* any: that of ours */
 };
 
+/* Used together with processes that have other rights (preload/conn/conn_apart.h). */
+struct conn_apart {
+    _Atomic uint32_t id;    /* any: its record's, 0: there is none */
+    uint32_t epoch[2];      /* of the state that is here; a side's, with its turn. 0: none that the record has seen */
+    _Atomic bool gone;      /* any: it is another process's; nothing may be done to the socket. conn.broken, too */
+    _Atomic uint32_t calls; /* any: until the next look whether other processes still use it */
+};
+
 /* What its line of statistics says; any thread. */
 struct conn_record {
     _Atomic bool written;
@@ -236,6 +244,7 @@ struct conn {
     struct conn_tx tx;
     struct conn_coalesce coalesce;
     struct conn_device dev;
+    struct conn_apart apart;
     struct sockaddr_storage local, peer; /* any, set at connect or accept */
     socklen_t peer_len;
     struct iwarp_ep ep; /* receive side with rx.turn, send side with tx.turn */
@@ -376,10 +385,16 @@ static inline bool conn_tail_is_ours(const struct conn *c)
     return (c->tx.rest || c->tx.fin_owed) && (!c->tx.job_runs || atomic_load(&c->tx.job.over));
 }
 
+/* Do processes with other rights use it too? A hint without a turn. */
+static inline bool conn_is_apart(const struct conn *c)
+{
+    return SW_UNLIKELY(atomic_load_explicit(&c->rx.turn.apart, memory_order_relaxed) != 0);
+}
+
 /* May something be readable that the kernel does not know of? A look without the turn: only a hint. */
 static inline bool conn_may_be_staged(const struct conn *c)
 {
-    return !conn_on_socket(c) || c->rx.pre_len > c->rx.pre_off || atomic_load(&c->so_error) != 0 ||
+    return !conn_on_socket(c) || conn_is_apart(c) || c->rx.pre_len > c->rx.pre_off || atomic_load(&c->so_error) != 0 ||
            conn_state(c) == CONN_DEAD ||
            (conn_state(c) == CONN_UPGRADED &&
             (c->st.rx.avail > 0 || c->ep.rx.tail > c->ep.rx.head || c->st.rx.end != STREAM_OPEN));

@@ -77,7 +77,12 @@ int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
             left = ELSEWHERE_NS;
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         struct pollfd p = { .fd = fd, .events = elsewhere ? 0 : POLLOUT };
+        bool apart = conn_is_apart(c);
+        if (apart)
+            turn_rest(&c->tx.turn);
         int r = REAL(ppoll)(&p, 1, &ts, NULL);
+        if (apart)
+            turn_wake(&c->tx.turn);
         if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && tcpinfo_state(fd) == TCP_CLOSE)))
             break;
         if (r > 0)
@@ -166,7 +171,7 @@ void conn_tx_finish(struct sock *s, int fd, uint32_t linger_ms)
     bool shared = !holders_alone(&c->holders);
     if (shared && !conn_tail_is_mine(c))
         return; /* the process that has to send the tail still has the connection */
-    if (start_on_copy(s, fd, shared))
+    if (!conn_is_apart(c) && start_on_copy(s, fd, shared)) /* (a sender beside the turn is not seen by the others) */
         return;
     if (conn_tx_settle(c, fd, linger_ms) == -EAGAIN && !shared)
         conn_reset_at_close(fd);

@@ -8,6 +8,7 @@
 #include "core/base/rawsys.h"
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_apart.h"
 #include "preload/conn/conn_board.h"
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/shmem.h"
@@ -26,7 +27,8 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what follows; taken before the arena's lock */
 static struct {
     struct conn *conns;
-    bool given; /* mapped from another program: no new connection goes there */
+    struct conn *anew; /* while this process parts: what will be in their place */
+    bool given;        /* mapped from another program: no new connection goes there */
 } blocks[BLOCKS_MAX];
 static unsigned blocks_n;
 
@@ -174,14 +176,16 @@ int conn_grow_pre(struct conn *c)
 
 bool conn_leave(struct conn *c, struct sock *s)
 {
+    bool last = conn_apart_leave(c);
     if (holders_leave_others(&c->holders))
         return false;
-    if (s != NULL)
+    if (s != NULL && last)
         conn_record(s, c); /* of two processes that close it at the same time neither was alone before */
     uint64_t board = c->board;
     if (holders_leave(&c->holders) != 0)
         return false;
-    board_give(board);
+    if (last)
+        board_give(board);
     return true;
 }
 
@@ -267,16 +271,14 @@ static struct conn *slot_held(unsigned b, unsigned i)
     return atomic_load(&c->holders.n) > 0 && holders_has_me(&c->holders) ? c : NULL;
 }
 
-/* Does any other process hold a connection of this one? */
-static bool any_is_shared(uint64_t until_ns)
+void conn_mem_await(uint64_t until_ns)
 {
     for (unsigned b = 0; b < blocks_n; b++)
         for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
             struct conn *c = slot_held(b, i);
-            if (c != NULL && (!conn_ops(c)->on_socket || !holders_await_alone(&c->holders, until_ns)))
-                return true;
+            if (c != NULL && !holders_await_alone(&c->holders, until_ns))
+                return; /* the time is over */
         }
-    return false;
 }
 
 static bool piece_stays(void *p, size_t len)
@@ -295,6 +297,7 @@ static bool piece_stays(void *p, size_t len)
 static bool block_stays(unsigned b)
 {
     struct conn *to = shmem_part_anew(blocks[b].conns, BLOCK_LEN);
+    blocks[b].anew = to;
     if (to == NULL)
         return false;
     for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
@@ -310,9 +313,13 @@ static bool block_stays(unsigned b)
     return true;
 }
 
-/* For the processes that have the old memory, the slot is free. */
-static void slot_leave(struct conn *c)
+/* For the processes that have the old memory, the slot is free; or it is theirs, and this one's a copy. */
+static void slot_leave(struct conn *c, struct conn *to)
 {
+    if (!holders_alone(&c->holders)) {
+        conn_apart_part(c, to);
+        return;
+    }
     if (c->mem.pre_cap == CONN_PRE_BIG_LEN)
         shmem_part_drop(c->mem.pre, CONN_PRE_BIG_LEN);
     if (c->mem.base != NULL)
@@ -325,10 +332,16 @@ bool conn_mem_is_shared(void)
     return shmem_is_shared();
 }
 
-int conn_mem_part(uint64_t until_ns)
+static bool is_held(const struct conn *c)
+{
+    struct holders *h = (struct holders *)(uintptr_t)&c->holders;
+    return atomic_load(&h->n) > 0 && holders_has_me(h);
+}
+
+int conn_mem_part(void)
 {
     pthread_mutex_lock(&lock);
-    int r = any_is_shared(until_ns) ? -EBUSY : shmem_part_begin();
+    int r = shmem_part_begin();
     if (r == 0) {
         for (unsigned b = 0; b < blocks_n && r == 0; b++)
             r = block_stays(b) ? 0 : -ENOMEM;
@@ -339,10 +352,11 @@ int conn_mem_part(uint64_t until_ns)
         for (unsigned b = 0; b < blocks_n; b++)
             for (unsigned i = 0; i < BLOCK_SLOTS; i++)
                 if (slot_held(b, i) != NULL)
-                    slot_leave(&blocks[b].conns[i]);
+                    slot_leave(&blocks[b].conns[i], &blocks[b].anew[i]);
         while (spares_n > 0) /* (those are unmapped with everything else) */
             shmem_part_drop(spares[--spares_n], CONN_MEM_LEN);
         shmem_part_end();
+        conn_apart_sweep(is_held);
     }
     pthread_mutex_unlock(&lock);
     return r;

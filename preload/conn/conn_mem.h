@@ -40,12 +40,13 @@ bool conn_place(const struct conn *c, struct conn_place *at) SW_MUST;
  */
 struct conn *conn_take_up(const struct conn_place *at);
 /*
- * This process is about to give up rights: moves connections that it holds alone to memory of its own, at the same
- * addresses, and unmaps and closes all that others hold. Until until_ns it waits for processes that are about to give
- * up a connection that this one holds, too. The process has one thread, whose signals are blocked. 0; -EBUSY (other
- * processes hold one of its connections) or -ENOMEM: nothing has changed.
+ * This process is about to give up rights: moves its connections to memory of its own, at the same addresses, and
+ * unmaps and closes all that others hold. Those that others hold, too, it shares with them by records from then on
+ * (conn_apart.h). The process has one thread, whose signals are blocked. 0; or -ENOMEM: nothing has changed.
  */
-int conn_mem_part(uint64_t until_ns) SW_MUST;
+int conn_mem_part(void) SW_MUST;
+/* Before that: waits, until then, for processes that are about to give up a connection that this one holds, too. */
+void conn_mem_await(uint64_t until_ns);
 /* Is there anything to part from? */
 bool conn_mem_is_shared(void);
 /*

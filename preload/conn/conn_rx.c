@@ -7,6 +7,7 @@
 #include <limits.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_apart.h"
 #include "preload/conn/conn_batch.h"
 #include "preload/conn/conn_orphan.h"
 #include "preload/conn/conn_peek.h"
@@ -464,6 +465,7 @@ ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t le
 {
     struct conn *c = s->conn;
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    conn_apart_look(c, false);
     int r = take_rx(s, c, &fd, wait, waits);
     if (r < 0)
         return r;

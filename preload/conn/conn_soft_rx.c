@@ -203,6 +203,8 @@ static ssize_t fill_streamed(struct conn *c, int fd, int flags)
     }
 }
 
+#define APART_LEN 16384u /* what is staged is copied after each call */
+
 /*
  * One recv into staging, of at most `most` bytes. Returns what recv returned, -errno, or -ENOBUFS if staging is full.
  * -EAGAIN with flags MSG_DONTWAIT: nothing there.
@@ -221,6 +223,8 @@ ssize_t conn_soft_fill(struct conn *c, int fd, int flags, size_t most)
     }
     if (room > most)
         room = most;
+    if (conn_is_apart(c) && room > APART_LEN + iwarp_in_need(&c->ep))
+        room = APART_LEN + iwarp_in_need(&c->ep);
     ssize_t n = received(c, fd, take(c, fd, p, room, flags), room);
     if (n > 0)
         iwarp_in_fed(&c->ep, (size_t)n);
@@ -306,6 +310,45 @@ static ssize_t look_for_more(struct conn *c, int fd, struct spin_look *k, size_t
     return r;
 }
 
+/* Waits in the kernel's recv, without taking anything. 1, or -errno. */
+static __attribute__((noinline)) int peek_waiting(int fd)
+{
+    uint8_t first;
+    ssize_t n;
+    CANCEL_POINT(n = REAL(recv)(fd, &first, sizeof(first), MSG_PEEK));
+    return n < 0 ? -errno : 1;
+}
+
+/* No event tells that a process of other rights has taken bytes in and left them for this one. */
+#define APART_LOOK_NS 50000000u
+
+/*
+ * Nothing of what the turn protects is used while it waits. in_kernel: in the socket's own recv, if that can be. As
+ * conn_soft_wait_more.
+ */
+static ssize_t wait_beside(struct sock *s, struct conn *c, int fd, short events, size_t most, bool in_kernel)
+{
+    uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO), until = deadline;
+    if (conn_is_apart(c)) {
+        uint64_t look = proc_now_ns() + APART_LOOK_NS;
+        until = deadline != 0 && deadline < look ? deadline : look;
+    }
+    in_kernel = in_kernel && !sandbox_on() && !atomic_load(&proc.peek_off_used); /* (a look would use it up) */
+    turn_rest(&c->rx.turn);
+    ssize_t r = in_kernel && !conn_is_apart(c) ? peek_waiting(fd) : wait_for(fd, events, until, s);
+    if (r == -EINVAL && in_kernel) /* a program in a jail may have no file more: RLIMIT_NOFILE */
+        r = peek_waiting(fd);
+    turn_wake(&c->rx.turn);
+    conn_rx_whole(c, fd);
+    if (c->broken)
+        return 0;
+    if (r > 0)
+        r = conn_soft_fill(c, sock_fd_now(s, fd), MSG_DONTWAIT, most);
+    else if (r == 0 && deadline != 0)
+        r = -EAGAIN;
+    return r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline) ? 0 : r;
+}
+
 /* Waits in the kernel for more, as long as the program's own recv would, and stages `most` of it. 0: look again. */
 ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bool *waits)
 {
@@ -327,14 +370,9 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
     }
     conn_begins_to_wait(s, waits);
     fd = sock_fd_now(s, fd);
-    if (events != POLLIN || pending_others(s) || conn_ring_busy()) {
-        uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
-        turn_sleep(&c->rx.turn);
-        r = wait_for(fd, events, deadline, s);
-        turn_wake(&c->rx.turn);
-        r = r > 0 ? conn_soft_fill(c, sock_fd_now(s, fd), MSG_DONTWAIT, most) : r == 0 && deadline != 0 ? -EAGAIN : r;
-        if (r == -EAGAIN && (deadline == 0 || proc_now_ns() < deadline))
-            r = 0;
+    bool must_poll = events != POLLIN || pending_others(s) || conn_ring_busy();
+    if (must_poll || atomic_load(&c->holders.n) > 1) { /* (another process may part from this one meanwhile) */
+        r = wait_beside(s, c, fd, events, most, !must_poll);
     } else {
         struct spin_look k;
         r = look_for_more(c, fd, &k, most);

@@ -191,12 +191,15 @@ static int out_some(struct conn *c, int fd, int flags)
     return r;
 }
 
-/* Waits for room without a call on the socket. 0: look again; -EPIPE: the program has shut down its side meanwhile. */
-static int await_room(struct sock *s, int fd, uint64_t deadline)
+/*
+ * Waits for room without a call on the socket. 0: look again; -EPIPE: the program has shut down its side meanwhile.
+ * whole: nothing of the program's is queued.
+ */
+static int await_room(struct sock *s, int fd, uint64_t deadline, bool whole)
 {
     struct conn *c = s->conn;
     const struct conn *before = wait_watch(c);
-    turn_sleep(&c->tx.turn);
+    whole ? turn_rest(&c->tx.turn) : turn_sleep(&c->tx.turn);
     int r = c->tx.shut ? 0 : wait_for(fd, POLLOUT, deadline, s);
     turn_wake(&c->tx.turn);
     wait_unwatch(before);
@@ -221,7 +224,7 @@ static int out_once(struct sock *s, struct conn *c, int fd, int flags)
     /* A finished request of the ring interrupts a send, which then takes a part, as with a signal; poll goes on. */
     uint64_t end = wait_call_deadline(fd, SO_SNDTIMEO);
     while (r == -EAGAIN || r == -EINPROGRESS) {
-        r = await_room(s, fd, end);
+        r = await_room(s, fd, end, false);
         if (r < 0)
             return r;
         fd = sock_fd_now(s, fd);
@@ -417,7 +420,7 @@ static int send_left(struct sending *x)
     c->tx.rest = r != 0;
     if (r != -EAGAIN || !x->shared)
         return r;
-    r = await_room(x->s, x->fd, x->deadline);
+    r = await_room(x->s, x->fd, x->deadline, true);
     return r == 0 ? 1 : r;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_apart.h"
 #include "preload/conn/conn_batch.h"
 #include "preload/conn/conn_job.h"
 #include "preload/conn/conn_orphan.h"
@@ -133,6 +134,7 @@ static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
 ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    conn_apart_look(c, false);
     int r = take_to_send(s, c, fd, wait);
     if (r < 0)
         return r == -EPIPE ? conn_broken_pipe(flags) : r;

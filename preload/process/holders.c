@@ -17,7 +17,8 @@
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 
-#define HOLDER_EXEC (1 << 29) /* beyond any process number */
+#define HOLDER_EXEC (1 << 29)  /* beyond any process number */
+#define HOLDER_APART (1 << 30) /* holders_apart */
 
 static bool change(struct holders *h, int32_t from, int32_t to)
 {
@@ -98,7 +99,8 @@ static void strike_dead(struct holders *h)
     for (unsigned i = 0; i < HOLDERS_MAX; i++) {
         int32_t who = atomic_load(&h->who[i]);
         pid_t pid = who < 0 ? -who & ~HOLDERS_FORK : who & ~HOLDER_EXEC;
-        if (pid != 0 && pid != proc.pid && holders_is_dead(pid) && atomic_compare_exchange_strong(&h->who[i], &who, 0))
+        if (pid != 0 && pid != proc.pid && who != HOLDER_APART && holders_is_dead(pid) &&
+            atomic_compare_exchange_strong(&h->who[i], &who, 0))
             atomic_fetch_sub(&h->n, 1);
     }
     errno = err;
@@ -133,7 +135,60 @@ bool holders_has_me(struct holders *h)
 bool holders_all_dead(struct holders *h)
 {
     strike_dead(h);
+    if (atomic_load(&h->n) == 1) /* nobody here will use it any more */
+        holders_apart_gone(h);
     return atomic_load(&h->n) == 0;
+}
+
+bool holders_has(struct holders *h, pid_t pid)
+{
+    return has(h, pid) || has(h, pid | HOLDER_EXEC);
+}
+
+unsigned holders_all(struct holders *h, pid_t who[HOLDERS_MAX])
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < HOLDERS_MAX; i++) {
+        int32_t is = atomic_load(&h->who[i]);
+        if (is > 0 && is != HOLDER_APART)
+            who[n++] = is & ~HOLDER_EXEC;
+    }
+    return n;
+}
+
+bool holders_apart(struct holders *h)
+{
+    return has(h, HOLDER_APART);
+}
+
+bool holders_apart_come(struct holders *h)
+{
+    if (has(h, HOLDER_APART) || !change(h, 0, HOLDER_APART))
+        return false;
+    atomic_fetch_add(&h->n, 1);
+    return true;
+}
+
+bool holders_apart_gone(struct holders *h)
+{
+    if (!change(h, HOLDER_APART, 0))
+        return false;
+    atomic_fetch_sub(&h->n, 1);
+    return true;
+}
+
+void holders_go_apart(struct holders *h)
+{
+    holders_apart_come(h);
+    holders_leave(h);
+}
+
+void holders_begin_apart(struct holders *h)
+{
+    for (unsigned i = 0; i < HOLDERS_MAX; i++)
+        atomic_store(&h->who[i], i == 0 ? proc.pid : 0);
+    atomic_store(&h->n, 1);
+    holders_apart_come(h);
 }
 
 void holders_expect_child(struct holders *h, int32_t maker)

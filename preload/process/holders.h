@@ -50,6 +50,22 @@ void holders_no_child(struct holders *h, int32_t maker);
 void holders_have_child(struct holders *h, int32_t maker, pid_t child);
 void holders_am_child(struct holders *h, int32_t maker);
 
+/*
+ * Processes that have parted from this one (conn_apart.h) hold the connection by records of their own: they are one
+ * holder here, which never dies. go: this process gives it up, and is one of them. come, gone: there are some, and no
+ * longer; false: so it was before.
+ */
+void holders_go_apart(struct holders *h);
+bool holders_apart_come(struct holders *h);
+bool holders_apart_gone(struct holders *h);
+bool holders_apart(struct holders *h);
+/* Is the process entered as a holder? */
+bool holders_has(struct holders *h, pid_t pid);
+/* All entered processes' numbers but 0. Returns how many. */
+unsigned holders_all(struct holders *h, pid_t who[HOLDERS_MAX]);
+/* From now on only this process holds it, and those that it has parted from. */
+void holders_begin_apart(struct holders *h);
+
 /* This process executes another program, which may take the connection up or not. */
 void holders_exec(struct holders *h);
 /*

@@ -71,6 +71,26 @@ void turn_init(struct turn *t)
     atomic_store(&t->frame, 0);
     t->orphan = TURN_WHOLE;
     t->other_process = false;
+    atomic_store(&t->apart, 0);
+    t->apart_held = false;
+}
+
+static void nothing(struct turn *t)
+{
+    (void)t;
+}
+
+static void (*apart_enter)(struct turn *t) = nothing, (*apart_leave)(struct turn *t) = nothing;
+
+void turn_on_apart(void (*enter)(struct turn *t), void (*leave)(struct turn *t))
+{
+    apart_enter = enter;
+    apart_leave = leave;
+}
+
+static inline bool is_apart(const struct turn *t)
+{
+    return SW_UNLIKELY(atomic_load_explicit(&t->apart, memory_order_relaxed) != 0);
 }
 
 static void orphaned(struct turn *t)
@@ -93,6 +113,8 @@ static bool taken(struct turn *t, uintptr_t frame)
     }
     atomic_store_explicit(&t->frame, frame, memory_order_relaxed);
     t->pid = proc.pid;
+    if (is_apart(t))
+        apart_enter(t);
     return true;
 }
 
@@ -122,6 +144,8 @@ static int mine_already(struct turn *t, uintptr_t frame)
     }
     orphaned(t);
     atomic_store_explicit(&t->frame, frame, memory_order_relaxed);
+    if (is_apart(t))
+        apart_enter(t);
     return 0;
 }
 
@@ -205,6 +229,8 @@ bool turn_left(struct turn *t)
         return false;
     }
     orphaned(t);
+    if (is_apart(t))
+        apart_enter(t);
     return true;
 }
 
@@ -219,6 +245,8 @@ static void changed(struct turn *t)
 
 void turn_give(struct turn *t)
 {
+    if (is_apart(t))
+        apart_leave(t);
     /* The next holder, in a signal handler, must not take this frame for its own before it has noted its own. */
     atomic_store_explicit(&t->frame, 0, memory_order_relaxed);
     pthread_mutex_unlock(&t->mutex);
@@ -228,7 +256,7 @@ void turn_give(struct turn *t)
 bool turn_try_bare(struct turn *t, uint32_t tid)
 {
     uint32_t nobody = 0;
-    if (!atomic_compare_exchange_strong(word_of(t), &nobody, tid))
+    if (is_apart(t) || !atomic_compare_exchange_strong(word_of(t), &nobody, tid))
         return false;
     t->pid = proc.pid;
     return true;
@@ -242,15 +270,30 @@ void turn_give_bare(struct turn *t)
     changed(t);
 }
 
+static void sleeps(struct turn *t, enum turn_sleeps how)
+{
+    if (is_apart(t))
+        apart_leave(t);
+    atomic_store(&t->asleep, how);
+    changed(t);
+}
+
 void turn_sleep(struct turn *t)
 {
-    atomic_store(&t->asleep, 1);
-    changed(t);
+    sleeps(t, TURN_SLEEPS);
+}
+
+void turn_rest(struct turn *t)
+{
+    sleeps(t, TURN_RESTS);
 }
 
 void turn_wake(struct turn *t)
 {
-    atomic_store(&t->asleep, 0);
+    atomic_store(&t->asleep, TURN_AWAKE);
+    /* (In one order with the store: who makes it apart looks whether the holder is asleep after that.) */
+    if (SW_UNLIKELY(atomic_load(&t->apart) != 0))
+        apart_enter(t);
 }
 
 int turn_event_wait(struct turn_event *e, uint32_t seen, uint64_t timeout_ns)

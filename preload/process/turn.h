@@ -22,6 +22,12 @@
 
 #include "core/base/must.h"
 
+enum turn_sleeps {
+    TURN_AWAKE,
+    TURN_SLEEPS,
+    TURN_RESTS, /* and what the turn protects is whole, and will be looked at afresh when it is awake */
+};
+
 enum turn_orphan {
     TURN_WHOLE,
     TURN_LEFT_ASLEEP,  /* the former holder left it while it waited in the kernel */
@@ -30,14 +36,23 @@ enum turn_orphan {
 
 struct turn {
     pthread_mutex_t mutex;   /* robust, shared between processes */
-    _Atomic uint32_t asleep; /* the holder waits for the peer */
+    _Atomic uint32_t asleep; /* enum turn_sleeps: the holder waits for the peer */
     _Atomic uint32_t brief;  /* threads that wait on `change`, which */
     _Atomic uint32_t change; /* counts when the holder falls asleep or gives it back */
     _Atomic uintptr_t frame; /* the holder's stack */
     int32_t pid;             /* its process */
     uint8_t orphan;          /* enum turn_orphan; the holder's */
     bool other_process;      /* it was a killed process that left it; the holder's */
+    /* What it protects is used by processes without this turn, too: turn_on_apart. The owner's number for it, 0: no. */
+    _Atomic uint8_t apart;
+    bool apart_held; /* the holder keeps them out; the holder's, also while it is asleep */
 };
+
+/*
+ * For turns that are apart: enter is called when a thread has taken the turn, or is awake again, leave before it gives
+ * it back or falls asleep. Both may run in a signal handler.
+ */
+void turn_on_apart(void (*enter)(struct turn *t), void (*leave)(struct turn *t));
 
 /* A mutex for memory that processes share, which tells that its holder has died. */
 void turn_mutex_init(pthread_mutex_t *m);
@@ -65,6 +80,7 @@ void turn_give(struct turn *t);
 bool turn_left(struct turn *t) SW_MUST;
 /* The holder is about to wait in the kernel for the peer, and is back. */
 void turn_sleep(struct turn *t);
+void turn_rest(struct turn *t); /* (TURN_RESTS) */
 void turn_wake(struct turn *t);
 
 /* A counter to wait on: another thread's progress. */

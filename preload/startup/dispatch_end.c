@@ -9,6 +9,7 @@
 
 #include "core/base/reason.h"
 #include "preload/conn/conn.h"
+#include "preload/conn/conn_apart.h"
 #include "preload/conn/conn_end.h"
 #include "preload/conn/conn_mem.h"
 #include "preload/process/cancel.h"
@@ -277,6 +278,7 @@ void dispatch_last_close(struct sock *s, int fd)
         atomic_store(&s->fd, fd); /* for the record: still open */
     conn_tx_finished(0);
     conn_record_leaves(c);
+    conn_apart_look(c, true);
     if (fd >= 0 && holders_alone(&c->holders))
         leave_startup(s, c, fd);
     if (conn_state(c) == CONN_UPGRADED && fd >= 0)
@@ -293,6 +295,7 @@ static void settle_one(int fd, struct sock *s, void *arg)
     struct conn *c = s->conn;
     if (c == NULL || atomic_load(&s->fd) != fd)
         return;
+    conn_apart_look(c, true);
     bool alone = holders_alone(&c->holders);
     conn_record_leaves(c);
     if (alone)
