@@ -44,6 +44,7 @@ unit_tests += tests/unit/test_stream_hdr
 unit_tests += tests/unit/test_stream
 unit_tests += tests/unit/test_stream_immediate
 unit_tests += tests/unit/test_stream_property
+unit_tests += tests/unit/test_rest
 unit_tests += tests/unit/test_iwarp_property
 unit_tests += tests/unit/test_soft
 unit_tests += tests/unit/test_rdmac

@@ -78,7 +78,8 @@ bool iwarp_rest_rx_load(struct iwarp_ep *ep, const struct iwarp_rest_rx *r, cons
 {
     uint8_t wait_rtr = IWARP_WAIT_RTR;
 
-    if (ready > len || len - ready != (uint64_t)r->part + r->raw || len + MPA_HDR_LEN > ep->cfg.in_cap)
+    if (ready > len || len - ready != (uint64_t)r->part + r->raw ||
+        len + (r->part > 0 ? MPA_HDR_LEN : 0) > ep->cfg.in_cap)
         return false;
     if (!message_ok(ep, r) || r->reads_done > atomic_load_explicit(&ep->reads.posted, memory_order_acquire))
         return false;

@@ -1,6 +1,9 @@
 /* A byte stream at rest. */
 #include "core/stream/rest.h"
 
+/* No place in the stream is behind this one, and no sum with a length runs over. */
+#define TOTAL_MAX (UINT64_C(1) << 62)
+
 /* ---- receiving ---- */
 
 /* Copies what may be read, n octets. */
@@ -40,7 +43,7 @@ bool rest_rx_save(const struct stream *st, const struct iwarp_ep *ep, struct res
 
 bool rest_rx_load(struct stream *st, struct iwarp_ep *ep, const struct rest_rx *r, const uint8_t *octets, size_t len)
 {
-    if (!st->llp || r->end > STREAM_BROKEN || r->urgent > STREAM_URGENT_READ)
+    if (!st->llp || r->end > STREAM_BROKEN || r->urgent > STREAM_URGENT_READ || r->total > TOTAL_MAX)
         return false;
     /* An urgent octet is one of those that are there. */
     if (r->urgent != STREAM_URGENT_NONE && (r->urgent_at < r->total || r->urgent_at - r->total >= r->ready))

@@ -22,7 +22,7 @@ enum { RX, TX };
  * By connection, without a lock for those who look: a signal handler may take a turn. An entry is never used for
  * another connection.
  */
-#define RECORDS 4096u /* a power of two */
+#define RECORDS 1024u /* a power of two; more connections in one process are not handed on */
 #define RECORDS_USED (RECORDS / 4 * 3)
 
 static struct record {
@@ -125,9 +125,10 @@ static struct conn *conn_of(struct turn *t)
     return (struct conn *)(void *)((uint8_t *)t - off);
 }
 
-static uint32_t me_for(const struct conn *c)
+/* Do our process numbers mean nothing to others? */
+static bool is_unsure(const struct conn *c)
 {
-    return apart_me(atomic_load(&c->holders.mixed));
+    return atomic_load(&c->holders.mixed);
 }
 
 static uint8_t *octets_of(struct apart *a, int side)
@@ -187,7 +188,7 @@ static void enter(struct turn *t)
         is_gone(c, side);
         return;
     }
-    int r = apart_lock(&a->side[side], me_for(c));
+    int r = apart_lock(&a->side[side], is_unsure(c));
     if (r < 0) {
         trace_info("conn %p: a process with other rights keeps it locked: %d", (void *)c, r);
         spoiled(t);
@@ -196,7 +197,7 @@ static void enter(struct turn *t)
     uint32_t epoch = atomic_load(&a->side[side].epoch);
     t->apart_held = epoch == c->apart.epoch[side] || load(c, a, side, epoch);
     if (!t->apart_held) {
-        apart_unlock(&a->side[side], me_for(c));
+        apart_unlock(&a->side[side]);
         trace_info("conn %p: what a process with other rights left there makes no sense", (void *)c);
         spoiled(t);
     }
@@ -210,14 +211,14 @@ static void leave(struct turn *t)
     if (!t->apart_held || a == NULL)
         return;
     t->apart_held = false;
-    if (!c->broken && t->orphan == TURN_WHOLE) {
+    if (!c->broken && t->orphan != TURN_LEFT_AT_WORK) {
         if (!save(c, a, side))
             trace_info("conn %p: what is under way cannot be handed on", (void *)c);
     } else { /* the others do not go on from what was before */
         a->side[side].version = 0;
         atomic_fetch_add(&a->side[side].epoch, 1);
     }
-    apart_unlock(&a->side[side], me_for(c));
+    apart_unlock(&a->side[side]);
 }
 
 void conn_apart_start(void)
@@ -243,7 +244,7 @@ static void join_all(struct conn *c, struct apart *a)
 /* The state goes into the record for the first time. The turn is this thread's, or its holder rests. */
 static bool save_first(struct conn *c, struct apart *a, int side, struct turn *t)
 {
-    if (apart_lock(&a->side[side], me_for(c)) < 0)
+    if (apart_lock(&a->side[side], is_unsure(c)) < 0)
         return false;
     /* From now on a holder that wakes up waits for that lock. */
     t->apart_held = false;
@@ -252,7 +253,7 @@ static bool save_first(struct conn *c, struct apart *a, int side, struct turn *t
     bool still = asleep == TURN_RESTS || turn_is_mine(t), ok = still && save(c, a, side);
     if (!ok && (still || asleep != TURN_AWAKE))
         atomic_store(&t->apart, 0);
-    apart_unlock(&a->side[side], me_for(c));
+    apart_unlock(&a->side[side]);
     return ok;
 }
 
@@ -349,8 +350,8 @@ void conn_apart_child(struct conn *c)
 static void be_alone(struct conn *c, struct apart *a)
 {
     atomic_store(&a->claimed, 1); /* (for a process that was not seen) */
-    apart_unlock(&a->side[TX], me_for(c));
-    apart_unlock(&a->side[RX], me_for(c));
+    apart_unlock(&a->side[TX]);
+    apart_unlock(&a->side[RX]);
     c->rx.turn.apart_held = c->tx.turn.apart_held = false;
     atomic_store(&c->tx.turn.apart, 0);
     atomic_store(&c->rx.turn.apart, 0);
@@ -375,11 +376,8 @@ static void take_alone(struct conn *c, bool anyhow)
 
 void conn_apart_look_again(struct conn *c, bool now)
 {
-    struct apart *a = record_of(c);
-    if ((!now && atomic_fetch_add(&c->apart.calls, 1) % LOOK_EVERY != 0) || a == NULL || c->broken ||
-        apart_has_others(a, &c->holders))
-        return;
-    take_alone(c, false);
+    if ((now || atomic_fetch_add(&c->apart.calls, 1) % LOOK_EVERY == 0) && !c->broken)
+        take_alone(c, false);
 }
 
 void conn_apart_claim(struct conn *c)
@@ -390,11 +388,13 @@ void conn_apart_claim(struct conn *c)
 
 void conn_apart_exec(struct conn *c, bool failed)
 {
+    pthread_mutex_lock(&lock); /* (another thread may find that nobody else uses it) */
     struct apart *a = conn_is_apart(c) ? record_of(c) : NULL;
     if (a != NULL && failed)
         join(a, &c->holders, proc.pid);
     else if (a != NULL)
-        apart_leave(a, proc.pid, atomic_load(&c->holders.mixed));
+        apart_leave(a, proc.pid, is_unsure(c));
+    pthread_mutex_unlock(&lock);
 }
 
 bool conn_apart_leave(struct conn *c)
@@ -402,7 +402,7 @@ bool conn_apart_leave(struct conn *c)
     bool all = true;
     struct apart *a = record_of(c);
     if (a != NULL)
-        apart_leave(a, proc.pid, atomic_load(&c->holders.mixed));
+        apart_leave(a, proc.pid, is_unsure(c));
     if (SW_UNLIKELY(holders_apart(&c->holders)) && atomic_load(&c->holders.n) == 2) { /* the last one on this side */
         all = a != NULL && !c->apart.gone && !apart_has_others(a, &c->holders) && atomic_exchange(&a->written, 1) == 0;
         holders_apart_gone(&c->holders);

@@ -37,11 +37,10 @@ void apart_unmap(struct apart *a, size_t len)
 /* Numbers above all processes'. */
 #define NO_PROCESS (UINT32_C(1) << 31)
 
-uint32_t apart_me(bool unsure)
+static _Atomic uint64_t number; /* one of these, with the process that has drawn it */
+
+static uint32_t my_number(void)
 {
-    static _Atomic uint64_t number; /* with the process that has drawn it */
-    if (SW_LIKELY(!unsure))
-        return (uint32_t)proc.pid;
     uint64_t is = atomic_load(&number);
     if (is >> 32 != (uint32_t)proc.pid) {
         is = (uint64_t)proc.pid << 32 | NO_PROCESS | proc_random32(NULL);
@@ -57,8 +56,9 @@ static bool try(struct apart_side *s, uint32_t me)
     return atomic_compare_exchange_strong(&s->lock, &nobody, me) || nobody == me;
 }
 
-int apart_lock(struct apart_side *s, uint32_t me)
+int apart_lock(struct apart_side *s, bool unsure)
 {
+    const uint32_t me = unsure ? my_number() : (uint32_t)proc.pid;
     static const struct timespec look = { .tv_nsec = LOOK_NS };
     if (try(s, me))
         return 0;
@@ -79,9 +79,12 @@ int apart_lock(struct apart_side *s, uint32_t me)
     }
 }
 
-void apart_unlock(struct apart_side *s, uint32_t me)
+void apart_unlock(struct apart_side *s)
 {
-    if (atomic_compare_exchange_strong(&s->lock, &me, 0) && !sandbox_on())
+    uint32_t by_pid = (uint32_t)proc.pid, by_number = my_number(); /* (whether it is sure may have changed meanwhile) */
+    bool mine =
+        atomic_compare_exchange_strong(&s->lock, &by_pid, 0) || atomic_compare_exchange_strong(&s->lock, &by_number, 0);
+    if (mine && !sandbox_on())
         rawsys4(__NR_futex, (long)&s->lock, FUTEX_WAKE, 1, 0);
 }
 

@@ -45,13 +45,11 @@ struct apart *apart_map(size_t len) SW_MUST;
 void apart_unmap(struct apart *a, size_t len);
 
 /*
- * The lock of a side. 0; -EOWNERDEAD: its holder has died, and it is nobody's for ever; -ETIMEDOUT: it was not given
+ * The lock of a side. unsure: as below. 0; -EOWNERDEAD: its holder has died, and it is nobody's for ever; -ETIMEDOUT: it was not given
  * back in time, or is not honestly held.
  */
-int apart_lock(struct apart_side *s, uint32_t me) SW_MUST;
-void apart_unlock(struct apart_side *s, uint32_t me);
-/* This process, for the lock. unsure: as below. */
-uint32_t apart_me(bool unsure);
+int apart_lock(struct apart_side *s, bool unsure) SW_MUST;
+void apart_unlock(struct apart_side *s);
 
 /* The process uses it, or does no longer. unsure: its number means nothing to others (another PID namespace). */
 void apart_join(struct apart *a, pid_t pid, bool unsure);

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "core/stream/rest.h"
+
 #define LENT_MAX 65536u
 
 struct dir {
@@ -159,6 +161,29 @@ static void detach(struct dir *d)
     check_credit(d);
 }
 
+/* Another process goes on with it, which has neither what is staged nor what is queued. */
+static void hand_on(struct dir *d)
+{
+    static uint8_t kept[1u << 20];
+    struct iwarp_ep *to = &d->to->side.ep, *from = &d->from->side.ep;
+    struct rest_rx rx;
+    struct rest_tx tx;
+    size_t len;
+
+    if (!cfg.llp)
+        return;
+    HOLD(rest_rx_save(&d->to->st, to, &rx, kept, sizeof(kept), &len), "rx");
+    memset(to->cfg.in_buf, 0xdd, to->cfg.in_cap);
+    HOLD(rest_rx_load(&d->to->st, to, &rx, kept, len), "rx, %zu octets", len);
+    detach(d);
+    if (d->from->st.tx.fin)
+        return;
+    HOLD(rest_tx_save(&d->from->st, from, &tx, kept, sizeof(kept), &len), "tx");
+    memset(from->cfg.out_buf, 0xdd, from->cfg.out_cap);
+    memset(from->tx.scratch, 0xdd, sizeof(from->tx.scratch));
+    HOLD(rest_tx_load(&d->from->st, from, &tx, kept, len), "tx, %zu octets", len);
+}
+
 static void take(struct dir *d, size_t n)
 {
     uint64_t avail = stream_avail(&d->to->st), want;
@@ -240,6 +265,8 @@ static void step(struct dir *d)
     case 10:
         if (rnd(4) == 0)
             detach(d);
+        else if (rnd(4) == 0)
+            hand_on(d);
         break;
     case 11:
         if (rnd(400) == 0)
