@@ -58,6 +58,7 @@ check_LTLIBRARIES += libprimitives.la
 libprimitives_la_SOURCES = \
     preload/conn/coalesce.c \
     preload/conn/shmem.c \
+    preload/process/apart.c \
     preload/process/cancel.c \
     preload/process/hidden.c \
     preload/process/holders.c \
@@ -70,6 +71,8 @@ libprimitives_la_CFLAGS = $(AM_CFLAGS)
 primitives = libprimitives.la $(LDADD)
 unit_tests += tests/unit/test_cancel
 tests_unit_test_cancel_LDADD = $(primitives)
+unit_tests += tests/unit/test_apart
+tests_unit_test_apart_LDADD = $(primitives)
 unit_tests += tests/unit/test_hidden
 tests_unit_test_hidden_LDADD = $(primitives)
 unit_tests += tests/unit/test_holders
