@@ -303,6 +303,7 @@ static void begin_apart(struct conn *to, bool linked)
     turn_init(&to->tx.turn);
     holders_begin_apart(&to->holders);
     to->apart.epoch[RX] = to->apart.epoch[TX] = 0;
+    bool plain = conn_state(to) == CONN_PLAIN && to->rx.pre_len == to->rx.pre_off;
     conn_rest_none(to);
     if (linked) {
         atomic_store(&to->rx.turn.apart, RX + 1);
@@ -312,7 +313,7 @@ static void begin_apart(struct conn *to, bool linked)
     enum conn_state st = conn_state(to);
     atomic_store(&to->apart.id, 0);
     /* (One that was declined before any Hello came is plain for both by the client's first octets, in the kernel.) */
-    if ((st == CONN_PLAIN && to->rx.pre_len == to->rx.pre_off) || conn_undecided(to))
+    if (plain || conn_undecided(to))
         return;
     is_gone(to, RX);
     is_gone(to, TX);
@@ -362,7 +363,7 @@ static void be_alone(struct conn *c, struct apart *a)
 
 static void take_alone(struct conn *c, bool anyhow)
 {
-    if (turn_take_brief(&c->rx.turn) < 0)
+    if (record_of(c) == NULL || turn_take_brief(&c->rx.turn) < 0)
         return;
     if (turn_take_brief(&c->tx.turn) == 0) {
         struct apart *a = record_of(c);

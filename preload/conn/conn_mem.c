@@ -27,8 +27,10 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what follows; taken before the arena's lock */
 static struct {
     struct conn *conns;
-    struct conn *anew; /* while this process parts: what will be in their place */
-    bool given;        /* mapped from another program: no new connection goes there */
+    /* while this process parts: what will be in their place; and bit n: others hold slot n, too */
+    struct conn *anew;
+    uint32_t others;
+    bool given; /* mapped from another program: no new connection goes there */
 } blocks[BLOCKS_MAX];
 static unsigned blocks_n;
 
@@ -281,13 +283,26 @@ void conn_mem_await(uint64_t until_ns)
         }
 }
 
-static bool piece_stays(void *p, size_t len)
+static bool piece_stays(void *p, size_t len, bool copied)
 {
     void *to = shmem_part_anew(p, len);
     if (to == NULL)
         return false;
-    shmem_part_copy(to, p, len);
+    if (copied)
+        shmem_part_copy(to, p, len);
     return true;
+}
+
+/*
+ * Of a connection that others hold, too, what is in its buffers comes by the record. (There may be octets in them of an
+ * earlier connection.)
+ */
+static bool slot_stays(struct conn *c, struct conn *to, bool others)
+{
+    bool copied = !others || !conn_on_socket(c);
+    shmem_part_copy(to, c, sizeof(*c));
+    return (c->mem.base == NULL || piece_stays(c->mem.base, CONN_MEM_LEN, copied)) &&
+           (c->mem.pre_cap != CONN_PRE_BIG_LEN || piece_stays(c->mem.pre, CONN_PRE_BIG_LEN, copied));
 }
 
 /*
@@ -298,26 +313,29 @@ static bool block_stays(unsigned b)
 {
     struct conn *to = shmem_part_anew(blocks[b].conns, BLOCK_LEN);
     blocks[b].anew = to;
+    blocks[b].others = 0;
     if (to == NULL)
         return false;
     for (unsigned i = 0; i < BLOCK_SLOTS; i++) {
         struct conn *c = slot_held(b, i);
         if (c == NULL)
             continue;
-        shmem_part_copy(&to[i], c, sizeof(*c));
-        if (c->mem.base != NULL && !piece_stays(c->mem.base, CONN_MEM_LEN))
-            return false;
-        if (c->mem.pre_cap == CONN_PRE_BIG_LEN && !piece_stays(c->mem.pre, CONN_PRE_BIG_LEN))
+        bool others = !holders_alone(&c->holders);
+        blocks[b].others |= (uint32_t)others << i;
+        if (!slot_stays(c, &to[i], others))
             return false;
     }
     return true;
 }
 
 /* For the processes that have the old memory, the slot is free; or it is theirs, and this one's a copy. */
-static void slot_leave(struct conn *c, struct conn *to)
+static void slot_leave(unsigned b, unsigned i)
 {
-    if (!holders_alone(&c->holders)) {
-        conn_apart_part(c, to);
+    struct conn *c = slot_held(b, i);
+    if (c == NULL)
+        return;
+    if (blocks[b].others >> i & 1) {
+        conn_apart_part(c, &blocks[b].anew[i]);
         return;
     }
     if (c->mem.pre_cap == CONN_PRE_BIG_LEN)
@@ -351,8 +369,7 @@ int conn_mem_part(void)
     if (r == 0) {
         for (unsigned b = 0; b < blocks_n; b++)
             for (unsigned i = 0; i < BLOCK_SLOTS; i++)
-                if (slot_held(b, i) != NULL)
-                    slot_leave(&blocks[b].conns[i], &blocks[b].anew[i]);
+                slot_leave(b, i);
         while (spares_n > 0) /* (those are unmapped with everything else) */
             shmem_part_drop(spares[--spares_n], CONN_MEM_LEN);
         shmem_part_end();

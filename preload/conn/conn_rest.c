@@ -174,6 +174,7 @@ void conn_rest_none(struct conn *c)
     const struct rest_tx tx = { 0 };
     c->tx.job_runs = c->tx.job_stopped = false;
     c->tx.sender_pid = 0;
+    c->rx.pre_off = c->rx.pre_len = c->rx.held_len = 0;
     rx_afresh(c);
     tx_afresh(c);
     if (c->coalesce.pid != 0 && c->coalesce.slot != NULL)

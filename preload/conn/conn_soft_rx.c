@@ -359,7 +359,8 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
     }
     ssize_t r;
     short events = POLLIN;
-    if (conn_tail_is_ours(c) && turn_try(&c->tx.turn) == 0) {
+    bool tail = conn_tail_is_ours(c) || (conn_is_apart(c) && !conn_only_answers(c)); /* (one left by another process) */
+    if (tail && turn_try(&c->tx.turn) == 0) {
         r = conn_tx_flush(c, fd);
         c->tx.rest = r != 0;
         if (r == -EAGAIN)

@@ -45,8 +45,8 @@ struct apart *apart_map(size_t len) SW_MUST;
 void apart_unmap(struct apart *a, size_t len);
 
 /*
- * The lock of a side. unsure: as below. 0; -EOWNERDEAD: its holder has died, and it is nobody's for ever; -ETIMEDOUT: it was not given
- * back in time, or is not honestly held.
+ * The lock of a side. unsure: as below. 0; -EOWNERDEAD: its holder has died, and it is nobody's for ever; -ETIMEDOUT: it
+ * was not given back in time, or is not honestly held.
  */
 int apart_lock(struct apart_side *s, bool unsure) SW_MUST;
 void apart_unlock(struct apart_side *s);
