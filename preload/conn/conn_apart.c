@@ -59,9 +59,11 @@ static void unmap(struct record *r)
         apart_unmap(a, RECORD_LEN);
 }
 
+/* (If a signal handler has interrupted a change, it stays mapped until the next one.) */
 static void forget(const struct conn *c)
 {
-    pthread_mutex_lock(&lock);
+    if (pthread_mutex_trylock(&lock) != 0)
+        return;
     if (atomic_load(&entry(c)->c) == c)
         unmap(entry(c));
     pthread_mutex_unlock(&lock);
@@ -324,16 +326,18 @@ static void begin_apart(struct conn *to, bool linked)
 void conn_apart_part(struct conn *c, struct conn *to)
 {
     bool device = !conn_on_socket(c), linked = !device && link_up(c);
-    if (linked)
+    if (!linked && conn_state(c) == CONN_UPGRADED)
+        trace_info("conn %p: it cannot be handed on, and stays with the processes that keep their rights", (void *)c);
+    if (linked) {
         holders_go_apart(&c->holders);
-    else
+    } else {
         holders_leave(&c->holders);
+        forget(c);
+    }
     if (device) /* it is its maker's, who has all of it: conn_ops.usable */
         holders_begin_apart(&to->holders);
     else
         begin_apart(to, linked);
-    if (!linked && conn_state(c) == CONN_UPGRADED)
-        trace_info("conn %p: it cannot be handed on, and stays with the processes that keep their rights", (void *)c);
 }
 
 void conn_apart_child(struct conn *c)
@@ -389,7 +393,8 @@ void conn_apart_claim(struct conn *c)
 
 void conn_apart_exec(struct conn *c, bool failed)
 {
-    pthread_mutex_lock(&lock); /* (another thread may find that nobody else uses it) */
+    if (pthread_mutex_trylock(&lock) != 0) /* (another thread may find that nobody else uses it) */
+        return;
     struct apart *a = conn_is_apart(c) ? record_of(c) : NULL;
     if (a != NULL && failed)
         join(a, &c->holders, proc.pid);
