@@ -325,6 +325,45 @@ static int connect_sock(struct sock *s, int fd, const struct sockaddr *peer, soc
     return connect_plain(s, fd, peer, len, rule, reason);
 }
 
+/* 0, -errno, or what was sent. */
+static ssize_t connect_sending(struct sock *s, int fd, const struct msghdr *msg, int flags)
+{
+    const struct sockaddr *peer = msg->msg_name;
+    const struct policy_rule *rule = policy_match(rules_of(s->rules), POLICY_CONNECT, peer, msg->msg_namelen);
+    s->stay_plain = true;
+    s->plain_reason = REASON_FASTOPEN;
+    if (rule != NULL && rule->action == POLICY_REQUIRE) {
+        struct sockaddr_storage ss = { 0 };
+        memcpy(&ss, peer, msg->msg_namelen);
+        explain_decision(fd, "connect", &ss, "refused", REASON_FASTOPEN);
+        return -ECONNREFUSED;
+    }
+    ssize_t r = REAL(sendmsg)(fd, msg, flags);
+    if (r < 0)
+        r = -errno;
+    if (rule != NULL && (r >= 0 || r == -EINPROGRESS || r == -EINTR))
+        note_plain(s, peer, msg->msg_namelen, rule, connect_ruled_out(s, fd, rule));
+    return r;
+}
+
+ssize_t connect_fast(int fd, const struct msghdr *msg, int flags)
+{
+    struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
+    if (s == NULL || s->kind != SOCK_NEW || !usermem_readable(msg->msg_name, msg->msg_namelen) ||
+        !is_inet(msg->msg_name, msg->msg_namelen)) {
+        if (s != NULL)
+            sock_put(s);
+        return REAL(sendmsg)(fd, msg, flags);
+    }
+    int err = errno;
+    struct cancel hold = cancel_hold(conn_left, s);
+    ssize_t r = connect_sending(s, fd, msg, flags);
+    cancel_restore(hold);
+    sock_put(s);
+    errno = r >= 0 ? err : (int)-r;
+    return r >= 0 ? r : -1;
+}
+
 int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
     coalesce_before_wait();

@@ -4,6 +4,9 @@
 #ifndef SW_PRELOAD_CONNECT_H
 #define SW_PRELOAD_CONNECT_H
 
+#include <sys/socket.h>
+#include <sys/types.h>
+
 #include "preload/conn/conn.h"
 
 /*
@@ -11,6 +14,12 @@
  * accepted it; fd: the connection's. Any thread.
  */
 unsigned connect_ruled_out(const struct sock *s, int fd, const struct policy_rule *rule) SW_MUST;
+
+/*
+ * sendmsg(2) with MSG_FASTOPEN and an address, on a socket that is not upgraded: the kernel connects it, and it stays plain
+ * (REASON_FASTOPEN). -1 with errno ECONNREFUSED where a rule requires more. Any thread.
+ */
+ssize_t connect_fast(int fd, const struct msghdr *msg, int flags) SW_MUST;
 
 /*
  * Has the program been told that its connect() succeeded, by the call's return or by writability, though the

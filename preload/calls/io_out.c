@@ -7,6 +7,7 @@
 
 #include "core/base/reason.h"
 #include "preload/calls/bridge.h"
+#include "preload/calls/connect.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/io.h"
 #include "preload/conn/conn_rx.h"
@@ -92,19 +93,6 @@ static int kernel_objects(int fd, const struct msghdr *msg, int flags)
     return REAL(sendmsg)(fd, &empty, flags | MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* The kernel does a Fast Open. */
-static void opens_fast(int fd)
-{
-    struct sock *s = proc_on() ? sock_get(fd) : NULL;
-    if (s == NULL)
-        return;
-    if (s->kind == SOCK_NEW) {
-        s->stay_plain = true;
-        s->plain_reason = REASON_FASTOPEN;
-    }
-    sock_put(s);
-}
-
 /* sendto(2)'s address on an active connection is checked, though it is not used. 0; -errno. */
 static int address_check(int fd, const struct sockaddr *to, socklen_t to_len, int flags)
 {
@@ -120,14 +108,19 @@ ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sock
 {
     struct iovec v = io_one(buf, io_cut(len));
     struct io io;
-    if (flags & MSG_FASTOPEN)
-        opens_fast(fd);
     if (SW_UNLIKELY(to != NULL || (flags & MSG_FASTOPEN)) && io_is_active(fd)) {
         int r = address_check(fd, to, to_len, flags);
         if (r < 0)
             return io_result(r);
     }
     enum io_who who = out_begin(&io, fd, &v, 1, flags);
+    if (who == IO_KERNEL && SW_UNLIKELY(flags & MSG_FASTOPEN) && to != NULL &&
+        to_len <= sizeof(struct sockaddr_storage)) {
+        struct msghdr msg = {
+            .msg_name = (void *)(uintptr_t)to, .msg_namelen = to_len, .msg_iov = &v, .msg_iovlen = 1
+        };
+        return connect_fast(fd, &msg, flags);
+    }
     if (SW_LIKELY(who == IO_KERNEL))
         return REAL(sendto)(fd, buf, len, flags, to, to_len);
     if (who == IO_OURS && io_out(&io, &v, 1))
@@ -227,6 +220,8 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
 /* On what is not upgraded. */
 static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 {
+    if (SW_UNLIKELY(flags & MSG_FASTOPEN) && usermem_readable(msg, sizeof(*msg)) && msg->msg_name != NULL)
+        return connect_fast(fd, msg, flags);
     if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && msg != NULL && io_header_check(msg, flags) == 0 &&
         msg->msg_controllen == 0 && msg->msg_name == NULL)
         return io_out_in_pieces(fd, msg->msg_iov, msg->msg_iovlen, flags);

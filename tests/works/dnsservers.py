@@ -136,7 +136,7 @@ stub-zone:
 
 @entry("unbound", "2 threads, before Knot, which it asks by TCP; kdig, dig", needs=["unbound", "knotd", "kdig", "dig"],
        version=["unbound", "-V"],
-       at_least=9, stays_plain={"peer-plain": 20})  # it opens its own connections by TCP Fast Open
+       at_least=9, stays_plain={"fastopen": 20, "peer-plain": 20})  # it opens its own connections by TCP Fast Open
 def unbound(run):
     front, back = shim.free_port(), shim.free_port()
     first = knot(run, "first", back, front, "file: zone")
