@@ -187,6 +187,16 @@ static bool is_over(const struct finishing *f)
     return !f->s->conn->tx.job_runs;
 }
 
+/*
+ * A fork stops requests. One that ends the program's direction when all is sent is continued, as nobody else does; one
+ * that closes the descriptor is not stopped.
+ */
+static bool goes_on(struct finishing *f)
+{
+    return f->own != NULL && f->own->job.then == TRANSPORT_THEN_SHUT_WR &&
+           conn_tx_go_on_own(&f->own->job, &f->own->piece);
+}
+
 #define AWAIT_MS 20 /* no event tells that everything is sent */
 
 /* The descriptor: it belongs to the sender, but is still open. */
@@ -220,7 +230,7 @@ static struct finishing *take_over(unsigned *looks, uint64_t end)
         if (finishing == NULL)
             finishing_end = &finishing;
         f->next = NULL;
-        if (over)
+        if (over && !goes_on(f))
             break;
         *finishing_end = f;
         finishing_end = &f->next;

@@ -8,6 +8,7 @@
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_job.h"
 #include "preload/process/proc.h"
+#include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/transports.h"
@@ -104,6 +105,20 @@ bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *
     c->tx.sender_pid = proc.pid;
     c->tx.sender_end = c->tx.kernel_total + len;
     return true;
+}
+
+bool conn_tx_go_on_own(struct transport_job *job, struct iovec *piece)
+{
+    size_t sent = job->result > 0 ? (size_t)job->result : 0;
+    if (job->result < 0 && job->result != -ECANCELED && job->result != -EINTR && job->result != -EAGAIN)
+        return false;
+    if (sent >= piece->iov_len) {
+        REAL(shutdown)(job->fd, SHUT_WR); /* (it may have been stopped between the two) */
+        return false;
+    }
+    piece->iov_base = (uint8_t *)piece->iov_base + sent;
+    piece->iov_len -= sent;
+    return start(job, job->fd, job->then, piece, 1);
 }
 
 void conn_tx_later(struct conn *c, int fd)

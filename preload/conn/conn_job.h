@@ -22,6 +22,11 @@ bool conn_tx_start(struct conn *c, int fd, enum transport_then then);
  */
 bool conn_tx_start_own(struct conn *c, struct transport_job *job, struct iovec *piece, int fd,
                        enum transport_then then);
+/*
+ * Such a job with TRANSPORT_THEN_SHUT_WR is over. Has it been stopped, and goes on? It ends the direction once all is
+ * sent. Any thread.
+ */
+bool conn_tx_go_on_own(struct transport_job *job, struct iovec *piece);
 /* As conn_tx_start with the connection going on, where that is of use: so that it goes without us. tx held. */
 void conn_tx_later(struct conn *c, int fd);
 /* The asynchronous send is over or is stopped; what it sent is booked. tx held. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -370,6 +371,38 @@ static void pass_others(int s)
     (void)s;
 }
 
+static void *end_and_close(void *s)
+{
+    say_result("shutdown", shutdown((int)(intptr_t)s, SHUT_WR));
+    say_result("close", close((int)(intptr_t)s));
+    return NULL;
+}
+
+/* What is left to send when one of two processes has closed is sent, though the thread that did so is gone. */
+static void close_and_end(int s)
+{
+    int hold[2];
+    pthread_t t;
+    must("pipe", pipe(hold));
+    size_t total = fill_up(s);
+    pid_t holder = (pid_t)must("fork", fork());
+    if (holder == 0) {
+        char end;
+        close(hold[1]);
+        _exit(read(hold[0], &end, 1) != 0);
+    }
+    must("thread", pthread_create(&t, NULL, end_and_close, (void *)(intptr_t)s));
+    pthread_join(t, NULL);
+    pid_t child = (pid_t)must("fork", fork());
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+    struct far_result r = far_do(FAR_RECV, (int64_t)total + 1);
+    say(" all=%d bad=%d", r.r == (int64_t)total, r.bad);
+    close(hold[1]);
+    waitpid(holder, NULL, 0);
+}
+
 const struct scenario sem_share[] = {
     { "dup_errors", dup_errors },
     { "dup2_closes", dup2_closes },
@@ -386,5 +419,6 @@ const struct scenario sem_share[] = {
     { "shell_commands", shell_commands },
     { "pass_connection", pass_connection },
     { "pass_others", pass_others },
+    { "close_and_end", close_and_end },
     { NULL, NULL },
 };
