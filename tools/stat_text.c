@@ -116,10 +116,10 @@ static void print_rest(const struct boards *b)
         conns += b->list[i].killed ? b->list[i].count : 0;
     }
     if (unseen > 0)
-        printf("%" PRIu64 " connections more had no place in their process' file\n", unseen);
+        printf("connections that had no place in their process' file: %" PRIu64 "\n", unseen);
     if (killed > 0)
-        printf("%" PRIu64 " processes were killed with %" PRIu64
-               " connections (in --totals and --json; --forget removes them)\n",
+        printf("killed processes: %" PRIu64 ", connections of theirs: %" PRIu64
+               " (in --totals and --json; --forget removes them)\n",
                killed, conns);
 }
 
