@@ -3,9 +3,11 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
@@ -276,6 +278,13 @@ static inline bool takes(const struct glance *g, struct conn *c)
     return !too_early && atomic_exchange(&c->rx.arrived, false);
 }
 
+/* Has the kernel bytes that no look has taken in, behind some that the program has left? They are new. */
+static bool has_untaken(const struct watch *w, const struct glance *g)
+{
+    int n = 0;
+    return (g->kernel & g->want & IN_BITS) && REAL(ioctl)(atomic_load(&w->sock->fd), SIOCINQ, &n) == 0 && n > 0;
+}
+
 /*
  * Has another thread reported what this kernel's event is about? Each edge is reported once, though all threads may have
  * the event from before the upgrade, and one the fresh registration's. (What is new the kernel reports by that.)
@@ -285,7 +294,7 @@ static inline bool told_elsewhere(struct watch *w, const struct glance *g)
     if (!g->by_kernel || !(w->events & EPOLLET) || conn_state(w->sock->conn) != CONN_UPGRADED)
         return false;
     bool stale = watch_is_stale(w, g->token);
-    bool told = !g->took && (stale || (w->told_early != 0 && !(g->got & ~w->told_early)));
+    bool told = !g->took && (stale || (w->told_early != 0 && !(g->got & ~w->told_early) && !has_untaken(w, g)));
     if (stale && g->took)
         w->told_early = g->got;
     else if (!stale)
