@@ -220,7 +220,8 @@ static ssize_t out_msg(struct sock *s, int fd, const struct msghdr *msg, int fla
 /* On what is not upgraded. */
 static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 {
-    if (SW_UNLIKELY(flags & MSG_FASTOPEN) && usermem_readable(msg, sizeof(*msg)) && msg->msg_name != NULL)
+    if (SW_UNLIKELY(flags & MSG_FASTOPEN) && msg != NULL && usermem_readable(msg, sizeof(*msg)) &&
+        msg->msg_name != NULL)
         return connect_fast(fd, msg, flags);
     if (SW_UNLIKELY(io_ring_would_cut(fd, flags)) && msg != NULL && io_header_check(msg, flags) == 0 &&
         msg->msg_controllen == 0 && msg->msg_name == NULL)
