@@ -2,6 +2,7 @@
 # you add it to the tree; to beside_sources if nothing that is preloaded has a use for it (tests/library/users.test).
 
 core_sources = \
+    core/base/addr.h \
     core/base/append.c \
     core/base/append.h \
     core/base/bytes.h \

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/base/addr.h"
 #include "core/base/foreign.h"
 #include "core/base/sm.h"
 #include "core/base/trace.h"
@@ -266,12 +267,6 @@ socklen_t verbs_address(const struct sockaddr *local, struct sockaddr_storage *o
     return sizeof(in);
 }
 
-/* The port, which is in the same place for IPv4 and IPv6. */
-static void set_port(struct sockaddr_storage *at, uint16_t be_port)
-{
-    memcpy((uint8_t *)at + offsetof(struct sockaddr_in, sin_port), &be_port, sizeof(be_port));
-}
-
 static enum verbs_kind kind_of(const struct rdma_cm_id *id)
 {
     return id->verbs->device->transport_type == IBV_TRANSPORT_IWARP ? VERBS_KIND_IWARP : VERBS_KIND_IB;
@@ -320,7 +315,7 @@ static int listen_once(struct sockaddr_storage *at, struct rdma_cm_id **out)
         host.lib->rdma_destroy_id(*out);
         return r;
     }
-    set_port(at, host.lib->rdma_get_src_port(*out));
+    addr_set_port(at, host.lib->rdma_get_src_port(*out));
     return 0;
 }
 
@@ -329,7 +324,7 @@ static int listen_at(struct sockaddr_storage *at, enum verbs_kind *kind)
 {
     for (unsigned i = 0; i < host.listeners; i++) {
         struct sockaddr_storage there = host.listener[i].at;
-        set_port(&there, 0);
+        addr_set_port(&there, 0);
         if (memcmp(&there, at, sizeof(*at)) == 0) {
             *at = host.listener[i].at;
             *kind = host.listener[i].kind;

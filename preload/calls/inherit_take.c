@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/base/addr.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "core/negotiate/hello.h"
@@ -231,9 +232,7 @@ static bool another_peer(const struct sock *s, const struct sockaddr_storage *pe
 {
     if (s->kind != SOCK_CONN || s->conn == NULL || peer->ss_family == AF_UNSPEC)
         return (s->kind == SOCK_CONN) != (peer->ss_family != AF_UNSPEC);
-    return memcmp(&((const struct sockaddr_in *)&s->conn->peer)->sin_port,
-                  &((const struct sockaddr_in *)peer)->sin_port,
-                  sizeof(in_port_t)) != 0; /* (IPv6's port stands there, too) */
+    return addr_port(&s->conn->peer) != addr_port(peer);
 }
 
 static void find_same(int fd, struct sock *s, void *arg)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/timerfd.h>
 
+#include "core/base/addr.h"
 #include "core/base/rawsys.h"
 #include "core/base/trace.h"
 #include "preload/process/hidden.h"
@@ -15,24 +16,9 @@
 #define TRIES 3u
 #define TRY_NS 100000000
 
-static socklen_t len_of(const struct sockaddr_storage *ss)
-{
-    return ss->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
-/* The port lies at the same place in both families' addresses. */
-static void set_port(struct sockaddr_storage *ss, uint16_t port)
-{
-    port = htons(port);
-    memcpy((uint8_t *)ss + offsetof(struct sockaddr_in, sin_port), &port, sizeof(port));
-}
-
 static struct portmap_addr addr_of(const struct sockaddr_storage *ss)
 {
-    struct portmap_addr a = { .port = 0 };
-    uint16_t port;
-    memcpy(&port, (const uint8_t *)ss + offsetof(struct sockaddr_in, sin_port), sizeof(port));
-    a.port = ntohs(port);
+    struct portmap_addr a = { .port = ntohs(addr_port(ss)) };
     if (ss->ss_family == AF_INET6)
         memcpy(a.ip, (const uint8_t *)ss + offsetof(struct sockaddr_in6, sin6_addr), 16);
     else
@@ -53,10 +39,10 @@ static int say(struct mapper *q)
     return (int)rawsys4(__NR_timerfd_settime, q->timer, 0, (long)&once, 0);
 }
 
-int mapper_ask(struct mapper *q, const struct sockaddr_storage *peer, int tcp_fd)
+int mapper_ask(struct mapper *q, const struct sockaddr_storage *peer, socklen_t len, int tcp_fd)
 {
     struct sockaddr_storage to = *peer, own;
-    socklen_t len = len_of(peer), own_len = sizeof(own);
+    socklen_t own_len = sizeof(own);
     int fd = REAL(socket)(peer->ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
@@ -65,11 +51,11 @@ int mapper_ask(struct mapper *q, const struct sockaddr_storage *peer, int tcp_fd
     if (fd < 0)
         return fd;
     q->timer = hidden_move(fd);
-    set_port(&to, PORTMAP_PORT);
+    addr_set_port(&to, htons(PORTMAP_PORT));
     if (REAL(connect)(q->fd, (struct sockaddr *)&to, len) < 0 ||
         REAL(getsockname)(q->fd, (struct sockaddr *)&own, &own_len) < 0)
         return -errno;
-    set_port(&own, 0);
+    addr_set_port(&own, 0);
     if (REAL(bind)(tcp_fd, (struct sockaddr *)&own, len) < 0 ||
         REAL(getsockname)(tcp_fd, (struct sockaddr *)&own, &own_len) < 0)
         return -errno;
@@ -99,7 +85,7 @@ static int hear(struct mapper *q, struct sockaddr_storage *at)
     if (r <= 0)
         return r == 0 ? -EAGAIN : 0;
     trace_info("mapper: the device's port %u is mapped to %u", q->request.accepting.port, port);
-    set_port(at, port);
+    addr_set_port(at, htons(port));
     (void)!REAL(send)(q->fd, ack, sizeof(ack), MSG_DONTWAIT); /* (lost, the daemon repeats its answer for a while) */
     return 0;
 }

@@ -54,7 +54,8 @@ struct mixed {
     bool connected, rev_1;
     struct mpa_startup mpa;
     struct sockaddr_storage to; /* initiator */
-    struct mapper mapper;       /* initiator: before it dials */
+    socklen_t to_len;
+    struct mapper mapper; /* initiator: before it dials */
 
     int fd, chan;        /* constant from UP on */
     _Atomic bool eof;    /* nothing more arrives; set with the receive side */
@@ -244,8 +245,7 @@ static int begin_fpdus(struct mixed *m)
 /* Begins to connect m->fd to m->to. 0 or -errno. */
 static int dial(struct mixed *m)
 {
-    socklen_t len = m->to.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    if (REAL(connect)(m->fd, (struct sockaddr *)&m->to, len) < 0 && errno != EINPROGRESS)
+    if (REAL(connect)(m->fd, (struct sockaddr *)&m->to, m->to_len) < 0 && errno != EINPROGRESS)
         return -errno;
     return watch(m, m->fd, EPOLLOUT);
 }
@@ -262,7 +262,7 @@ static int go_on_asking(struct mixed *m)
 /* Asks whether the peer's device listens at another port than it has told, and dials. 0 or -errno. */
 static int ask(struct mixed *m)
 {
-    int r = mapper_ask(&m->mapper, &m->to, m->fd);
+    int r = mapper_ask(&m->mapper, &m->to, m->to_len, m->fd);
     if (r == 0)
         r = watch(m, m->mapper.fd, EPOLLIN);
     if (r == 0)
@@ -430,7 +430,8 @@ void mixed_free(struct mixed *m)
 int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len, bool device)
 {
     pthread_mutex_lock(&lock);
-    memcpy(&m->to, peer, len < sizeof(m->to) ? len : sizeof(m->to));
+    m->to_len = len < sizeof(m->to) ? len : sizeof(m->to);
+    memcpy(&m->to, peer, m->to_len);
     int r = begin_mpa(m, false);
     if (r == 0)
         r = new_socket(m->to.ss_family, &m->fd);
