@@ -3,11 +3,9 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 
 #include "preload/conn/coalesce.h"
 #include "preload/conn/conn.h"
@@ -17,6 +15,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/spin.h"
+#include "preload/process/tcpinfo.h"
 #include "preload/process/transports.h"
 #include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
@@ -281,8 +280,7 @@ static inline bool takes(const struct glance *g, struct conn *c)
 /* Has the kernel bytes that no look has taken in, behind some that the program has left? They are new. */
 static bool has_untaken(const struct watch *w, const struct glance *g)
 {
-    int n = 0;
-    return (g->kernel & g->want & IN_BITS) && REAL(ioctl)(atomic_load(&w->sock->fd), SIOCINQ, &n) == 0 && n > 0;
+    return (g->kernel & g->want & IN_BITS) && tcpinfo_queued(atomic_load(&w->sock->fd)) > 0;
 }
 
 /*

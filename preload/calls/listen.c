@@ -2,12 +2,10 @@
  * The responder's beginning: socket, bind, listen, accept.
  */
 #include <errno.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 #include "core/base/reason.h"
 #include "preload/calls/bridge.h"
@@ -183,12 +181,6 @@ static bool has_hello_only(const struct conn *c)
     return hello && conn_rx_avail(c) == 0;
 }
 
-static bool has_none_queued(int fd)
-{
-    int queued = 1;
-    return REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && queued == 0;
-}
-
 /* A Hello whose sender has given up: the program need not see the connection. */
 static bool abandoned(struct conn *c, int fd)
 {
@@ -203,7 +195,7 @@ static bool abandoned(struct conn *c, int fd)
     if (starting)
         return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
     /* (An initiator that gives up resets. After the answer, an end is its program's, which had nothing to send.) */
-    return state == TCP_CLOSE && has_none_queued(fd);
+    return state == TCP_CLOSE && tcpinfo_queued(fd) == 0;
 }
 
 /*

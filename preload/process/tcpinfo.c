@@ -50,6 +50,12 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
     return true;
 }
 
+int tcpinfo_queued(int fd)
+{
+    int n = 0;
+    return REAL(ioctl)(fd, SIOCINQ, &n) == 0 ? n : -1;
+}
+
 bool tcpinfo_taken(int fd, uint64_t *taken, uint64_t *tx)
 {
     uint64_t rx = 0, before;
@@ -57,7 +63,7 @@ bool tcpinfo_taken(int fd, uint64_t *taken, uint64_t *tx)
     bool known = tcpinfo_totals(fd, &rx, tx);
     do {
         before = rx;
-        known = known && REAL(ioctl)(fd, SIOCINQ, &queued) == 0 && tcpinfo_totals(fd, &rx, tx);
+        known = known && (queued = tcpinfo_queued(fd)) >= 0 && tcpinfo_totals(fd, &rx, tx);
     } while (known && rx != before); /* bytes have arrived meanwhile */
     *taken = known && rx > (uint64_t)queued ? rx - (uint64_t)queued : 0;
     return known;

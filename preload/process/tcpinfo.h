@@ -15,6 +15,8 @@ bool tcpinfo_peer_closed(int fd);
  * socket.
  */
 bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx);
+/* Bytes that the kernel has received and that were not read; -1: fd is no socket of a kind that has them. */
+int tcpinfo_queued(int fd);
 /*
  * Bytes of the stream that were read from fd so far, also while more arrive; tx as above.
  */

@@ -235,9 +235,7 @@ static void leave_late(struct sock *s, struct conn *c, int fd)
  */
 static void throw_away(int fd)
 {
-    int left = 0;
-    if (REAL(ioctl)(fd, SIOCINQ, &left) < 0)
-        return;
+    int left = tcpinfo_queued(fd);
     while (left > 0) {
         ssize_t n = REAL(recv)(fd, NULL, (size_t)left, MSG_TRUNC | MSG_DONTWAIT);
         if (n <= 0)
