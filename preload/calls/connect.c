@@ -282,16 +282,21 @@ static int connect_again(struct sock *s, int fd, const struct sockaddr *peer, so
     return err != 0 ? -err : connect_waiting(fd, peer, len);
 }
 
+/* A rule requires more than a plain connection. */
+static int refuse(int fd, const struct sockaddr *peer, socklen_t len, unsigned reason)
+{
+    struct sockaddr_storage ss = { 0 };
+    memcpy(&ss, peer, len);
+    explain_decision(fd, "connect", &ss, "refused", reason);
+    return -ECONNREFUSED;
+}
+
 /* It stays plain, for this reason; where the rule says require it is refused. */
 static int connect_plain(struct sock *s, int fd, const struct sockaddr *peer, socklen_t len,
                          const struct policy_rule *rule, unsigned reason)
 {
-    if (rule->action == POLICY_REQUIRE) {
-        struct sockaddr_storage ss = { 0 };
-        memcpy(&ss, peer, len);
-        explain_decision(fd, "connect", &ss, "refused", reason);
-        return -ECONNREFUSED;
-    }
+    if (rule->action == POLICY_REQUIRE)
+        return refuse(fd, peer, len, reason);
     int r = connect_waiting(fd, peer, len);
     if (reason == REASON_NO_LOCAL_SHIM && (r == 0 || (r == -EINPROGRESS && tcpinfo_state(fd) == TCP_ESTABLISHED)))
         local_absent(peer);
@@ -332,12 +337,8 @@ static ssize_t connect_sending(struct sock *s, int fd, const struct msghdr *msg,
     const struct policy_rule *rule = policy_match(rules_of(s->rules), POLICY_CONNECT, peer, msg->msg_namelen);
     s->stay_plain = true;
     s->plain_reason = REASON_FASTOPEN;
-    if (rule != NULL && rule->action == POLICY_REQUIRE) {
-        struct sockaddr_storage ss = { 0 };
-        memcpy(&ss, peer, msg->msg_namelen);
-        explain_decision(fd, "connect", &ss, "refused", REASON_FASTOPEN);
-        return -ECONNREFUSED;
-    }
+    if (rule != NULL && rule->action == POLICY_REQUIRE)
+        return refuse(fd, peer, msg->msg_namelen, REASON_FASTOPEN);
     ssize_t r = REAL(sendmsg)(fd, msg, flags);
     if (r < 0)
         r = -errno;

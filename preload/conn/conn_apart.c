@@ -103,11 +103,11 @@ void conn_apart_after_fork(void)
     pthread_mutex_init(&lock, NULL);
 }
 
-void conn_apart_sweep(bool (*holds)(const struct conn *c))
+void conn_apart_sweep(bool (*holds)(struct conn *c))
 {
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < RECORDS; i++) {
-        const struct conn *c = atomic_load(&records[i].c);
+        struct conn *c = atomic_load(&records[i].c);
         if (c != NULL && !holds(c))
             unmap(&records[i]);
     }

@@ -35,7 +35,7 @@ void conn_apart_after_fork(void);
  */
 void conn_apart_part(struct conn *c, struct conn *to);
 /* Afterwards: unmaps the records of connections that this process does not hold. `holds` says which it does. */
-void conn_apart_sweep(bool (*holds)(const struct conn *c));
+void conn_apart_sweep(bool (*holds)(struct conn *c));
 
 /* The program's call is about to use c: are the others still there? No turn held. */
 void conn_apart_look_again(struct conn *c, bool now);

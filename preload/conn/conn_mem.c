@@ -267,10 +267,15 @@ struct conn *conn_take_up(const struct conn_place *at)
 
 /* ---- parting ---- */
 
+static bool is_held(struct conn *c)
+{
+    return atomic_load(&c->holders.n) > 0 && holders_has_me(&c->holders);
+}
+
 static struct conn *slot_held(unsigned b, unsigned i)
 {
     struct conn *c = &blocks[b].conns[i];
-    return atomic_load(&c->holders.n) > 0 && holders_has_me(&c->holders) ? c : NULL;
+    return is_held(c) ? c : NULL;
 }
 
 void conn_mem_await(uint64_t until_ns)
@@ -348,12 +353,6 @@ static void slot_leave(unsigned b, unsigned i)
 bool conn_mem_is_shared(void)
 {
     return shmem_is_shared();
-}
-
-static bool is_held(const struct conn *c)
-{
-    struct holders *h = (struct holders *)(uintptr_t)&c->holders;
-    return atomic_load(&h->n) > 0 && holders_has_me(h);
 }
 
 int conn_mem_part(void)
