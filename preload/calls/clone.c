@@ -42,23 +42,15 @@ struct making {
     pid_t *tid;
     void *robust; /* the list of locks whose holder the kernel marks as dead; the child holds none */
     size_t robust_len;
-    uint64_t mask;
 };
 
 static bool making_begin(struct making *m)
 {
-    static const uint64_t all = ~UINT64_C(0);
     *m = (struct making){ .tid = libc_tid() };
     if (m->tid == NULL || rawsys4(__NR_get_robust_list, 0, (long)&m->robust, (long)&m->robust_len, 0) < 0)
         return false;
-    rawsys4(__NR_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&m->mask, sizeof(all)); /* no handler meets our locks */
     start_before_fork();
     return true;
-}
-
-static void making_end(const struct making *m)
-{
-    rawsys4(__NR_rt_sigprocmask, SIG_SETMASK, (long)&m->mask, 0, sizeof(m->mask));
 }
 
 static void in_child(const struct making *m)
@@ -69,14 +61,12 @@ static void in_child(const struct making *m)
         rawsys4(__NR_set_robust_list, (long)m->robust, (long)m->robust_len, 0, 0);
     }
     start_after_fork_child();
-    making_end(m);
 }
 
-static void in_parent(const struct making *m, long r)
+static void in_parent(long r)
 {
     start_after_fork_parent();
     fork_done(r > 0 ? (pid_t)r : -1);
-    making_end(m);
 }
 
 /* ---- by syscall(2) ---- */
@@ -114,7 +104,7 @@ static long make(long number, const long a[6], long first)
     if (r == 0)
         in_child(&m);
     else
-        in_parent(&m, r);
+        in_parent(r);
     if (r >= 0)
         return r;
     errno = (int)-r;
@@ -172,7 +162,7 @@ pid_t _Fork(void)
     if (pid == 0)
         in_child(&m);
     else
-        in_parent(&m, pid);
+        in_parent(pid);
     errno = err;
     return pid;
 }
@@ -207,7 +197,7 @@ int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
         return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
     struct start s = { .making = &m, .fn = fn, .arg = arg };
     int r = REAL(clone)(start, stack, flags & ~CLONE_VFORK, &s, parent_tid, tls, child_tid), err = errno;
-    in_parent(&m, r);
+    in_parent(r);
     errno = err;
     return r;
 }
