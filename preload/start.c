@@ -129,7 +129,7 @@ void start_after_fork_parent(void)
     epoll_after_fork(false);
     coalesce_go_on();
     bridge_after_fork(false);
-    conn_tx_finished(0); /* what the fork has stopped goes on */
+    conn_tx_finished(0); /* (what a thread that has ended left goes on: the process may close nothing more) */
     unblock_signals();
 }
 

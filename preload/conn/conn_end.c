@@ -188,8 +188,8 @@ static bool is_over(const struct finishing *f)
 }
 
 /*
- * A fork stops requests. One that ends the program's direction when all is sent is continued, as nobody else does; one
- * that closes the descriptor is not stopped.
+ * A thread that ends stops its requests, but for one that closes the descriptor (core/transport/uring.c, ring_free). One
+ * that ends the program's direction when all is sent is continued here, as nobody else does.
  */
 static bool goes_on(struct finishing *f)
 {
