@@ -200,12 +200,16 @@ static void grandchild(int s)
     far_say("far", far_do(FAR_RECV, 400));
 }
 
-/* What was accepted before the close arrives, though a child that makes no call has the connection still. */
-static void closed_by_the_sender(int s)
+struct holder {
+    pid_t pid;
+    int end; /* closed, it lets the child end */
+};
+
+/* A child that has what this process has, and makes no call. */
+static struct holder hold(void)
 {
     int p[2];
     must("pipe", pipe(p));
-    size_t n = fill_up(s);
     pid_t pid = (pid_t)must("fork", fork());
     if (pid == 0) {
         char octet;
@@ -213,13 +217,26 @@ static void closed_by_the_sender(int s)
         _exit(read(p[0], &octet, 1) == 0 ? 0 : 1);
     }
     close(p[0]);
+    return (struct holder){ pid, p[1] };
+}
+
+static void hold_no_more(struct holder h)
+{
+    int status = -1;
+    close(h.end);
+    must("waitpid", waitpid(h.pid, &status, 0));
+    say(" status=%d", status);
+}
+
+/* What was accepted before the close arrives, though a child that makes no call has the connection still. */
+static void closed_by_the_sender(int s)
+{
+    size_t n = fill_up(s);
+    struct holder h = hold();
     close(s);
     struct far_result r = far_do(FAR_RECV, (int64_t)n);
     say(" all=%d wrong=%d", r.r == (int64_t)n, r.bad);
-    close(p[1]);
-    int status = -1;
-    must("waitpid", waitpid(pid, &status, 0));
-    say(" status=%d", status);
+    hold_no_more(h);
     far_say("end", far_do(FAR_RECV, 1));
 }
 
@@ -381,16 +398,9 @@ static void *end_and_close(void *s)
 /* What is left to send when one of two processes has closed is sent, though the thread that did so is gone. */
 static void close_and_end(int s)
 {
-    int hold[2];
     pthread_t t;
-    must("pipe", pipe(hold));
     size_t total = fill_up(s);
-    pid_t holder = (pid_t)must("fork", fork());
-    if (holder == 0) {
-        char end;
-        close(hold[1]);
-        _exit(read(hold[0], &end, 1) != 0);
-    }
+    struct holder h = hold();
     must("thread", pthread_create(&t, NULL, end_and_close, (void *)(intptr_t)s));
     pthread_join(t, NULL);
     pid_t child = (pid_t)must("fork", fork());
@@ -399,8 +409,7 @@ static void close_and_end(int s)
     waitpid(child, NULL, 0);
     struct far_result r = far_do(FAR_RECV, (int64_t)total + 1);
     say(" all=%d bad=%d", r.r == (int64_t)total, r.bad);
-    close(hold[1]);
-    waitpid(holder, NULL, 0);
+    hold_no_more(h);
 }
 
 const struct scenario sem_share[] = {

@@ -111,7 +111,8 @@ VirtualHost "here.test"
 # Eight, each of which writes to the next.
 XMPP_CLIENT = r"""
 import base64, re, socket, sys, threading
-right, together = [], threading.Barrier(8)
+from concurrent.futures import ThreadPoolExecutor
+together = threading.Barrier(8)
 HEAD = (b"<?xml version='1.0'?><stream:stream to='here.test' version='1.0' xmlns='jabber:client' "
         b"xmlns:stream='http://etherx.jabber.org/streams'>")
 
@@ -146,14 +147,10 @@ def client(n):
         got = until(b"<message.*?</message>")
         good &= b"<body>" + text + b"</body>" in got and b"from='u%d@" % ((n - 1) % 8) in got
     ask(b"</stream:stream>", b"</stream:stream>")
-    right.append(good)
+    return good
 
-threads = [threading.Thread(target=client, args=(n,)) for n in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(right.count(True))
+with ThreadPoolExecutor(8) as pool:
+    print(sum(pool.map(client, range(8))))
 """
 
 

@@ -1,7 +1,6 @@
 """Lua's sockets: a server that waits in select() for all its clients, and its HTTP client."""
 
 import nginx
-import shim
 from matrix import digest, entry
 
 NEEDS = ["lua5.4", "/usr/share/lua/5.4/socket.lua"]
@@ -83,10 +82,7 @@ FETCH = 'local body, status = require("socket.http").request(arg[1]); assert(sta
 
 @entry("Lua", "luasocket: a server in select(), 20 clients that send and receive at once", needs=NEEDS, version=VERSION, at_least=20)
 def lua_select(run):
-    port = shim.free_port()
-    child = run.serve(port, "lua5.4", run.write("server.lua", SERVER), str(port))
-    run.same(run.call("lua5.4", run.write("client.lua", CLIENT), str(port)).strip(), "20", "clients that were right")
-    run.stop(child, status=None)
+    run.talk("lua5.4", SERVER, CLIENT, right=20, what="clients that were right", status=None)
     return "20 clients, lines right"
 
 

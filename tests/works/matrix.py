@@ -196,13 +196,16 @@ class Run:
                                                     brief(result.stdout), brief(result.stderr)))
         return result.stdout
 
-    def talk(self, interpreter, server, client, *words, right, what):
-        """One script serves a port, the other asks it, with the words behind the port, and prints how many things were right."""
+    def talk(self, interpreter, server, client, *words, right, what, asks=None, status=0):
+        """
+        One script serves a port, the other asks it, with the words behind the port, and prints how many things were right.
+        asks: the client's interpreter, if another one; status: the server's, as of stop().
+        """
         port = shim.free_port()
         child = self.serve(port, interpreter, self.write("server", server), str(port))
-        said = self.call(interpreter, self.write("client", client), str(port), *map(str, words))
+        said = self.call(asks or interpreter, self.write("client", client), str(port), *map(str, words))
         self.same(said.strip(), str(right), what)
-        self.stop(child)
+        self.stop(child, status=status)
 
     def curl(self, url, *options, **more):
         """What curl fetches."""

@@ -120,10 +120,12 @@ server.wait_for_termination()
 """
 
 GRPC_CLIENT = """
-import hashlib, sys, threading
+import hashlib, sys
+from concurrent.futures import ThreadPoolExecutor
 import grpc
 
-def client(number, right):
+def client(number):
+    right = []
     with grpc.insecure_channel("127.0.0.1:" + sys.argv[1], [("grpc.use_local_subchannel_pool", 1)]) as channel:
         call = channel.unary_unary("/t/unary")
         right.append(all(call(text) == text[::-1] for text in (b"%d of %d" % (n, number) * (n % 500) for n in range(300))))
@@ -137,14 +139,10 @@ def client(number, right):
         parts = [b"%d" % (n * number) * 30000 for n in range(60)]
         right.append(channel.stream_unary("/t/up")(iter(parts)) == hashlib.sha256(b"".join(parts)).hexdigest().encode())
         right.append(list(channel.stream_stream("/t/both")(b"line %d" % n for n in range(500))) == [b"LINE %d" % n for n in range(500)])
+    return right.count(True)
 
-right = []
-threads = [threading.Thread(target=client, args=(number, right)) for number in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(right.count(True))
+with ThreadPoolExecutor(4) as pool:
+    print(sum(pool.map(client, range(4))))
 """
 
 

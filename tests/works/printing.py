@@ -41,7 +41,7 @@ WebInterface No
 """
 
 
-@entry("CUPS", "cupsd; lpadmin, lp of 5 MB, lpstat, ipptool", needs=["cupsd", "lpadmin", "lp", "lpstat", "ipptool"], 
+@entry("CUPS", "cupsd; lpadmin, lp of 5 MB, lpstat, ipptool", needs=["cupsd", "lpadmin", "lp", "lpstat", "ipptool"],
        version=["dpkg-query", "-W", "cups-daemon"], at_least=5)
 def cups(run):
     port = shim.free_port()

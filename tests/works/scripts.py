@@ -2,13 +2,13 @@
 
 import sys
 
-import shim
 from matrix import entry
 
 # The client is the same for all: lines that come back in capitals, 20 connections at once, and at the end how many there were.
 CLIENT = r"""
 import random, socket, sys, threading
-port, right = int(sys.argv[1]), []
+from concurrent.futures import ThreadPoolExecutor
+port = int(sys.argv[1])
 def client(n):
     rng = random.Random(n)
     lines = [b"%d " % n + b"abcXYZ"[:rng.randrange(7)] * rng.choice((1, 10, 1000, 9000)) for _ in range(30)]
@@ -21,13 +21,9 @@ def client(n):
         good &= all(stream.readline() == line.upper() + b"\n" for line in lines)
         writer.join()
         sock.shutdown(socket.SHUT_WR)
-        right.append(good and stream.read() == b"")
-threads = [threading.Thread(target=client, args=(n,)) for n in range(20)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(right.count(True))
+        return good and stream.read() == b""
+with ThreadPoolExecutor(20) as pool:
+    print(sum(pool.map(client, range(20))))
 """
 
 TCL = """
@@ -106,7 +102,6 @@ GUILE = r"""
   (loop))
 """
 
-
 R = r"""
 port <- as.integer(commandArgs(TRUE)[1])
 l <- serverSocket(port)
@@ -141,11 +136,7 @@ cat(good, "\n")
 
 
 def capitals(run, interpreter, server):
-    port = shim.free_port()
-    child = run.serve(port, interpreter, run.write("server", server), str(port))
-    said = run.call(sys.executable, "-c", CLIENT, str(port))
-    run.same(said.strip(), "20", "clients whose lines were right")
-    run.stop(child, status=None)
+    run.talk(interpreter, server, CLIENT, right=20, what="clients whose lines were right", asks=sys.executable, status=None)
     return "20 clients, 31 lines each right"
 
 
@@ -173,9 +164,5 @@ def guile(run):
 @entry("R", "socketSelect with non-blocking connections; a client of R's, one connection after the other", needs=["Rscript"],
        version=["Rscript", "--version"], at_least=8, killed=2)
 def r(run):
-    port = shim.free_port()
-    child = run.serve(port, "Rscript", run.write("server.R", R), str(port))
-    said = run.call("Rscript", run.write("client.R", R_CLIENT), str(port))
-    run.same(said.strip(), "300", "right lines")
-    run.stop(child, status=None)
+    run.talk("Rscript", R, R_CLIENT, right=300, what="right lines", status=None)
     return "300 lines right"

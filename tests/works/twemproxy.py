@@ -9,7 +9,7 @@ from matrix import entry
 
 CLIENT = r"""
 import random, socket, sys, threading
-right = []
+from concurrent.futures import ThreadPoolExecutor
 
 def client(seed):
     sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
@@ -36,14 +36,10 @@ def client(seed):
         sock.sendall(bulk(b"GET", key))
         good &= answer() == value
     sock.sendall(bulk(b"MGET", *values))
-    right.append(good and answer() == list(values.values()))
+    return good and answer() == list(values.values())
 
-threads = [threading.Thread(target=client, args=(seed,)) for seed in range(6)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(right.count(True))
+with ThreadPoolExecutor(6) as pool:
+    print(sum(pool.map(client, range(6))))
 """
 
 CONFIG = """
