@@ -34,7 +34,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
-#include "preload/process/segv.h"
+#include "preload/process/signals.h"
 #include "preload/process/transports.h"
 #include "preload/ready/epoll.h"
 #include "preload/sock/hooks.h"
@@ -147,7 +147,6 @@ void start_after_fork_child(void)
     coalesce_after_fork();
     conn_apart_after_fork();
     fork_am_child();
-    segv_after_fork();
     stdio_after_fork();
     sock_after_fork(true);
     wait_after_fork();
@@ -169,6 +168,7 @@ void start_after_fork_child(void)
         sock_count_end();
     }
     bridge_after_fork(true);
+    signals_after_fork();
     unblock_signals();
 }
 

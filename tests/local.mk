@@ -149,6 +149,7 @@ preload_tests += tests/library/errno.test
 preload_tests += tests/library/info.test
 preload_tests += tests/library/probes.test
 preload_tests += tests/library/faults.test
+preload_tests += tests/library/handlers.test
 EXTRA_DIST += tests/library/talk.c
 preload_tests += tests/library/segv.test
 preload_tests += tests/tools/report_files.test
@@ -259,6 +260,12 @@ tests_library_faults_SOURCES = tests/library/faults.c
 tests_library_faults_CFLAGS = $(preload_program_cflags)
 tests_library_faults_LDFLAGS = $(program_ldflags)
 tests_library_faults_LDADD =
+
+preload_programs += tests/library/handlers
+tests_library_handlers_SOURCES = tests/library/handlers.c
+tests_library_handlers_CFLAGS = $(preload_program_cflags)
+tests_library_handlers_LDFLAGS = $(program_ldflags)
+tests_library_handlers_LDADD =
 
 preload_programs += tests/process/forks
 tests_process_forks_SOURCES = tests/process/forks.c

@@ -31,10 +31,6 @@ static bool thread_busy(void)
     return false;
 }
 
-static void before_fork(void)
-{
-}
-
 static void after_fork(void)
 {
 }
@@ -45,7 +41,6 @@ const struct transport_ops transport_syscall_ops = {
     .send_over = send_over,
     .send_cancel = send_cancel,
     .thread_busy = thread_busy,
-    .before_fork = before_fork,
     .after_fork = after_fork,
 };
 

@@ -24,6 +24,9 @@ struct transport_env {
     /* Moves an internal descriptor out of the program's way; returns its new number. */
     int (*hide_fd)(int fd);
     int (*close_fd)(int fd); /* the real close */
+    /* Between the two no signal handler of the program's runs in this thread. May be nested; NULL: there are none. */
+    void (*hold)(void);
+    void (*go_on)(void);
     /* How long a thread that ends waits for its THEN_CLOSE jobs; 0: TRANSPORT_THREAD_END_MS. */
     unsigned thread_end_ms;
 };
@@ -78,11 +81,6 @@ struct transport_ops {
     void (*send_cancel)(struct transport_job *job);
     /* Requests of this thread are under way, or just were: their end may interrupt a wait with EINTR. */
     bool (*thread_busy)(void);
-    /*
-     * In the parent, before a fork: stops this process' jobs but those with THEN_CLOSE, so that both
-     * sides find them over (a job that another thread is waiting for goes on).
-     */
-    void (*before_fork)(void);
     /* In the child of a fork: the parent's rings are not ours, nor are its jobs. */
     void (*after_fork)(void);
 };

@@ -17,6 +17,8 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +40,8 @@
 
 struct ring {
     struct io_uring io;
-    pthread_mutex_t lock; /* protects all but used, running, next; never held across a wait */
-    pthread_cond_t reaped;
+    pthread_mutex_t lock;    /* protects all but used, running, next; never held across a wait */
+    _Atomic uint32_t reaped; /* a futex: counts when completions were taken */
     struct transport_job *jobs;
     bool open;    /* io is set up */
     bool waiting; /* a thread waits in the kernel, and takes the completions */
@@ -59,6 +61,21 @@ static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all. In
 static struct ring *all;
 static _Atomic pid_t my_pid;
 static __thread struct ring *my_ring;
+
+/* No handler of the program's runs in a thread that has a lock. */
+static void lock(pthread_mutex_t *m)
+{
+    if (env.hold != NULL)
+        env.hold();
+    pthread_mutex_lock(m);
+}
+
+static void unlock(pthread_mutex_t *m)
+{
+    pthread_mutex_unlock(m);
+    if (env.go_on != NULL)
+        env.go_on();
+}
 
 static uint64_t now_ns(void)
 {
@@ -105,33 +122,23 @@ static void ring_shut(struct ring *r)
     atomic_store(&r->used, false);
 }
 
-static void locks_init(struct ring *r)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->reaped, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 /* A ring's storage: one that is free, or a new one. */
 static struct ring *ring_claim(void)
 {
     struct ring *r;
-    pthread_mutex_lock(&all_lock);
+    lock(&all_lock);
     for (r = all; r != NULL; r = r->next) {
         bool no = false;
         if (atomic_compare_exchange_strong(&r->used, &no, true))
             break;
     }
     if (r == NULL && (r = calloc(1, sizeof(*r))) != NULL) {
-        locks_init(r);
+        pthread_mutex_init(&r->lock, NULL);
         atomic_store(&r->used, true);
         r->next = all;
         all = r;
     }
-    pthread_mutex_unlock(&all_lock);
+    unlock(&all_lock);
     return r;
 }
 
@@ -174,6 +181,17 @@ static void reap(struct ring *r)
         ring_shut(r);
 }
 
+/* Another thread waits in the kernel: until it has taken completions, or end_ns (0: no end). As reap_wait. */
+static void await_other(struct ring *r, uint64_t end_ns)
+{
+    uint32_t seen = atomic_load(&r->reaped);
+    uint64_t now = end_ns ? now_ns() : 0, left = end_ns > now ? end_ns - now : 0;
+    struct timespec ts = { (time_t)(left / 1000000000u), (long)(left % 1000000000u) };
+    unlock(&r->lock);
+    rawsys4(__NR_futex, (long)&r->reaped, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, end_ns ? (long)&ts : 0);
+    lock(&r->lock);
+}
+
 /*
  * Waits until something is completed, at most until end_ns (0: no end). The caller holds the lock, which is free during
  * the wait.
@@ -183,11 +201,7 @@ static void reap_wait(struct ring *r, uint64_t end_ns)
     struct io_uring_cqe *cqe;
     int e;
     if (r->waiting) {
-        struct timespec end = { (time_t)(end_ns / 1000000000u), (long)(end_ns % 1000000000u) };
-        if (end_ns)
-            pthread_cond_timedwait(&r->reaped, &r->lock, &end);
-        else
-            pthread_cond_wait(&r->reaped, &r->lock);
+        await_other(r, end_ns);
         return;
     }
     uint64_t now = end_ns ? now_ns() : 0, left = end_ns > now ? end_ns - now : 0;
@@ -195,19 +209,20 @@ static void reap_wait(struct ring *r, uint64_t end_ns)
     r->waiting = true;
     if (r->lost) {
         struct timespec nap = { 0, NAP_NS };
-        pthread_mutex_unlock(&r->lock);
+        unlock(&r->lock);
         nanosleep(&nap, NULL);
         e = 0;
     } else {
-        pthread_mutex_unlock(&r->lock);
+        unlock(&r->lock);
         e = end_ns ? io_uring_wait_cqe_timeout(&r->io, &cqe, &ts) : io_uring_wait_cqe(&r->io, &cqe);
     }
-    pthread_mutex_lock(&r->lock);
+    lock(&r->lock);
     r->waiting = false;
     if (is_lost(e))
         r->lost = true;
     reap(r);
-    pthread_cond_broadcast(&r->reaped);
+    atomic_fetch_add(&r->reaped, 1);
+    rawsys4(__NR_futex, (long)&r->reaped, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, 0);
 }
 
 static bool listed(const struct ring *r, const struct transport_job *job)
@@ -225,7 +240,7 @@ static bool listed(const struct ring *r, const struct transport_job *job)
 static void give_up(struct ring *r)
 {
     while (r->waiting)
-        pthread_cond_wait(&r->reaped, &r->lock);
+        await_other(r, 0);
     while (r->jobs != NULL)
         job_over(r, r->jobs, -ECONNABORTED);
     /* No completion may appear any more: the kernel lets go of the requests when the mappings are gone. */
@@ -248,9 +263,9 @@ static void cancel(struct ring *r, struct transport_job *job)
         };
         if (!r->lost) {
             /* The request cannot vanish meanwhile: its completion is taken only with the lock held. */
-            pthread_mutex_unlock(&r->lock);
+            unlock(&r->lock);
             int e = io_uring_register_sync_cancel(&r->io, &reg);
-            pthread_mutex_lock(&r->lock);
+            lock(&r->lock);
             if (is_lost(e) && listed(r, job))
                 r->lost = true;
             if (!r->waiting && r->open)
@@ -280,7 +295,7 @@ static void ring_free(void *arg)
     unsigned ms = env.thread_end_ms ? env.thread_end_ms : TRANSPORT_THREAD_END_MS;
     uint64_t end = now_ns() + ms * 1000000ull;
     my_ring = NULL;
-    pthread_mutex_lock(&r->lock);
+    lock(&r->lock);
     while (r->jobs != NULL) {
         struct transport_job *job = r->jobs;
         while (job != NULL && job->then == TRANSPORT_THEN_CLOSE)
@@ -291,12 +306,12 @@ static void ring_free(void *arg)
             cancel(r, job != NULL ? job : r->jobs);
     }
     while (r->waiting)
-        pthread_cond_wait(&r->reaped, &r->lock);
+        await_other(r, 0);
     if (r->open)
         io_close(&r->io, r->lost);
     r->open = r->lost = false;
     atomic_store(&r->used, false);
-    pthread_mutex_unlock(&r->lock);
+    unlock(&r->lock);
 }
 
 static void thread_end_make(void)
@@ -309,7 +324,7 @@ static struct ring *ring_get(void)
 {
     struct ring *r = my_ring;
     if (r != NULL) {
-        pthread_mutex_lock(&r->lock);
+        lock(&r->lock);
         bool lost = r->lost;
         if (lost && r->open) {
             r->orphan = true;
@@ -319,7 +334,7 @@ static struct ring *ring_get(void)
             r->lost = false;
             atomic_store(&r->used, false);
         }
-        pthread_mutex_unlock(&r->lock);
+        unlock(&r->lock);
         if (!lost)
             return r;
         my_ring = NULL;
@@ -414,9 +429,9 @@ static int send_start(struct transport_job *job)
         }
         job->ring = r;
         job->pid = atomic_load(&my_pid);
-        pthread_mutex_lock(&r->lock);
+        lock(&r->lock);
         e = submit(r, job);
-        pthread_mutex_unlock(&r->lock);
+        unlock(&r->lock);
         if (!is_lost(e))
             break;
     }
@@ -435,12 +450,12 @@ static bool send_over(struct transport_job *job, bool wait)
     struct ring *r = job->ring;
     if (atomic_load(&job->over) || !is_ours(job))
         return atomic_load(&job->over);
-    pthread_mutex_lock(&r->lock);
+    lock(&r->lock);
     if (!r->waiting && r->open)
         reap(r);
     while (wait && !atomic_load(&job->over))
         reap_wait(r, 0);
-    pthread_mutex_unlock(&r->lock);
+    unlock(&r->lock);
     return atomic_load(&job->over);
 }
 
@@ -449,9 +464,9 @@ static void send_cancel(struct transport_job *job)
     struct ring *r = job->ring;
     if (atomic_load(&job->over) || !is_ours(job))
         return;
-    pthread_mutex_lock(&r->lock);
+    lock(&r->lock);
     cancel(r, job);
-    pthread_mutex_unlock(&r->lock);
+    unlock(&r->lock);
 }
 
 static bool thread_busy(void)
@@ -470,33 +485,13 @@ static bool thread_busy(void)
     return false;
 }
 
-static void before_fork(void)
-{
-    pthread_mutex_lock(&all_lock);
-    struct ring *r = all;
-    pthread_mutex_unlock(&all_lock);
-    for (; r != NULL; r = r->next) {
-        pthread_mutex_lock(&r->lock);
-        struct transport_job *job = r->jobs;
-        while (job != NULL && !r->waiting) {
-            if (job->then == TRANSPORT_THEN_CLOSE) {
-                job = job->next;
-                continue;
-            }
-            cancel(r, job);
-            job = r->jobs;
-        }
-        pthread_mutex_unlock(&r->lock);
-    }
-}
-
 /* Only the mappings and the descriptors are this process's; the requests are the parent's. */
 static void after_fork(void)
 {
     atomic_store(&my_pid, rawsys_getpid());
     pthread_mutex_init(&all_lock, NULL);
     for (struct ring *r = all; r != NULL; r = r->next) {
-        locks_init(r);
+        pthread_mutex_init(&r->lock, NULL);
         r->jobs = NULL;
         r->waiting = false;
         atomic_store(&r->running, 0);
@@ -516,7 +511,6 @@ const struct transport_ops transport_uring_ops = {
     .send_over = send_over,
     .send_cancel = send_cancel,
     .thread_busy = thread_busy,
-    .before_fork = before_fork,
     .after_fork = after_fork,
 };
 

@@ -43,7 +43,9 @@ struct verbs_env {
     int (*hide_fd)(int fd);    /* moves a descriptor out of the program's way; returns its new number */
     void (*reveal_fd)(int fd); /* a library is about to close it */
     void (*close_fd)(int fd);  /* closes it */
-    const char *device;        /* only this one; NULL, "": any */
+    void (*hold)(void);        /* between the two no signal handler of the program's runs in this thread; or NULL */
+    void (*go_on)(void);
+    const char *device; /* only this one; NULL, "": any */
 };
 
 /*

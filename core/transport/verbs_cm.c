@@ -57,12 +57,16 @@ static _Atomic int cm_fd = -1;
 static void enter(void)
 {
     foreign_enter();
+    if (host.env.hold != NULL)
+        host.env.hold();
     pthread_mutex_lock(&lock);
 }
 
 static void leave(void)
 {
     pthread_mutex_unlock(&lock);
+    if (host.env.go_on != NULL)
+        host.env.go_on();
     foreign_leave();
 }
 

@@ -28,6 +28,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/signals.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/ready.h"
 #include "preload/sock/poller.h"
@@ -71,14 +72,14 @@ static void dispose(struct bridge *b)
 /* It was over, and now the program has closed its end: closes the connection. */
 static void tear_down(struct bridge *b)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     struct bridge **at = &bridges;
     while (*at != b)
         at = &(*at)->next;
     *at = b->next;
     int tcp = b->tcp;
     atomic_compare_exchange_strong(&b->near->bridge_fd, &tcp, -1);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     dispose(b);
 }
 
@@ -86,9 +87,9 @@ static void tear_down(struct bridge *b)
 static unsigned carry_all(const struct pollfd *fds, bool *again)
 {
     unsigned n = 0;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     struct bridge *b = bridges;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     for (struct bridge *next; b != NULL; b = next) {
         next = b->next;
         if (b->far >= 0 && (fds == NULL || b->slot == 0 || fds[b->slot].revents != 0 || fds[b->slot + 1].revents != 0))
@@ -112,7 +113,7 @@ static struct pollfd *ask(struct pollfd *fds, unsigned n, unsigned *n_fds)
         return NULL;
     p[0] = (struct pollfd){ .fd = bell, .events = POLLIN };
     unsigned at = 1;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (struct bridge *b = bridges; b != NULL; b = b->next) {
         if (b->again || at + 1 > 2 * n) {
             b->slot = 0; /* (in the second case it came just now) */
@@ -123,7 +124,7 @@ static struct pollfd *ask(struct pollfd *fds, unsigned n, unsigned *n_fds)
         p[at++] = (struct pollfd){ .fd = b->asks_far ? b->far : -1, .events = b->far_wants };
         p[at++] = (struct pollfd){ .fd = b->tcp_wants != 0 ? b->tcp : -1, .events = b->tcp_wants };
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     *n_fds = at;
     return p;
 }
@@ -131,11 +132,11 @@ static struct pollfd *ask(struct pollfd *fds, unsigned n, unsigned *n_fds)
 /* No bridge is left: the thread may end. */
 static bool goes(unsigned n)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     bool yes = atomic_load(&stop) || (n == 0 && bridges == NULL);
     if (yes)
         runs = false;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return yes;
 }
 
@@ -315,9 +316,9 @@ int bridge_build(struct sock *s, int fd)
     if (sandbox_on() || proc_is_borrowed()) /* the thread would be under the program's filter, or its parent's */
         return -EOPNOTSUPP;
     struct cancel hold = cancel_never();
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     int r = sock_peek(fd) == s ? build(s, fd) : 0; /* (another thread was quicker) */
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     cancel_restore(hold);
     return r;
 }
@@ -325,12 +326,12 @@ int bridge_build(struct sock *s, int fd)
 int bridge_pass(struct sock *s, int fd)
 {
     int r = bridge_build(s, fd);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     uint64_t ino = r == 0 ? sock_ino(fd) : 0;
     for (struct bridge *b = bridges; b != NULL && ino != 0; b = b->next)
         if (b->near_ino == ino)
             b->passed = true;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return r;
 }
 
@@ -341,7 +342,7 @@ int bridge_hold(int fd)
     struct sock *s = sock_peek(fd);
     if (SW_LIKELY(s == NULL || s->kind != SOCK_BRIDGED))
         return -1;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     s = sock_peek(fd);
     if (s != NULL && s->kind == SOCK_BRIDGED && sock_ino(fd) == s->bridge_ino) {
         int tcp = atomic_load(&s->bridge_fd);
@@ -350,13 +351,13 @@ int bridge_hold(int fd)
     } else if (s != NULL && s->kind == SOCK_BRIDGED) {
         sock_drop(fd); /* it was closed by a call that we did not see */
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return -1;
 }
 
 void bridge_release(void)
 {
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void bridge_closed(void)
@@ -399,7 +400,7 @@ void bridge_settle(bool ends)
     uint64_t end = proc_now_ns() + (uint64_t)proc.set.linger_ms * 1000000u;
     if (!stopped(end))
         return;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&lock); /* (handlers run: it waits for the peer) */
     for (struct bridge *b = bridges; b != NULL; b = b->next)
         if (b->far >= 0)
             bridge_send_rest(b, end, ends);
@@ -410,24 +411,24 @@ void bridge_go_on(void)
 {
     if (bell < 0)
         return;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (struct bridge *b = bridges; b != NULL; b = b->next)
         b->slot = 0; /* look at it */
     int r = bridges != NULL ? start() : 0;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     if (r < 0)
         trace_info("the bridges' thread does not start again: %d", -r);
 }
 
 void bridge_before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
 }
 
 void bridge_after_fork(bool child)
 {
     if (!child) {
-        pthread_mutex_unlock(&lock);
+        lock_give(&lock);
         return;
     }
     lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

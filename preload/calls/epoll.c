@@ -2,6 +2,7 @@
  * epoll_create and epoll_ctl.
  */
 #include "preload/ready/epoll.h"
+#include "preload/process/signals.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -59,9 +60,9 @@ static int ctl_add(struct epset *set, int fd, const struct epoll_event *ev, stru
         *drop = watch_remove(old);
     watch_enter(w);
     if (s != NULL) {
-        pthread_mutex_lock(&s->watch_lock);
+        lock_take(&s->watch_lock);
         watch_refresh(w, false); /* it may have changed meanwhile */
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
         if (atomic_load(&s->active) && conn_may_be_staged(s->conn))
             watch_queue(w);
     }
@@ -72,7 +73,7 @@ static int ctl_add(struct epset *set, int fd, const struct epoll_event *ev, stru
 static int ctl_mod_simple(struct watch *w, const struct epoll_event *ev)
 {
     struct sock *s = w->sock;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     uint32_t old = w->events;
     w->events = ev->events;
     int r = watch_tell(w), err = errno;
@@ -82,7 +83,7 @@ static int ctl_mod_simple(struct watch *w, const struct epoll_event *ev)
     } else {
         w->events = old;
     }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     if (r == 0 && (watch_is_owed(w) || (atomic_load(&s->active) && conn_may_be_staged(s->conn))))
         watch_queue(w);
     errno = err;
@@ -99,7 +100,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
     if ((w->events | ev->events) & EPOLLEXCLUSIVE) /* an error */
         return REAL(epoll_ctl)(atomic_load(&set->epfd), EPOLL_CTL_MOD, w->fd, &kev);
     if (s != NULL)
-        pthread_mutex_lock(&s->watch_lock);
+        lock_take(&s->watch_lock);
     uint32_t old = w->events;
     bool was_disarmed = w->disarmed;
     w->events = ev->events;
@@ -124,7 +125,7 @@ static int ctl_mod(struct epset *set, struct watch *w, const struct epoll_event 
             watch_refresh(w, false); /* its channel */
     }
     if (s != NULL)
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
     if (r == 0 && s != NULL && atomic_load(&s->active) && conn_may_be_staged(s->conn))
         watch_queue(w);
     errno = err;

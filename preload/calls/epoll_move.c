@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include "preload/calls/bridge.h"
+#include "preload/process/signals.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
 #include "preload/sock/sock.h"
@@ -20,13 +21,13 @@ static bool registered(struct sock *s, int fd, struct epoll_moved *m)
 {
     struct epset *set = NULL;
     uint64_t token = 0;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && set == NULL; w = w->next)
         if (w->fd == fd && !w->parked) {
             set = w->set;
             token = watch_token(w);
         }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     if (set == NULL)
         return false;
     epset_lock(set);

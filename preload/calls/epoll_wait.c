@@ -14,6 +14,7 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/process/spin.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/transports.h"
@@ -77,14 +78,14 @@ static void tell(struct wait *wt, struct watch *w, uint32_t events, bool kernel)
     }
     if (w->sock == NULL || !(w->events & (EPOLLONESHOT | EPOLLET)))
         return;
-    pthread_mutex_lock(&w->sock->watch_lock);
+    lock_take(&w->sock->watch_lock);
     w->out_told = w->out_told || (events & OUT_BITS);
     if (kernel && (w->kevents & EPOLLONESHOT)) {
         w->kevents = EPOLLONESHOT; /* the kernel has disarmed it as well */
         share_save(w, false);
     }
     watch_refresh(w, false);
-    pthread_mutex_unlock(&w->sock->watch_lock);
+    lock_give(&w->sock->watch_lock);
 }
 
 /*
@@ -114,10 +115,10 @@ static void refresh(struct epset *set, uint64_t token, struct sock *s, bool forc
     if (w == NULL || w->sock != s)
         return;
     if (s != NULL)
-        pthread_mutex_lock(&s->watch_lock);
+        lock_take(&s->watch_lock);
     watch_refresh(w, force);
     if (s != NULL)
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
 }
 
 /* The kernel's events of fd now. */
@@ -217,10 +218,10 @@ static inline struct watch *lock_told(struct epset *set, uint64_t *token, bool b
 /* Does the kernel now have the program's own registration? */
 static bool refresh_held(struct watch *w)
 {
-    pthread_mutex_lock(&w->sock->watch_lock);
+    lock_take(&w->sock->watch_lock);
     watch_refresh(w, false);
     bool as_asked = w->kevents == w->events;
-    pthread_mutex_unlock(&w->sock->watch_lock);
+    lock_give(&w->sock->watch_lock);
     return as_asked;
 }
 
@@ -655,11 +656,11 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
 
 static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t timeout_ns, const sigset_t *mask)
 {
-    poller_call_begin();
+    uintptr_t frame = poller_call_begin();
     epset_take_over(set);
     proc_waits();
     share_wait_begin(set);
-    struct poller *me = poller_count(&set->waiters);
+    struct poller *me = poller_count(&set->waiters, frame);
     if (me == NULL) {
         share_wait_end(set);
         return -ENOMEM;

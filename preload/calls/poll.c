@@ -237,7 +237,7 @@ static __attribute__((noinline)) int poll_ns(struct pollfd *fds, nfds_t n, int64
         p.ents = mem;
         p.kfds = (struct pollfd *)(void *)(p.ents + n);
     }
-    poller_call_begin();
+    uintptr_t frame = poller_call_begin();
     int r = 0;
     for (nfds_t i = 0; i < n; i++) {
         p.ents[i] = (struct entry){ .sock = sock_get_polled(fds[i].fd) };
@@ -253,7 +253,7 @@ static __attribute__((noinline)) int poll_ns(struct pollfd *fds, nfds_t n, int64
         p.ents[i].chan = p.ents[i].sock->conn->opts.transports & HELLO_TRANSPORT_VERBS;
         if (p.ents[i].chan)
             p.kfds[p.kn++] = (struct pollfd){ .fd = -1, .events = POLLIN };
-        p.ents[i].poller = poller_begin(p.ents[i].sock, p.kick_fd);
+        p.ents[i].poller = poller_begin(p.ents[i].sock, p.kick_fd, frame);
         if (p.ents[i].poller == NULL) {
             sock_put(p.ents[i].sock);
             p.ents[i].sock = NULL;

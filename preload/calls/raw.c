@@ -20,7 +20,7 @@
 #include "preload/calls/seccomp.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
-#include "preload/process/segv.h"
+#include "preload/process/signals.h"
 #include "preload/process/start.h"
 #include "preload/process/usermem.h"
 
@@ -172,7 +172,7 @@ long syscall(long number, ...)
             break;
         return ppoll(P(0), (nfds_t)a[1], P(2), P(3));
     case SYS_rt_sigaction:
-        return segv_rt_sigaction(a);
+        return signals_rt_sigaction(a);
     case SYS_io_uring_setup:
         return ring_setup(a);
     case SYS_io_uring_enter:

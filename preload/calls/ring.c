@@ -12,6 +12,7 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/process/usermem.h"
 
 #define RINGS 128
@@ -102,14 +103,14 @@ void ring_closed(int fd)
     struct ring *gone = NULL;
     if (!is_ring(fd))
         return;
-    pthread_mutex_lock(&table_lock);
+    lock_take(&table_lock);
     for (int i = 0; i < atomic_load(&top) && gone == NULL; i++)
         if (atomic_load(&rings[i].fd) == fd) {
             gone = &rings[i];
             atomic_store(&gone->fd, -1);
             atomic_fetch_sub(&ring_live, 1);
         }
-    pthread_mutex_unlock(&table_lock);
+    lock_give(&table_lock);
     if (gone != NULL)
         put(gone);
 }
@@ -123,7 +124,7 @@ int ring_fd_limit(void)
 static struct ring *take(void)
 {
     struct ring *r = NULL;
-    pthread_mutex_lock(&table_lock);
+    lock_take(&table_lock);
     for (int i = 0; i < RINGS && r == NULL; i++)
         if (!atomic_load(&rings[i].taken)) {
             r = &rings[i];
@@ -131,19 +132,19 @@ static struct ring *take(void)
             if (i >= atomic_load(&top))
                 atomic_store(&top, i + 1);
         }
-    pthread_mutex_unlock(&table_lock);
+    lock_give(&table_lock);
     return r;
 }
 
 static void enter(struct ring *r, int fd)
 {
-    pthread_mutex_lock(&table_lock);
+    lock_take(&table_lock);
     atomic_store(&r->users, 1);
     atomic_store(&r->fd, fd);
     atomic_fetch_add(&ring_live, 1);
     if (fd >= atomic_load(&fd_limit))
         atomic_store(&fd_limit, fd + 1);
-    pthread_mutex_unlock(&table_lock);
+    lock_give(&table_lock);
 }
 
 /* The rings are the parent's, and our mappings of them are not there. */

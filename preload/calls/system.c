@@ -20,6 +20,7 @@
 #include "preload/conn/conn.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/sock/sock.h"
 #include "preload/startup/local.h"
 
@@ -60,7 +61,7 @@ static void ignore_begin(struct running *r, sigset_t *reset)
     sigemptyset(reset);
     sigemptyset(&block);
     sigaddset(&block, SIGCHLD);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (users++ == 0) {
         sigaction(SIGINT, &ignore, &old_int);
         sigaction(SIGQUIT, &ignore, &old_quit);
@@ -69,18 +70,18 @@ static void ignore_begin(struct running *r, sigset_t *reset)
         sigaddset(reset, SIGINT);
     if (old_quit.sa_handler != SIG_IGN)
         sigaddset(reset, SIGQUIT);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     pthread_sigmask(SIG_BLOCK, &block, &r->mask);
 }
 
 static void ignore_end(const struct running *r)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (--users == 0) {
         sigaction(SIGINT, &old_int, NULL);
         sigaction(SIGQUIT, &old_quit, NULL);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     pthread_sigmask(SIG_SETMASK, &r->mask, NULL);
 }
 

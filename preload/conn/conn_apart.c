@@ -9,6 +9,7 @@
 #include "preload/conn/conn_rest.h"
 #include "preload/process/apart.h"
 #include "preload/process/proc.h"
+#include "preload/process/signals.h"
 
 #define REST_VERSION 1u /* of what conn_rest.c hands on */
 
@@ -59,19 +60,17 @@ static void unmap(struct record *r)
         apart_unmap(a, RECORD_LEN);
 }
 
-/* (If a signal handler has interrupted a change, it stays mapped until the next one.) */
 static void forget(const struct conn *c)
 {
-    if (pthread_mutex_trylock(&lock) != 0)
-        return;
+    lock_take(&lock);
     if (atomic_load(&entry(c)->c) == c)
         unmap(entry(c));
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 static void make(struct conn *c)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     struct record *r = entry(c);
     bool known = atomic_load(&r->c) == c;
     if ((known || records_n < RECORDS_USED) && record_of(c) == NULL) {
@@ -85,7 +84,7 @@ static void make(struct conn *c)
         if (a != NULL)
             atomic_store(&c->apart.id, id);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void conn_apart_before_fork(struct conn *c)
@@ -105,13 +104,13 @@ void conn_apart_after_fork(void)
 
 void conn_apart_sweep(bool (*holds)(struct conn *c))
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (unsigned i = 0; i < RECORDS; i++) {
         struct conn *c = atomic_load(&records[i].c);
         if (c != NULL && !holds(c))
             unmap(&records[i]);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 /* ---- turns ---- */
@@ -393,14 +392,14 @@ void conn_apart_claim(struct conn *c)
 
 void conn_apart_exec(struct conn *c, bool failed)
 {
-    if (pthread_mutex_trylock(&lock) != 0) /* (another thread may find that nobody else uses it) */
+    if (!lock_try(&lock)) /* (another thread may find that nobody else uses it) */
         return;
     struct apart *a = conn_is_apart(c) ? record_of(c) : NULL;
     if (a != NULL && failed)
         join(a, &c->holders, proc.pid);
     else if (a != NULL)
         apart_leave(a, proc.pid, is_unsure(c));
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 bool conn_apart_leave(struct conn *c)

@@ -26,6 +26,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/signals.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/transports.h"
 #include "preload/sock/notify.h"
@@ -77,12 +78,9 @@ int conn_tx_settle(struct conn *c, int fd, uint32_t linger_ms)
             left = ELSEWHERE_NS;
         struct timespec ts = { .tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u) };
         struct pollfd p = { .fd = fd, .events = elsewhere ? 0 : POLLOUT };
-        bool apart = conn_is_apart(c);
-        if (apart)
-            turn_rest(&c->tx.turn);
+        turn_rest(&c->tx.turn);
         int r = REAL(ppoll)(&p, 1, &ts, NULL);
-        if (apart)
-            turn_wake(&c->tx.turn);
+        turn_wake(&c->tx.turn);
         if (r > 0 && ((p.revents & POLLHUP) || ((p.revents & POLLERR) && tcpinfo_state(fd) == TCP_CLOSE)))
             break;
         if (r > 0)
@@ -118,6 +116,14 @@ static bool start_bare(struct finishing *f, struct conn *c, int fd, bool shared)
     return f->bare;
 }
 
+static void put_last(struct finishing *f)
+{
+    lock_take(&finishing_lock);
+    *finishing_end = f;
+    finishing_end = &f->next;
+    lock_give(&finishing_lock);
+}
+
 /*
  * Hands what is left to the transport or to the flusher. True: that one owns the descriptor now. The caller holds tx.
  */
@@ -133,10 +139,7 @@ static bool start(struct sock *s, int fd, bool shared)
         return false;
     }
     atomic_fetch_add(&s->refs, 1);
-    pthread_mutex_lock(&finishing_lock);
-    *finishing_end = f;
-    finishing_end = &f->next;
-    pthread_mutex_unlock(&finishing_lock);
+    put_last(f);
     return true;
 }
 
@@ -219,25 +222,30 @@ static bool await_over(const struct finishing *f, uint64_t end)
 
 #define LOOKS 32u /* the number of other connections that a close looks at, in turn */
 
-/* Takes a connection whose bytes are sent off the queue, or returns NULL. It looks at *looks of them at most. */
-static struct finishing *take_over(unsigned *looks, uint64_t end)
+static struct finishing *first_off(void)
 {
-    struct finishing *f;
-    pthread_mutex_lock(&finishing_lock);
-    for (; (f = finishing) != NULL && *looks > 0; --*looks) {
-        bool over = end != 0 ? await_over(f, end) : is_over(f);
+    lock_take(&finishing_lock);
+    struct finishing *f = finishing;
+    if (f != NULL) {
         finishing = f->next;
         if (finishing == NULL)
             finishing_end = &finishing;
         f->next = NULL;
-        if (over && !goes_on(f))
-            break;
-        *finishing_end = f;
-        finishing_end = &f->next;
     }
-    f = *looks > 0 ? f : NULL;
-    pthread_mutex_unlock(&finishing_lock);
+    lock_give(&finishing_lock);
     return f;
+}
+
+/* Takes a connection whose bytes are sent off the queue, or returns NULL. It looks at *looks of them at most. */
+static struct finishing *take_over(unsigned *looks, uint64_t end)
+{
+    for (; *looks > 0; --*looks) {
+        struct finishing *f = first_off();
+        if (f == NULL || ((end != 0 ? await_over(f, end) : is_over(f)) && !goes_on(f)))
+            return f;
+        put_last(f);
+    }
+    return NULL;
 }
 
 void conn_tx_finished(uint32_t wait_ms)
@@ -247,11 +255,11 @@ void conn_tx_finished(uint32_t wait_ms)
     uint64_t end = wait_ms ? proc_now_ns() + (uint64_t)wait_ms * 1000000u : 0;
     unsigned looks = LOOKS;
     if (end != 0) {
-        pthread_mutex_lock(&finishing_lock);
+        lock_take(&finishing_lock);
         looks = 1;
         for (const struct finishing *f = finishing; f != NULL; f = f->next)
             looks++;
-        pthread_mutex_unlock(&finishing_lock);
+        lock_give(&finishing_lock);
     }
     for (struct finishing *f; (f = take_over(&looks, end)) != NULL;) {
         if (f->own != NULL && f->own->job.then != TRANSPORT_THEN_CLOSE)
@@ -274,11 +282,11 @@ int conn_linger_s(const struct sock *s, int fd)
 void conn_tx_give_up(uint32_t wait_ms)
 {
     conn_tx_finished(wait_ms);
-    pthread_mutex_lock(&finishing_lock);
+    lock_take(&finishing_lock);
     for (const struct finishing *f = finishing; f != NULL; f = f->next)
         if (f->own == NULL && !(f->bare && f->job.shared) && !is_over(f))
             conn_reset_at_close(fd_of(f));
-    pthread_mutex_unlock(&finishing_lock);
+    lock_give(&finishing_lock);
 }
 
 #define LEAVES_NS 1000000000u /* a call that was left by siglongjmp never gives the turn back */

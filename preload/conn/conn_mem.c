@@ -14,6 +14,7 @@
 #include "preload/conn/shmem.h"
 #include "preload/process/board.h"
 #include "preload/process/proc.h"
+#include "preload/process/signals.h"
 
 /* Untouched pages cost nothing: most connections never use `pre`, and few use `out`. */
 #define CONN_MEM_LEN (CONN_IN_LEN + CONN_OUT_LEN + CONN_PRE_LEN)
@@ -57,12 +58,12 @@ static void buffers_unmap(uint8_t *mem, bool all, uint64_t octets)
 {
     bool kept = false;
     if (all && octets <= SPARE_OCTETS && shmem_is_own(mem)) {
-        pthread_mutex_lock(&lock);
+        lock_take(&lock);
         if (spares_n < SPARES && !proc_is_borrowed()) {
             spares[spares_n++] = mem;
             kept = true;
         }
-        pthread_mutex_unlock(&lock);
+        lock_give(&lock);
     }
     if (!kept)
         shmem_unmap(mem, CONN_MEM_LEN, all);
@@ -126,9 +127,9 @@ static struct conn *slot_claim(void)
 
 struct conn *conn_alloc(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     struct conn *c = slot_claim();
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     if (c == NULL)
         return NULL;
     /* The protocol parts are set up when they begin. */
@@ -143,7 +144,7 @@ int conn_buffers(struct conn *c)
 {
     if (c->mem.base != NULL)
         return 0;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     uint8_t *mem = c->mem.base == NULL ? buffers_map() : NULL;
     if (mem != NULL) {
         c->mem.in = mem;
@@ -152,7 +153,7 @@ int conn_buffers(struct conn *c)
         c->mem.pre_cap = CONN_PRE_LEN;
         c->mem.base = mem;
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return c->mem.base != NULL ? 0 : -ENOMEM;
 }
 
@@ -220,13 +221,13 @@ bool conn_place(const struct conn *c, struct conn_place *at)
         return false;
     bool found = false;
     at->maker = 0;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (unsigned b = 0; b < blocks_n && !found; b++) {
         found = c >= blocks[b].conns && c < blocks[b].conns + BLOCK_SLOTS;
         at->block = (uintptr_t)blocks[b].conns;
         at->slot = (unsigned)(c - blocks[b].conns);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return found;
 }
 
@@ -245,9 +246,9 @@ static struct conn *block_given(const struct conn_place *at)
 
 struct conn *conn_take_up(const struct conn_place *at)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     struct conn *c = at->slot < BLOCK_SLOTS ? block_given(at) : NULL;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     if (c == NULL)
         return NULL;
     c += at->slot;
@@ -357,7 +358,7 @@ bool conn_mem_is_shared(void)
 
 int conn_mem_part(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     int r = shmem_part_begin();
     if (r == 0) {
         for (unsigned b = 0; b < blocks_n && r == 0; b++)
@@ -374,13 +375,13 @@ int conn_mem_part(void)
         shmem_part_end();
         conn_apart_sweep(is_held);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return r;
 }
 
 void conn_mem_before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     shmem_before_fork();
 }
 
@@ -388,7 +389,7 @@ void conn_mem_after_fork(bool child)
 {
     shmem_after_fork(child);
     if (!child) {
-        pthread_mutex_unlock(&lock);
+        lock_give(&lock);
         return;
     }
     pthread_mutex_init(&lock, NULL);

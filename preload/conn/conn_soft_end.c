@@ -9,6 +9,7 @@
 #include "preload/conn/conn_tx.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 
 /*
  * TCP answers a close that leaves received bytes unread with a reset (RFC 1122 section 4.2.2.13). Bytes in our staging
@@ -33,9 +34,9 @@ static bool reset_if_unread(struct conn *c, int fd)
 /* Does a thread wait for it in poll or select? */
 static bool is_polled(struct sock *s)
 {
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     bool yes = s->pollers != NULL;
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     return yes;
 }
 

@@ -23,6 +23,7 @@
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 
 #define ARENA_LEN (1ull << 43)
 /* Between the addresses where programs and where libraries are loaded; each arena has its own range. */
@@ -160,7 +161,7 @@ void *shmem_map(size_t len)
 {
     len = whole_pages(len);
     void *p = MAP_FAILED;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (own && !still_there(&arenas[0]))
         own = false; /* the program closed the descriptor: what is mapped stays */
     if (own || shmem_make()) {
@@ -174,7 +175,7 @@ void *shmem_map(size_t len)
             }
         }
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     if (p == MAP_FAILED)
         p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return p == MAP_FAILED ? NULL : p;
@@ -199,29 +200,29 @@ static struct arena *shmem_of(const void *p)
 
 void shmem_discard(void *p, size_t len)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     const struct arena *a = shmem_of(p);
     if (a != NULL && still_there(a) &&
         fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)((uintptr_t)p - a->head->base),
                   (off_t)whole_pages(len)) < 0)
         trace_debug("arena: what a killed process held stays: errno %d", errno);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 bool shmem_is_own(const void *p)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     bool yes = own && shmem_of(p) == &arenas[0];
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return yes;
 }
 
 int shmem_fd(const void *p)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     const struct arena *a = shmem_of(p);
     int fd = a != NULL && still_there(a) ? a->fd : -1;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return fd;
 }
 
@@ -255,17 +256,17 @@ static struct arena *shmem_given(int fd)
 
 void shmem_learn(int fd)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (shmem_given(fd) == NULL)
         trace_error("fd %d: not an arena of a library like this one", fd);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 int shmem_attach(int fd, void *p, size_t len)
 {
     len = whole_pages(len);
     int r = -EINVAL;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     const struct arena *a = shmem_given(fd);
     if (a != NULL && (uintptr_t)p - a->head->base < ARENA_LEN - len) {
         void *at = mmap(p, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, a->fd,
@@ -274,7 +275,7 @@ int shmem_attach(int fd, void *p, size_t len)
         if (at != MAP_FAILED && at != p)
             munmap(at, len);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return r;
 }
 
@@ -316,12 +317,12 @@ void shmem_part_undo(void)
     for (const struct anew *a = part.pieces; a != NULL; a = a->next)
         munmap(a->at, a->len);
     anew_free();
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 int shmem_part_begin(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (part.n = 0; part.n < arenas_n; part.n++) {
         const struct head *h = arenas[part.n].head;
         if (!arena_make(&part.arenas[part.n], h->base, atomic_load(&h->next))) {
@@ -394,12 +395,12 @@ void shmem_part_end(void)
             abort(); /* what it held is gone, and was its own */
     anew_free();
     shared = false;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void shmem_before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
 }
 
 void shmem_after_fork(bool child)
@@ -408,5 +409,5 @@ void shmem_after_fork(bool child)
     if (child)
         pthread_mutex_init(&lock, NULL);
     else
-        pthread_mutex_unlock(&lock);
+        lock_give(&lock);
 }

@@ -17,6 +17,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/signals.h"
 #include "preload/process/stats.h"
 
 /*
@@ -37,27 +38,27 @@ static _Atomic unsigned setups_n;
 
 static bool setups_add(struct sock *s)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     bool room = setups_n < SETUPS_MAX;
     if (room) {
         atomic_fetch_add(&s->refs, 1);
         setups[setups_n++] = s;
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return room;
 }
 
 static void setups_remove(const struct conn *c)
 {
     struct sock *s = NULL;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (unsigned i = 0; i < setups_n && s == NULL; i++)
         if (setups[i]->conn == c) {
             s = setups[i];
             setups[i] = setups[setups_n - 1];
             atomic_fetch_sub(&setups_n, 1);
         }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     if (s != NULL)
         sock_put(s);
 }
@@ -70,7 +71,13 @@ static void close_hidden(int fd)
 /* Loads the libraries when they are first needed. 0, or why not. */
 static unsigned open_device(void)
 {
-    static struct verbs_env env = { .hide_fd = hidden_move, .reveal_fd = hidden_reveal, .close_fd = close_hidden };
+    static struct verbs_env env = {
+        .hide_fd = hidden_move,
+        .reveal_fd = hidden_reveal,
+        .close_fd = close_hidden,
+        .hold = signals_hold,
+        .go_on = signals_go_on,
+    };
     const char *why = "";
     env.device = proc.set.device;
     int r = verbs_setup(&env, &why);
@@ -358,12 +365,12 @@ void device_setup_dispatch(int (*step)(struct sock *s, bool brief))
     bool some = verbs_cm_dispatch();
     if (!mixed_dispatch() && !some)
         return;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (; n < setups_n; n++) {
         now[n] = setups[n];
         atomic_fetch_add(&now[n]->refs, 1);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     for (unsigned i = 0; i < n; i++) {
         struct conn *c = now[i]->conn;
         /* (A connection that this thread is connecting, with the turns, is stepped by it when its wait has ended.) */

@@ -23,6 +23,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/signals.h"
 #include "preload/process/tcpinfo.h"
 
 #define BACKLOG 4
@@ -124,13 +125,13 @@ struct mixed *mixed_new(const struct verbs_cfg *cfg, bool crc, size_t fpdu_len)
     } while (m->local.ring_stag == 0 || m->local.fence_stag == 0 || m->local.ring_stag == m->local.fence_stag);
     m->listen_fd = m->fd = m->chan = m->mapper.fd = m->mapper.timer = -1;
     atomic_store(&m->why, "");
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     m->next = all;
     m->pprev = &all;
     if (m->next != NULL)
         m->next->pprev = &m->next;
     all = m;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return m;
 }
 
@@ -414,7 +415,7 @@ void mixed_free(struct mixed *m)
 {
     if (m == NULL)
         return;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (m->pprev != NULL)
         *m->pprev = m->next;
     if (m->next != NULL)
@@ -423,13 +424,13 @@ void mixed_free(struct mixed *m)
     close_fd(&m->chan);
     close_fd(&m->fd);
     close_fd(&m->listen_fd);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     munmap(m, m->mem_len);
 }
 
 int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len, bool device)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     m->to_len = len < sizeof(m->to) ? len : sizeof(m->to);
     memcpy(&m->to, peer, m->to_len);
     int r = begin_mpa(m, false);
@@ -441,13 +442,13 @@ int mixed_connect(struct mixed *m, const struct sockaddr *peer, socklen_t len, b
         move(m, VERBS_CONNECTING, "the peer's device has not answered");
     else
         down(m, "the peer's device cannot be reached");
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return r;
 }
 
 int mixed_expect(struct mixed *m, const struct sockaddr *local, struct sockaddr_storage *at)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     socklen_t len = verbs_address(local, at); /* (the kernel chooses the port) */
     int r = len == 0 ? -EAFNOSUPPORT : new_socket(at->ss_family, &m->listen_fd);
     if (r == 0 && (REAL(bind)(m->listen_fd, (struct sockaddr *)at, len) < 0 || REAL(listen)(m->listen_fd, BACKLOG) < 0))
@@ -461,18 +462,18 @@ int mixed_expect(struct mixed *m, const struct sockaddr *local, struct sockaddr_
         move(m, VERBS_EXPECTING, "the peer has not connected");
     else
         down(m, "no port to listen on");
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return r;
 }
 
 int mixed_setup_fd(void)
 {
     int cm = verbs_cm_fd();
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     int fd = setup_fd >= 0 ? setup_fd : cm;
     if (fd == setup_fd && cm >= 0 && !setup_has_cm)
         setup_has_cm = watch(NULL, cm, EPOLLIN) == 0;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return fd;
 }
 
@@ -480,7 +481,7 @@ bool mixed_dispatch(void)
 {
     struct epoll_event ev[EVENTS];
     bool some = false;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     int n = setup_fd >= 0 ? REAL(epoll_wait)(setup_fd, ev, EVENTS, 0) : 0;
     for (int i = 0; i < n; i++) {
         if (ev[i].data.ptr == NULL)
@@ -488,7 +489,7 @@ bool mixed_dispatch(void)
         step(ev[i].data.ptr);
         some = true;
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return some;
 }
 

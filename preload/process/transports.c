@@ -9,6 +9,7 @@
 #include "core/base/trace.h"
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
+#include "preload/process/signals.h"
 
 static pthread_mutex_t choice_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the choice */
 static _Atomic(const struct transport_ops *) transport;
@@ -29,8 +30,13 @@ const struct transport_ops *transport_now(void)
     const struct transport_ops *t = transport_if_any();
     if (t != NULL)
         return t;
-    static const struct transport_env env = { .hide_fd = hidden_move, .close_fd = close_hidden };
-    pthread_mutex_lock(&choice_lock);
+    static const struct transport_env env = {
+        .hide_fd = hidden_move,
+        .close_fd = close_hidden,
+        .hold = signals_hold,
+        .go_on = signals_go_on,
+    };
+    lock_take(&choice_lock);
     t = transport_if_any();
     if (t == NULL) {
         const char *why = "";
@@ -41,7 +47,7 @@ const struct transport_ops *transport_now(void)
         trace_info("transport %s: %s", t->name, why);
         atomic_store(&transport, t);
     }
-    pthread_mutex_unlock(&choice_lock);
+    lock_give(&choice_lock);
     return t;
 }
 

@@ -14,6 +14,7 @@
 #include "core/base/rawsys.h"
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
+#include "preload/process/signals.h"
 
 /*
  * A thread that waits briefly looks at least this often whether the holder was killed: the kernel wakes only threads
@@ -104,9 +105,12 @@ static void orphaned(struct turn *t)
 
 static bool taken(struct turn *t, uintptr_t frame)
 {
+    signals_hold();
     int r = pthread_mutex_trylock(&t->mutex);
-    if (r != 0 && r != EOWNERDEAD)
+    if (r != 0 && r != EOWNERDEAD) {
+        signals_go_on();
         return false;
+    }
     if (SW_UNLIKELY(r == EOWNERDEAD)) {
         pthread_mutex_consistent(&t->mutex);
         orphaned(t);
@@ -121,6 +125,16 @@ static bool taken(struct turn *t, uintptr_t frame)
 bool turn_is_mine(struct turn *t)
 {
     return (atomic_load_explicit(word_of(t), memory_order_relaxed) & FUTEX_TID_MASK) == (uint32_t)proc_tid();
+}
+
+/* By a call of this thread, which has it again. (What left it at work has left its hold of the signals, too.) */
+static void left(struct turn *t)
+{
+    if (atomic_load(&t->asleep))
+        signals_hold();
+    orphaned(t);
+    if (is_apart(t))
+        apart_enter(t);
 }
 
 /*
@@ -142,10 +156,8 @@ static int mine_already(struct turn *t, uintptr_t frame)
         if (handler != 0)
             return -EDEADLK;
     }
-    orphaned(t);
+    left(t);
     atomic_store_explicit(&t->frame, frame, memory_order_relaxed);
-    if (is_apart(t))
-        apart_enter(t);
     return 0;
 }
 
@@ -228,9 +240,7 @@ bool turn_left(struct turn *t)
         futex(word_of(t), FUTEX_WAKE, 1, NULL);
         return false;
     }
-    orphaned(t);
-    if (is_apart(t))
-        apart_enter(t);
+    left(t);
     return true;
 }
 
@@ -251,6 +261,7 @@ void turn_give(struct turn *t)
     atomic_store_explicit(&t->frame, 0, memory_order_relaxed);
     pthread_mutex_unlock(&t->mutex);
     changed(t);
+    signals_go_on();
 }
 
 bool turn_try_bare(struct turn *t, uint32_t tid)
@@ -276,6 +287,7 @@ static void sleeps(struct turn *t, enum turn_sleeps how)
         apart_leave(t);
     atomic_store(&t->asleep, how);
     changed(t);
+    signals_go_on();
 }
 
 void turn_sleep(struct turn *t)
@@ -290,6 +302,7 @@ void turn_rest(struct turn *t)
 
 void turn_wake(struct turn *t)
 {
+    signals_hold();
     atomic_store(&t->asleep, TURN_AWAKE);
     /* (In one order with the store: who makes it apart looks whether the holder is asleep after that.) */
     if (SW_UNLIKELY(atomic_load(&t->apart) != 0))

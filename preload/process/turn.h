@@ -10,7 +10,8 @@
  * call (siglongjmp). The next thread that takes it finds `orphan` set, and has to see whether what it protects is
  * whole.
  *
- * Not recursive: a signal handler that interrupts its own thread's turn gets -EDEADLK.
+ * While its holder is at work, handlers of the program's are put off in its thread (signals.h). Not recursive: one that
+ * interrupts its thread's sleep with the turn gets -EDEADLK.
  */
 #ifndef SW_PRELOAD_TURN_H
 #define SW_PRELOAD_TURN_H

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "preload/process/segv.h"
+#include "preload/process/signals.h"
 
 #define PAGE_MIN 4096u /* larger pages are touched more than once */
 
@@ -94,7 +94,7 @@ static inline struct piece piece_of(uintptr_t at, size_t len)
 
 size_t usermem_read(const void *p, size_t len)
 {
-    segv_guard();
+    signals_guard();
     for (size_t done = 0; done < len;) {
         struct piece next = piece_of((uintptr_t)p + done, len - done);
         if (SW_UNLIKELY(usermem_touch_read((const uint8_t *)p + done + next.touch)))
@@ -106,7 +106,7 @@ size_t usermem_read(const void *p, size_t len)
 
 size_t usermem_write(void *p, size_t len)
 {
-    segv_guard();
+    signals_guard();
     for (size_t done = 0; done < len;) {
         struct piece next = piece_of((uintptr_t)p + done, len - done);
         if (SW_UNLIKELY(usermem_touch_write((uint8_t *)p + done + next.touch)))

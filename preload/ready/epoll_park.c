@@ -25,6 +25,7 @@
 #include "preload/conn/conn.h"
 #include "preload/conn/conn_batch.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
 
@@ -70,11 +71,11 @@ bool watch_park(struct watch *w)
     struct sock *s = w->sock;
     if (!watch_may_differ(w))
         return false;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     w->parked = true;
     w->events = 0;
     watch_is_told(w);
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     watch_unqueue(w);
     set->parked_n++;
     return true;
@@ -85,7 +86,7 @@ bool watch_unpark(struct watch *w, const struct epoll_event *ev)
     struct sock *s = w->sock;
     if (ev->events & EPOLL_MODE_BITS)
         return false; /* a fresh registration: present events have to be reported */
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     w->events = ev->events;
     w->parked = false;
     int r = watch_tell(w);
@@ -98,7 +99,7 @@ bool watch_unpark(struct watch *w, const struct epoll_event *ev)
         w->parked = true;
         w->events = 0;
     }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     if (r == 0 && (watch_is_owed(w) || (atomic_load(&s->active) && conn_may_be_staged(s->conn))))
         watch_queue(w);
     return r == 0;
@@ -126,9 +127,9 @@ void epset_expel_all(struct epset *set)
                 if (w->parked) {
                     watch_expel(w, false);
                 } else if (atomic_load(&w->late)) {
-                    pthread_mutex_lock(&w->sock->watch_lock);
+                    lock_take(&w->sock->watch_lock);
                     watch_refresh(w, false);
-                    pthread_mutex_unlock(&w->sock->watch_lock);
+                    lock_give(&w->sock->watch_lock);
                 }
             }
 }
@@ -137,19 +138,19 @@ void epset_expel_all(struct epset *set)
 static struct epset *parked_by(struct sock *s, int fd, uint64_t *token)
 {
     struct epset *set = NULL;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && set == NULL; w = w->next)
         if (w->parked && w->fd == fd) {
             set = w->set;
             *token = watch_token(w);
         }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     return set;
 }
 
 void epoll_expel(struct sock *s, int fd)
 {
-    uint64_t token;
+    uint64_t token = 0;
     for (struct epset *set; s->watches != NULL && (set = parked_by(s, fd, &token)) != NULL;) {
         epset_lock(set);
         struct watch *w = watch_find(set, token);

@@ -9,6 +9,7 @@
 #include "preload/conn/conn.h"
 #include "preload/process/hidden.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
 #include "preload/sock/poller.h"
@@ -75,23 +76,23 @@ void watch_queue(struct watch *w)
     struct epset *set = w->set;
     if (!epset_is_tokened(set))
         return; /* epset_take_over looks for present events */
-    pthread_mutex_lock(&set->ready_lock);
+    lock_take(&set->ready_lock);
     if (!w->queued) {
         w->queued = true;
         append(set, w);
         if (atomic_fetch_add(&set->ready_n, 1) == 0 && atomic_load(&set->nested))
             epset_kick(set);
     }
-    pthread_mutex_unlock(&set->ready_lock);
+    lock_give(&set->ready_lock);
 }
 
 void watch_unqueue(struct watch *w)
 {
     struct epset *set = w->set;
-    pthread_mutex_lock(&set->ready_lock);
+    lock_take(&set->ready_lock);
     if (w->queued)
         leave_list(set, w);
-    pthread_mutex_unlock(&set->ready_lock);
+    lock_give(&set->ready_lock);
 }
 
 /* Does the kernel report all of its events, too? */
@@ -107,45 +108,45 @@ void epset_drop_read(struct epset *set)
     if (set->share != NULL)
         return;
     epset_lock(set);
-    pthread_mutex_lock(&set->ready_lock);
+    lock_take(&set->ready_lock);
     for (struct watch *w = set->ready_first, *next; w != NULL; w = next) {
         next = w->rnext;
         if (is_read(w))
             leave_list(set, w);
     }
-    pthread_mutex_unlock(&set->ready_lock);
+    lock_give(&set->ready_lock);
     epset_unlock(set);
 }
 
 bool epset_rotate(struct epset *set, uint64_t *token)
 {
-    pthread_mutex_lock(&set->ready_lock);
+    lock_take(&set->ready_lock);
     struct watch *w = set->ready_first;
     if (w != NULL) {
         *token = watch_token(w);
         take_out(set, w);
         append(set, w);
     }
-    pthread_mutex_unlock(&set->ready_lock);
+    lock_give(&set->ready_lock);
     return w != NULL;
 }
 
 bool epset_list_hold(struct epset *set)
 {
-    pthread_mutex_lock(&set->ready_lock);
+    lock_take(&set->ready_lock);
     bool held = atomic_load(&set->ready_n) > 0;
     if (held)
         atomic_fetch_add(&set->ready_n, 1);
-    pthread_mutex_unlock(&set->ready_lock);
+    lock_give(&set->ready_lock);
     return held;
 }
 
 void epset_list_release(struct epset *set)
 {
-    pthread_mutex_lock(&set->ready_lock);
+    lock_take(&set->ready_lock);
     if (atomic_fetch_sub(&set->ready_n, 1) == 1 && atomic_load(&set->nested))
         poller_kick_drain(atomic_load(&set->kick_fd));
-    pthread_mutex_unlock(&set->ready_lock);
+    lock_give(&set->ready_lock);
 }
 
 void epset_keep(struct epset *set, const struct epoll_event *ev)
@@ -155,10 +156,10 @@ void epset_keep(struct epset *set, const struct epoll_event *ev)
         return;
     set->kept[n] = *ev;
     atomic_store(&set->kept_n, n + 1);
-    pthread_mutex_lock(&set->ready_lock);
+    lock_take(&set->ready_lock);
     if (atomic_fetch_add(&set->ready_n, 1) == 0 && atomic_load(&set->nested))
         epset_kick(set);
-    pthread_mutex_unlock(&set->ready_lock);
+    lock_give(&set->ready_lock);
 }
 
 bool epset_kept(struct epset *set, struct epoll_event *ev)
@@ -183,13 +184,13 @@ void epoll_nest(int fd)
     epset_take_over(set);
     if (!atomic_load(&set->nested)) {
         epset_kick_make(set);
-        pthread_mutex_lock(&set->ready_lock);
+        lock_take(&set->ready_lock);
         atomic_store(&set->nested, true);
         if (atomic_load(&set->ready_n) > 0)
             epset_kick(set);
         else
             poller_kick_drain(atomic_load(&set->kick_fd));
-        pthread_mutex_unlock(&set->ready_lock);
+        lock_give(&set->ready_lock);
         epset_lock(set);
         epset_expel_all(set); /* it would be readable for them */
         epset_unlock(set);

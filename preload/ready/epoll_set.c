@@ -14,6 +14,7 @@
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/ready.h"
 
@@ -75,7 +76,7 @@ int epoll_fd_limit(void)
 
 static void set_enter(int epfd, struct epset *set)
 {
-    pthread_mutex_lock(&sets_lock);
+    lock_take(&sets_lock);
     set_slot *slot = set_slot_of(epfd);
     if (slot == NULL && epfd >= 0 && epfd < EPOLL_FDS_CHUNK * EPOLL_CHUNKS) {
         set_slot *c = calloc(EPOLL_FDS_CHUNK, sizeof(*c));
@@ -91,16 +92,16 @@ static void set_enter(int epfd, struct epset *set)
         if (epfd >= atomic_load(&fd_limit))
             atomic_store(&fd_limit, epfd + 1);
     }
-    pthread_mutex_unlock(&sets_lock);
+    lock_give(&sets_lock);
 }
 
 static struct epset *set_make(int epfd)
 {
-    pthread_mutex_lock(&sets_lock);
+    lock_take(&sets_lock);
     struct epset *set = free_sets;
     if (set != NULL)
         free_sets = set->next_free;
-    pthread_mutex_unlock(&sets_lock);
+    lock_give(&sets_lock);
     if (set == NULL) {
         set = calloc(1, sizeof(*set));
         if (set == NULL)
@@ -133,6 +134,7 @@ int epoll_created(int epfd)
     sock_drop(epfd);
     epoll_closed(epfd);
     share_left_make();
+    signals_guard();
     struct epset *set = set_make(epfd);
     if (set != NULL)
         set_enter(epfd, set);
@@ -144,20 +146,20 @@ void epset_put(struct epset *set)
     if (atomic_fetch_sub(&set->refs, 1) != 1)
         return;
     /* (If other processes have the set, its registrations go on.) */
-    pthread_mutex_lock(&set->lock);
+    lock_take(&set->lock);
     struct share *share = share_leave(set);
-    pthread_mutex_unlock(&set->lock);
+    lock_give(&set->lock);
     for (int c = 0; c < EPOLL_CHUNKS; c++)
         for (int i = 0; set->chunk[c] != NULL && i < EPOLL_FDS_CHUNK; i++)
             for (;;) {
-                pthread_mutex_lock(&set->lock);
+                lock_take(&set->lock);
                 struct watch *w = set->chunk[c][i];
                 struct sock *s = NULL;
                 if (w != NULL) {
                     s = watch_detach(w);
                     watch_free(w);
                 }
-                pthread_mutex_unlock(&set->lock);
+                lock_give(&set->lock);
                 if (w == NULL)
                     break;
                 if (s != NULL)
@@ -167,17 +169,17 @@ void epset_put(struct epset *set)
     int kick = atomic_exchange(&set->kick_fd, -1);
     if (kick >= 0)
         hidden_close(kick);
-    pthread_mutex_lock(&sets_lock);
+    lock_take(&sets_lock);
     set->next_free = free_sets;
     free_sets = set;
-    pthread_mutex_unlock(&sets_lock);
+    lock_give(&sets_lock);
 }
 
 void epoll_closed(int epfd)
 {
     if (epset_get(epfd) == NULL)
         return;
-    pthread_mutex_lock(&sets_lock);
+    lock_take(&sets_lock);
     set_slot *slot = set_slot_of(epfd);
     struct epset *set = slot ? atomic_exchange(slot, NULL) : NULL;
     if (set != NULL) {
@@ -190,7 +192,7 @@ void epoll_closed(int epfd)
         int gone = epfd;
         atomic_compare_exchange_strong(&set->epfd, &gone, -1);
     }
-    pthread_mutex_unlock(&sets_lock);
+    lock_give(&sets_lock);
     if (set != NULL)
         epset_put(set);
 }
@@ -209,7 +211,7 @@ void epoll_duped(int epfd, int epfd2)
 
 void epset_lock(struct epset *set)
 {
-    pthread_mutex_lock(&set->lock);
+    lock_take(&set->lock);
     if (SW_UNLIKELY(atomic_load_explicit(&set->share, memory_order_relaxed) != NULL) && share_changed(set)) {
         share_lock(set);
         share_unlock(set);
@@ -218,7 +220,7 @@ void epset_lock(struct epset *set)
 
 void epset_lock_whole(struct epset *set)
 {
-    pthread_mutex_lock(&set->lock);
+    lock_take(&set->lock);
     if (SW_UNLIKELY(atomic_load_explicit(&set->share, memory_order_relaxed) != NULL))
         share_lock(set);
 }
@@ -228,15 +230,15 @@ static void drop_gone(struct epset *set)
 {
     struct watch *gone = set->gone, *w;
     set->gone = NULL;
-    pthread_mutex_unlock(&set->lock);
+    lock_give(&set->lock);
     for (w = gone; w != NULL; w = w->older)
         sock_put(w->sock);
-    pthread_mutex_lock(&set->lock);
+    lock_take(&set->lock);
     while ((w = gone) != NULL) {
         gone = w->older;
         watch_free(w);
     }
-    pthread_mutex_unlock(&set->lock);
+    lock_give(&set->lock);
 }
 
 void epset_unlock(struct epset *set)
@@ -246,7 +248,7 @@ void epset_unlock(struct epset *set)
     if (SW_UNLIKELY(set->gone != NULL))
         drop_gone(set);
     else
-        pthread_mutex_unlock(&set->lock);
+        lock_give(&set->lock);
 }
 
 /* ---- registrations ---- */
@@ -408,10 +410,10 @@ void watch_link(struct watch *w)
     *slot = w;
     if (w->sock == NULL)
         return;
-    pthread_mutex_lock(&w->sock->watch_lock);
+    lock_take(&w->sock->watch_lock);
     w->next = w->sock->watches;
     __atomic_store_n(&w->sock->watches, w, __ATOMIC_SEQ_CST); /* (sock_watched) */
-    pthread_mutex_unlock(&w->sock->watch_lock);
+    lock_give(&w->sock->watch_lock);
 }
 
 void watch_enter(struct watch *w)
@@ -424,7 +426,7 @@ struct sock *watch_leave_sock(struct watch *w)
 {
     struct sock *s = w->sock;
     if (s != NULL) {
-        pthread_mutex_lock(&s->watch_lock);
+        lock_take(&s->watch_lock);
         struct watch **p = &s->watches;
         while (*p != w)
             p = &(*p)->next;
@@ -434,7 +436,7 @@ struct sock *watch_leave_sock(struct watch *w)
             REAL(epoll_ctl)(atomic_load(&w->set->epfd), EPOLL_CTL_DEL, w->chan, &none);
         }
         watch_is_told(w);
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
     }
     watch_unqueue(w); /* no thread can find it by s any more */
     return s;
@@ -467,10 +469,10 @@ static void take_over(struct watch *w)
     struct sock *s = w->sock;
     if (!w->tokened) {
         if (s != NULL)
-            pthread_mutex_lock(&s->watch_lock);
+            lock_take(&s->watch_lock);
         watch_refresh(w, true);
         if (s != NULL)
-            pthread_mutex_unlock(&s->watch_lock);
+            lock_give(&s->watch_lock);
         if (s != NULL && !w->tokened)
             atomic_store(&w->set->strays, true);
     }
@@ -521,24 +523,29 @@ bool epoll_waits_unseen(struct sock *s)
         return false;
     if (!sock_watched(s))
         return atomic_load(&s->nonblock) && atomic_load(&s->waiters) == 0 && !atomic_load(&proc.waited);
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     bool unseen = s->watches != NULL && atomic_load(&s->waiters) == 0;
     for (struct watch *w = s->watches; w != NULL && unseen; w = w->next)
         unseen = !epset_is_tokened(w->set);
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     return unseen;
 }
 
 /* ---- fork ---- */
 
-#define FORK_WAIT_NS 1000000000 /* the code that the forking signal handler interrupts may hold the lock */
+/* A handler that forks may interrupt code that holds it: not all handlers are put off (signals.h). */
+#define FORK_WAIT_NS 1000000000
 
 bool epoll_lock_for_fork(pthread_mutex_t *m)
 {
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += FORK_WAIT_NS / 1000000000;
-    return pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &end) == 0;
+    signals_hold();
+    if (pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &end) == 0)
+        return true;
+    signals_go_on();
+    return false;
 }
 
 static bool fork_locked; /* sets_lock is held for a fork; its */
@@ -556,9 +563,9 @@ void epoll_part(void)
         struct epset *set = set_at(fd);
         if (set == NULL)
             continue;
-        pthread_mutex_lock(&set->lock);
+        lock_take(&set->lock);
         struct share *share = share_leave(set);
-        pthread_mutex_unlock(&set->lock);
+        lock_give(&set->lock);
         share_end(share);
     }
     share_left_part();
@@ -594,14 +601,14 @@ void epoll_after_fork(bool child)
             set->share_held = false;
         } else if (set->fork_locked) {
             set->fork_locked = false;
-            pthread_mutex_unlock(&set->lock);
+            lock_give(&set->lock);
         }
     }
     if (child) {
         pthread_mutex_init(&sets_lock, NULL);
     } else if (fork_locked) {
         fork_locked = false;
-        pthread_mutex_unlock(&sets_lock);
+        lock_give(&sets_lock);
     }
     epoll_park_go_on();
 }

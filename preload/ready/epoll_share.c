@@ -11,6 +11,7 @@
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/signals.h"
 #include "preload/process/turn.h"
 #include "preload/ready/epoll.h"
 #include "preload/ready/epoll_set.h"
@@ -134,12 +135,12 @@ static void look_at(struct epset *set, uint32_t i)
     struct sock *s = w->sock;
     bool changed = r->mods != w->mods;
     if (s != NULL)
-        pthread_mutex_lock(&s->watch_lock);
+        lock_take(&s->watch_lock);
     share_load(w);
     if (r->kevents == UNKNOWN)
         watch_refresh(w, true); /* what the dead one began */
     if (s != NULL)
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
     if (w->disarmed)
         watch_unqueue(w);
     else if (changed && s != NULL && atomic_load(&s->active) && conn_may_be_staged(s->conn))
@@ -199,6 +200,7 @@ void share_lock(struct epset *set)
 {
     if (set->share_held)
         return;
+    signals_hold();
     if (pthread_mutex_lock(&set->share->lock) == EOWNERDEAD) {
         recover(set);
         pthread_mutex_consistent(&set->share->lock);
@@ -214,7 +216,7 @@ void share_unlock(struct epset *set)
     sh->at = 0;
     set->share_seen = atomic_load(&sh->version); /* later ones are our own */
     set->share_held = false;
-    pthread_mutex_unlock(&sh->lock);
+    lock_give(&sh->lock);
 }
 
 /* ---- changes ---- */
@@ -355,7 +357,7 @@ static bool enter_known(struct watch *w)
         return false;
     enter(w, 0); /* every process that will share the set has it from this one */
     if (s != NULL)
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
     return true;
 }
 
@@ -396,11 +398,11 @@ struct share *share_leave(struct epset *set)
         struct watch *w = set->share_at[i];
         struct sock *s = w != NULL ? w->sock : NULL;
         if (s != NULL)
-            pthread_mutex_lock(&s->watch_lock);
+            lock_take(&s->watch_lock);
         if (w != NULL)
             w->record = 0;
         if (s != NULL)
-            pthread_mutex_unlock(&s->watch_lock);
+            lock_give(&s->watch_lock);
     }
     set->gen = sh->gen;
     munmap(set->share_at, AT_LEN);

@@ -1,4 +1,5 @@
 /* Events in a sock's life, in the epoll sets that it is registered in. */
+#include "preload/process/signals.h"
 #include "preload/ready/epoll.h"
 
 #include <pthread.h>
@@ -14,28 +15,28 @@
 static struct epset *nth_shared(struct sock *s, unsigned n, uint64_t *token)
 {
     struct epset *set = NULL;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && set == NULL; w = w->next)
         if (w->record != 0 && n-- == 0) {
             set = w->set;
             *token = watch_token(w);
         }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     return set;
 }
 
 /* Registrations in shared sets need the set's lock, which comes first. */
 static void refresh_shared(struct sock *s)
 {
-    uint64_t token;
+    uint64_t token = 0;
     struct epset *set;
     for (unsigned n = 0; (set = nth_shared(s, n, &token)) != NULL; n++) {
         epset_lock_whole(set);
         struct watch *w = watch_find(set, token);
         if (w != NULL && w->sock == s) {
-            pthread_mutex_lock(&s->watch_lock);
+            lock_take(&s->watch_lock);
             watch_refresh(w, false);
-            pthread_mutex_unlock(&s->watch_lock);
+            lock_give(&s->watch_lock);
         }
         epset_unlock(set);
     }
@@ -44,7 +45,7 @@ static void refresh_shared(struct sock *s)
 static void refresh_all(struct sock *s, bool out_blocked)
 {
     bool shared = false;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL; w = w->next) {
         if (out_blocked)
             w->out_told = false;
@@ -53,7 +54,7 @@ static void refresh_all(struct sock *s, bool out_blocked)
         else
             watch_refresh(w, false);
     }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     if (SW_UNLIKELY(shared))
         refresh_shared(s);
 }
@@ -65,7 +66,7 @@ void epoll_conn_changed(struct sock *s)
 
 void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
 {
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL; w = w->next)
         if (w != but && !w->disarmed && (arrived || !(w->events & EPOLLET)) &&
             (w->events & (EPOLLIN | EPOLLRDNORM | EPOLLPRI))) {
@@ -75,7 +76,7 @@ void epoll_left_over_but(struct sock *s, bool arrived, const struct watch *but)
             if (share_awaited(w->set))
                 epset_kick(w->set);
         }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
 }
 
 void epoll_left_over(struct sock *s, bool arrived)
@@ -85,14 +86,14 @@ void epoll_left_over(struct sock *s, bool arrived)
 
 void epoll_out_ready(struct sock *s)
 {
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL; w = w->next)
         if (w->events & OUT_BITS) {
             watch_queue(w);
             if (atomic_load(&w->set->waiters) > 0)
                 epset_kick(w->set);
         }
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
 }
 
 void epoll_out_blocked(struct sock *s)
@@ -121,12 +122,12 @@ void epoll_forget_fd(struct sock *s, int fd, bool last)
     while (last && s->watches != NULL) {
         struct epset *set = NULL;
         uint64_t token = 0;
-        pthread_mutex_lock(&s->watch_lock);
+        lock_take(&s->watch_lock);
         if (s->watches != NULL) {
             set = s->watches->set;
             token = watch_token(s->watches);
         }
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
         if (set == NULL)
             break;
         epset_lock_whole(set);
@@ -143,10 +144,10 @@ bool epoll_watches(struct sock *s)
     bool yes = false;
     if (!sock_watched(s))
         return false;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && !yes; w = w->next)
         yes = !w->parked && !w->disarmed && (w->kevents & EPOLLIN);
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     return yes;
 }
 
@@ -155,9 +156,9 @@ bool epoll_awaits(struct sock *s)
     bool yes = false;
     if (!sock_watched(s))
         return false;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct watch *w = s->watches; w != NULL && !yes; w = w->next)
         yes = !w->parked && atomic_load(&w->set->waiters) > 0;
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
     return yes;
 }

@@ -7,6 +7,7 @@
 
 #include "core/base/foreign.h"
 #include "preload/process/proc.h"
+#include "preload/process/signals.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/wait.h"
 
@@ -64,7 +65,7 @@ static void unlist(struct sock *s)
 void pending_add(struct sock *s)
 {
     bool mute = sock_hooks.silent(s);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (pprev(s) != NULL && s->pending_silent != mute)
         unlist(s);
     if (pprev(s) == NULL && !s->pending_over) {
@@ -78,19 +79,19 @@ void pending_add(struct sock *s)
         atomic_fetch_add(&count, 1);
         atomic_fetch_add(&silent_n, mute);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void pending_watched(void)
 {
     if (atomic_load(&silent_n) == 0)
         return;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     while (silent != NULL && sock_hooks.watched(silent)) {
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         unlist(silent);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 uint64_t pending_looked(void)
@@ -100,22 +101,22 @@ uint64_t pending_looked(void)
 
 void pending_remove(struct sock *s)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (pprev(s) != NULL)
         unlist(s);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void pending_leave(struct sock *s)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     if (pprev(s) != NULL)
         unlist(s);
     /* The kernel ends a connection when the last wait for it has ended, not before. */
     if (s->pending_held > 0)
         wait_kick_holders();
     s->pending_over = true;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 bool pending_any(void)
@@ -133,7 +134,7 @@ unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, con
 {
     unsigned n = 0, mute_n = 0;
     uint64_t now = proc_now_ns();
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     struct sock *next;
     for (struct sock *s = first_listed(); s != NULL && n < max && mute_n < max; s = next) {
         next = next_listed(s);
@@ -152,26 +153,26 @@ unsigned pending_hold(struct pollfd *fds, struct sock **socks, unsigned max, con
     }
     if (n > 0)
         wait_holds(true);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return n;
 }
 
 void pending_let_go(struct sock **socks, unsigned n)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (unsigned i = 0; i < n; i++)
         socks[i]->pending_held--;
     wait_holds(false);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void pending_put_off(struct sock *s)
 {
     uint64_t until = proc_now_ns() + PUT_OFF_NS;
     atomic_store(&put_off_until, until);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     s->pending_off_ns = until;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 uint64_t pending_put_off_until(void)
@@ -188,7 +189,7 @@ void pending_step_due(bool rest)
     struct sock *due[64];
     unsigned n = 0;
     uint64_t now = proc_now_ns();
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (struct sock *s = list; s != NULL && n < SW_ARRAY_LEN(due); s = s->pending_next) {
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         if (pending_is_due(sock_hooks.due(s), now, rest)) {
@@ -196,7 +197,7 @@ void pending_step_due(bool rest)
             due[n++] = s;
         }
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     for (unsigned i = 0; i < n; i++) {
         sock_hooks.step_due(due[i]);
         sock_put(due[i]);
@@ -208,7 +209,7 @@ uint64_t pending_deadline(void)
     if (atomic_load(&count) == atomic_load(&silent_n))
         return 0;
     uint64_t min = 0;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (struct sock *s = list; s != NULL; s = s->pending_next) {
         atomic_fetch_add_explicit(&looked, 1, memory_order_relaxed);
         uint64_t due = sock_hooks.due(s);
@@ -217,18 +218,18 @@ uint64_t pending_deadline(void)
         if (due != 0 && (min == 0 || due < min))
             min = due;
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return min;
 }
 
 void pending_before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
 }
 
 void pending_after_fork(bool child)
 {
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     for (struct sock *s = child ? first_listed() : NULL; s != NULL; s = next_listed(s)) {
         s->pending_held = 0;
         s->pending_inherited = true;

@@ -11,6 +11,7 @@
 #include "preload/process/cancel.h"
 #include "preload/process/hidden.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/sock/wait.h"
 
 static __thread int my_kick = -1;
@@ -84,7 +85,7 @@ void poller_after_fork(void)
     my_kick = -1;
 }
 
-/* ---- this thread's pollers ---- */
+/* ---- this thread's pollers; a handler that waits finds the lists whole ---- */
 
 #define POLLERS_OWN 16u
 
@@ -92,13 +93,11 @@ static __thread struct {
     struct poller own[POLLERS_OWN];
     unsigned own_used;
     struct poller *free, *used; /* by `mine`; used: the newest first */
-    uintptr_t frame;            /* of the call under way */
 } my;
 
-static struct poller *poller_new(void)
+static struct poller *poller_take(uintptr_t frame)
 {
     struct poller *p = my.free;
-    cancel_also(poller_thread_left);
     if (p != NULL) {
         my.free = p->mine;
     } else if (my.own_used < POLLERS_OWN) {
@@ -109,7 +108,7 @@ static struct poller *poller_new(void)
         if (p == NULL)
             return NULL;
     }
-    p->frame = my.frame;
+    p->frame = frame;
     p->kick_fd = -1;
     p->sock = NULL;
     p->pprev = NULL;
@@ -118,32 +117,41 @@ static struct poller *poller_new(void)
     return p;
 }
 
-struct poller *poller_count(_Atomic uint32_t *waiters)
+struct poller *poller_count(_Atomic uint32_t *waiters, uintptr_t frame)
 {
-    struct poller *p = poller_new();
-    if (p == NULL)
-        return NULL;
-    p->waiters = waiters;
-    atomic_fetch_add(waiters, 1);
+    cancel_also(poller_thread_left);
+    signals_hold();
+    struct poller *p = poller_take(frame);
+    if (p != NULL) {
+        p->waiters = waiters;
+        atomic_fetch_add(waiters, 1);
+    }
+    signals_go_on();
     return p;
 }
 
-struct poller *poller_begin(struct sock *s, int kick_fd)
+static void enter(struct poller *p, struct sock *s)
 {
-    struct poller *p = poller_count(&s->waiters);
-    if (p == NULL)
-        return NULL;
-    p->sock = s;
-    p->kick_fd = kick_fd;
-    if (kick_fd < 0)
-        return p;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     p->next = s->pollers;
     p->pprev = &s->pollers;
     if (p->next != NULL)
         p->next->pprev = &p->next;
     s->pollers = p;
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
+}
+
+struct poller *poller_begin(struct sock *s, int kick_fd, uintptr_t frame)
+{
+    signals_hold(); /* (a handler that leaves the call leaves all of it, or none) */
+    struct poller *p = poller_count(&s->waiters, frame);
+    if (p != NULL) {
+        p->sock = s;
+        p->kick_fd = kick_fd;
+        if (kick_fd >= 0)
+            enter(p, s);
+    }
+    signals_go_on();
     return p;
 }
 
@@ -151,14 +159,15 @@ void poller_end(struct poller *p)
 {
     if (p == NULL)
         return;
+    signals_hold();
     struct sock *s = p->sock;
     atomic_fetch_sub(p->waiters, 1);
     if (p->pprev != NULL) {
-        pthread_mutex_lock(&s->watch_lock);
+        lock_take(&s->watch_lock);
         *p->pprev = p->next;
         if (p->next != NULL)
             p->next->pprev = p->pprev;
-        pthread_mutex_unlock(&s->watch_lock);
+        lock_give(&s->watch_lock);
     }
     struct poller **at = &my.used;
     while (*at != NULL && *at != p) /* mostly among the newest */
@@ -167,6 +176,7 @@ void poller_end(struct poller *p)
         *at = p->mine;
     p->mine = my.free;
     my.free = p;
+    signals_go_on();
     if (s != NULL)
         sock_put(s);
 }
@@ -175,17 +185,15 @@ void poller_end(struct poller *p)
  * A call that is still under way in this thread is further up the stack than a signal handler's; a call that is not
  * there was left.
  */
-void poller_call_begin(void)
+uintptr_t poller_call_begin(void)
 {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-    my.frame = frame;
-    if (SW_LIKELY(my.used == NULL))
-        return;
     stack_t now;
-    if (sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK))
-        return;
+    if (SW_LIKELY(my.used == NULL) || (sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK)))
+        return frame;
     while (my.used != NULL && my.used->frame <= frame)
         poller_end(my.used);
+    return frame;
 }
 
 void poller_thread_left(void)
@@ -210,9 +218,9 @@ void poller_wake(struct sock *s)
 {
     if (atomic_load(&s->waiters) == 0)
         return;
-    pthread_mutex_lock(&s->watch_lock);
+    lock_take(&s->watch_lock);
     for (struct poller *p = s->pollers; p != NULL; p = p->next)
         if (p->kick_fd != my_kick)
             poller_kick(p->kick_fd);
-    pthread_mutex_unlock(&s->watch_lock);
+    lock_give(&s->watch_lock);
 }

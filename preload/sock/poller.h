@@ -25,16 +25,16 @@ struct poller {
 };
 
 /*
- * Registers this thread with s and takes over the caller's reference. kick_fd -1 (single thread): only counts it. NULL:
- * no memory, and the caller keeps its reference.
+ * Registers this thread's call, whose frame poller_call_begin has told, with s and takes over the caller's reference.
+ * kick_fd -1 (single thread): only counts it. NULL: no memory, and the caller keeps its reference.
  */
-struct poller *poller_begin(struct sock *s, int kick_fd);
+struct poller *poller_begin(struct sock *s, int kick_fd, uintptr_t frame);
 /* Counts this thread in *waiters, which is never unmapped. NULL: no memory. */
-struct poller *poller_count(_Atomic uint32_t *waiters);
+struct poller *poller_count(_Atomic uint32_t *waiters, uintptr_t frame);
 /* Drops the reference. p may be NULL. */
 void poller_end(struct poller *p);
-/* At the beginning of a call that waits: takes back the registrations of calls that were left. */
-void poller_call_begin(void);
+/* At the beginning of a call that waits: takes back the registrations of calls that were left. Returns its frame. */
+uintptr_t poller_call_begin(void);
 /* This thread's eventfd, made at first use; -1 in a single-threaded process or on failure. */
 int poller_kick_fd(void);
 /* Does this process have more than one thread? */

@@ -20,6 +20,7 @@
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
 
@@ -180,12 +181,12 @@ bool sock_look_closing(int fd)
 static void sock_free(struct sock *s)
 {
     sock_hooks.release(s);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     /* A reader that lost the race may have counted itself in and out meanwhile: refs is 0 or will be again, and only
      * the thread that brings it from 1 to 0 with `freeing` unset comes here. */
     s->next_free = free_list;
     free_list = s;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 /* The count's top bit marks a sock on the free list, so that a late reader's put does not free it again. */
@@ -267,8 +268,9 @@ static void note_limit(int fd)
 
 struct sock *sock_new(int fd, int domain)
 {
+    signals_guard();
     sock_drop(fd);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     fd_slot *slot = slot_make(fd);
     struct sock *s = slot ? sock_alloc() : NULL;
     if (s != NULL) {
@@ -318,14 +320,14 @@ struct sock *sock_new(int fd, int domain)
         atomic_store(slot, s);
         note_limit(fd);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return s;
 }
 
 bool sock_dup(struct sock *s, int fd2)
 {
     sock_drop(fd2);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     bool open = s->names > 0;
     fd_slot *slot = open ? slot_make(fd2) : NULL;
     if (slot != NULL) {
@@ -334,7 +336,7 @@ bool sock_dup(struct sock *s, int fd2)
         atomic_store(slot, s);
         note_limit(fd2);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return open;
 }
 
@@ -409,7 +411,7 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
     struct sock *s = slot != NULL ? atomic_load(slot) : NULL;
     if (s == NULL)
         return NULL;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     s = atomic_load(slot);
     if (s != NULL && is_marked(s)) {
         /* Another thread's close has freed the number, and this is its next sock. (It keeps the reference.) */
@@ -429,7 +431,7 @@ static struct sock *take_out(int fd, uintptr_t mark, bool *last)
         if (atomic_load(&s->fd) == fd && !(*last && mark != 0))
             atomic_store(&s->fd, *last ? -1 : other_fd(s));
     }
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     return s;
 }
 
@@ -553,14 +555,14 @@ int sock_fd_limit(void)
 
 void sock_before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
 }
 
 void sock_after_fork(bool child)
 {
     if (child)
         atomic_store(&sock_closing_n, 0);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
     int limit = child ? atomic_load(&fd_limit) : 0;
     for (int fd = 0; fd < limit; fd++) {
         fd_slot *slot = slot_of(fd);

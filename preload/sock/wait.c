@@ -11,6 +11,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/signals.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
@@ -38,24 +39,24 @@ static __thread struct waiting me = { .kick_fd = -1 };
 
 void wait_thread_begin(int kick_fd)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     me.kick_fd = kick_fd;
     me.next = waiting_list;
     me.pprev = &waiting_list;
     if (me.next != NULL)
         me.next->pprev = &me.next;
     waiting_list = &me;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void wait_thread_end(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     *me.pprev = me.next;
     if (me.next != NULL)
         me.next->pprev = me.pprev;
     me.kick_fd = -1;
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 /* In a child: the wake-up descriptors of its parent's threads, which may sleep for bytes that this process takes. */
@@ -83,11 +84,11 @@ void wait_tell(const struct conn *c, bool shared)
     if (SW_UNLIKELY(parents_n > 0) && shared)
         for (unsigned i = 0; i < parents_n; i++)
             poller_kick(parents_kick[i]);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (const struct waiting *w = waiting_list; w != NULL; w = w->next)
         if (w != &me && atomic_load(&w->conn) == c)
             poller_kick(w->kick_fd);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void wait_holds(bool some)
@@ -97,11 +98,11 @@ void wait_holds(bool some)
 
 void wait_kick_holders(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (const struct waiting *w = waiting_list; w != NULL; w = w->next)
         if (w != &me && atomic_load(&w->holds))
             poller_kick(w->kick_fd);
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 unsigned wait_fill(struct pollfd *fds, struct sock **socks, unsigned max, const struct sock *self)
@@ -317,12 +318,12 @@ int wait_for_both(int fd, short events, int fd2, uint64_t deadline_ns, struct so
 
 void wait_before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
 }
 
 void wait_after_fork(void)
 {
-    pthread_mutex_unlock(&lock);
+    lock_give(&lock);
 }
 
 void wait_after_fork_child(void)

@@ -43,8 +43,7 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
         return -EAGAIN;
     if (!poller_threads())
         return await_first(fd);
-    poller_call_begin();
-    struct poller *count = poller_count(&s->waiters);
+    struct poller *count = poller_count(&s->waiters, poller_call_begin());
     int r = count != NULL && startup_go_on(s, false) == 0 ? 0 : -EAGAIN;
     if (r == 0 && conn_unheard(c))
         r = await_first(fd);

@@ -8,12 +8,11 @@
 #include "core/negotiate/verdict.h"
 #include "preload/process/folder.h"
 #include "preload/process/proc.h"
+#include "preload/process/signals.h"
 #include "preload/startup/meet.h"
 
 static struct verdicts verdicts;
-/*
- * Protects verdicts; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder.
- */
+/* Protects verdicts; innermost. */
 static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* 0: nothing is remembered. */
@@ -25,10 +24,11 @@ static uint64_t ttl_ns(void)
 bool learned_here(const struct sockaddr *peer, int fd)
 {
     struct verdict_entry key;
-    if (ttl_ns() == 0 || !verdict_key(&key, peer, 0) || pthread_mutex_trylock(&verdict_lock) != 0)
+    if (ttl_ns() == 0 || !verdict_key(&key, peer, 0))
         return false;
+    lock_take(&verdict_lock);
     struct verdict_entry e = verdicts.slot[verdict_slot(&key)];
-    pthread_mutex_unlock(&verdict_lock);
+    lock_give(&verdict_lock);
     uint64_t now_ns = proc_now_ns();
     if (!verdict_holds(&e, &key, now_ns, ttl_ns()))
         return false;
@@ -77,10 +77,9 @@ void learned_add(const struct sockaddr *peer, int fd)
     struct verdict_entry key;
     if (ttl_ns() == 0 || !verdict_key(&key, peer, meet_netns(fd)))
         return;
-    if (pthread_mutex_trylock(&verdict_lock) == 0) {
-        verdict_renew(&verdicts.slot[verdict_slot(&key)], &key, proc_now_ns(), ttl_ns());
-        pthread_mutex_unlock(&verdict_lock);
-    }
+    lock_take(&verdict_lock);
+    verdict_renew(&verdicts.slot[verdict_slot(&key)], &key, proc_now_ns(), ttl_ns());
+    lock_give(&verdict_lock);
     tell(&key);
 }
 

@@ -25,6 +25,7 @@
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/sock/sock.h"
 #include "preload/startup/local_key.h"
 #include "preload/startup/meet.h"
@@ -44,7 +45,7 @@ struct lately {
 };
 
 static struct lately lately[LATELY_SLOTS];
-/* Protects lately; innermost. Only tried, as connect(2) may be called in a handler that has interrupted its holder. */
+/* Protects lately; innermost. */
 static pthread_mutex_t lately_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct lately *lately_slot(const struct local_key *k)
@@ -54,20 +55,18 @@ static struct lately *lately_slot(const struct local_key *k)
 
 static bool lately_get(const struct local_key *k, struct lately *out)
 {
-    if (pthread_mutex_trylock(&lately_lock) != 0)
-        return false;
+    lock_take(&lately_lock);
     *out = *lately_slot(k);
-    pthread_mutex_unlock(&lately_lock);
+    lock_give(&lately_lock);
     return local_key_same(&out->k, k) && proc_now_ns() < out->until_ns;
 }
 
 static void lately_put(struct lately *found)
 {
     found->until_ns = proc_now_ns() + LATELY_NS;
-    if (pthread_mutex_trylock(&lately_lock) != 0)
-        return;
+    lock_take(&lately_lock);
     *lately_slot(&found->k) = *found;
-    pthread_mutex_unlock(&lately_lock);
+    lock_give(&lately_lock);
 }
 
 /* Does the kernel deliver packets to this address locally? */

@@ -17,6 +17,7 @@
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/segv.h"
+#include "preload/process/signals.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -74,6 +75,7 @@ static struct table *table(void)
     if (SW_UNLIKELY(atomic_load(&making) == 0) && !proc_is_borrowed() &&
         atomic_compare_exchange_strong(&making, &expected, 1)) {
         struct table *t = make();
+        signals_guard();
         segv_refill(t, sizeof(*t)); /* a process of this user can cut the file short */
         atomic_store(&mapped, t);
         atomic_store(&making, 2);

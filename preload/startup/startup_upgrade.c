@@ -22,7 +22,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
-#include "preload/process/segv.h"
+#include "preload/process/signals.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/sock/notify.h"
 #include "preload/startup/startup.h"
@@ -196,7 +196,7 @@ int startup_upgrade(struct sock *s, struct conn *c)
         return r;
     take_over_options(s, c, fd, device);
     c->record.ino = sock_ino(fd);
-    segv_guard();
+    signals_guard();
     conn_go_upgraded(c);
     conn_board_named(c, fd);
     if (device)

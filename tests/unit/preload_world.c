@@ -15,6 +15,7 @@
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/signals.h"
 
 struct proc proc;
 _Atomic int proc_ready = 2;
@@ -51,6 +52,14 @@ void *world_shared(unsigned len)
     if (p == MAP_FAILED)
         abort();
     return p;
+}
+
+__thread struct signals_held signals_held;
+
+/* (No signal is put off where there is no handler of ours.) */
+void signals_deliver(void)
+{
+    abort();
 }
 
 bool world_on_signal_stack;

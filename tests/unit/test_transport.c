@@ -194,7 +194,6 @@ Test(transport, system_calls_when_told_so)
     cr_expect(t->send_over(&job, true));
     cr_expect(!t->thread_busy());
     t->send_cancel(&job);
-    t->before_fork();
     t->after_fork();
 }
 
@@ -629,31 +628,6 @@ Test(transport, a_forked_child_makes_a_ring_of_its_own, .init = setup)
     cr_expect(t->send_over(parents, true), "the parent's goes on");
     cr_expect_eq(parents->result, (ssize_t)TAIL_LEN);
     cr_expect(atomic_load(&childs->over));
-}
-
-Test(transport, before_a_fork_jobs_are_stopped_so_that_both_sides_know, .init = setup)
-{
-    struct transport_job *jobs = shared(65536);
-    struct iovec iov[3];
-    int a[3], b[3];
-
-    for (int i = 0; i < 3; i++) {
-        pair(&a[i], &b[i], true);
-        start(&jobs[i], &iov[i], a[i], i == 1 ? TRANSPORT_THEN_CLOSE : TRANSPORT_THEN_NOTHING);
-    }
-    t->before_fork();
-    cr_expect(atomic_load(&jobs[0].over));
-    cr_expect(!atomic_load(&jobs[1].over), "nobody else would send the rest of this one");
-    cr_expect(atomic_load(&jobs[2].over));
-    cr_assert_gt(jobs[0].result, 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        t->after_fork();
-        _exit(t->send_over(&jobs[0], true) && jobs[0].result > 0 ? 0 : 1);
-    }
-    cr_expect_eq(status_of(pid), 0);
-    cr_expect_eq(drain(b[1], 0, TAIL_LEN), (ssize_t)TAIL_LEN);
-    cr_expect(t->send_over(&jobs[1], true));
 }
 
 /* ---- a ring's descriptor is lost ---- */

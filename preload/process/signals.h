@@ -1,0 +1,85 @@
+/*
+ * The program's signal handlers. The kernel has a handler of ours in the place of each of them, for two reasons:
+ * a handler must not run while its own thread has one of the library's locks, since it may make a call that waits for
+ * that lock, or leave by siglongjmp with it; and a fault of the library's must not reach the program (segv.h). The program
+ * sets and sees dispositions of its own.
+ *
+ * A handler whose signal comes between signals_hold and signals_go_on runs at the latter, with the mask and the siginfo_t
+ * that it would have had. So nothing between the two may wait for another party. Costs no system call unless a signal
+ * comes. Not put off: handlers that were set without libc (Go's), SIGSEGV and its like, handlers in a sandbox (sandbox.h).
+ */
+#ifndef SW_PRELOAD_SIGNALS_H
+#define SW_PRELOAD_SIGNALS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/must.h"
+
+struct signals_held {
+    unsigned n;      /* signals_hold without its signals_go_on */
+    bool put_off;    /* a signal has come meanwhile: all are blocked, */
+    uint64_t unmask; /* and these are not, outside */
+};
+
+extern __thread struct signals_held signals_held;
+
+void signals_deliver(void);
+
+/* May be nested. Async-signal-safe. */
+static inline void signals_hold(void)
+{
+    signals_held.n++;
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void signals_go_on(void)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    signals_held.n--;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (SW_UNLIKELY(signals_held.put_off) && signals_held.n == 0)
+        signals_deliver();
+}
+
+/* A lock that is held for a few instructions; no handler of the program's runs in its thread meanwhile. */
+static inline void lock_take(pthread_mutex_t *m)
+{
+    signals_hold();
+    pthread_mutex_lock(m);
+}
+
+static inline bool lock_try(pthread_mutex_t *m)
+{
+    signals_hold();
+    if (pthread_mutex_trylock(m) == 0)
+        return true;
+    signals_go_on();
+    return false;
+}
+
+static inline void lock_give(pthread_mutex_t *m)
+{
+    pthread_mutex_unlock(m);
+    signals_go_on();
+}
+
+extern _Atomic int signals_guarded;
+void signals_guard_begin(void);
+
+/* From the first call on it is so. (A program that uses none of our sockets keeps its own handlers in the kernel.) */
+static inline void signals_guard(void)
+{
+    if (SW_UNLIKELY(!atomic_load_explicit(&signals_guarded, memory_order_relaxed)))
+        signals_guard_begin();
+}
+
+/* In the child of a fork. */
+void signals_after_fork(void);
+
+/* rt_sigaction by syscall(2). */
+long signals_rt_sigaction(const long a[6]);
+
+#endif
