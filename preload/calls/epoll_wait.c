@@ -638,6 +638,7 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     struct wait wt = { .set = set, .evs = evs, .max = max };
+    unsigned ran = signals_ran().all;
     for (;;) {
         uint64_t until = deadline, due = timeout_ns == 0 ? 0 : pending_deadline();
         if (due != 0 && (until == 0 || due < until))
@@ -651,6 +652,8 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
             pending_step_due(wt.n == 0);
         if (wt.n > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
             return wt.n;
+        if (timeout_ns != 0 && signals_ran().all != ran)
+            return -EINTR;
     }
 }
 

@@ -17,6 +17,7 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/process/spin.h"
 #include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
@@ -46,6 +47,7 @@ struct polling {
     struct entry *ents;
     nfds_t n, kn;
     int kick_fd;
+    unsigned ran; /* handlers, before it: signals_ran */
 };
 
 /* The kernel's answer is the program's. */
@@ -152,6 +154,8 @@ static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_
 {
     struct sock *others[OTHERS_MAX];
     nfds_t kn = p->kn;
+    if (!now && signals_ran().all != p->ran)
+        return -EINTR;
     if (p->kick_fd >= 0)
         p->kfds[kn++] = (struct pollfd){ .fd = p->kick_fd, .events = POLLIN };
     unsigned n_others = wait_fill(p->kfds + kn, others, OTHERS_MAX, NULL);
@@ -170,6 +174,7 @@ static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_
 static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
+    p->ran = signals_ran().all;
     int ready = look(p, false);
     for (;;) {
         /* Something is ready, or the program does not wait: one look at the rest, without waiting. */

@@ -240,6 +240,7 @@ struct receiving {
     size_t passed; /* bytes looked at, from where MSG_PEEK begins */
     size_t idle;   /* see idle_too_long */
     uint64_t avail;
+    struct signals_mark ran; /* before it */
     ssize_t result;
 };
 
@@ -341,7 +342,10 @@ static inline enum receiving_next recv_more(struct receiving *r)
         return recv_returns_done_or(r, conn_rx_avail(c) == 0 ? 0 : -EAGAIN);
     size_t ahead, before = r->done;
     ssize_t n = receive_directly(r, &ahead);
-    if (n == -EOPNOTSUPP || (n == -EAGAIN && r->wait))
+    bool sleeps = r->wait && (n == -EOPNOTSUPP || n == -EAGAIN);
+    if (sleeps && wait_was_interrupted(r->ran, r->fd, SO_RCVTIMEO))
+        return recv_returns_done_or(r, -EINTR);
+    if (n == -EOPNOTSUPP || sleeps)
         n = r->wait ? r->ops->wait_more(r->s, c, r->fd, ahead, r->waits) : r->ops->fill(c, r->fd, MSG_DONTWAIT, ahead);
     r->fd = sock_fd_now(r->s, r->fd);
     if (SW_UNLIKELY(c->rx.urgent_told) && conn_urgent_interrupts(c, r->fd) && n >= 0 && r->done == 0)
@@ -374,6 +378,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         .waits = waits,
         .directly = !(flags & (MSG_PEEK | MSG_TRUNC)),
         .passed = conn_peek_at(c, flags),
+        .ran = signals_ran(),
     };
     enum receiving_next next;
     conn_rx_whole(c, fd);

@@ -29,10 +29,10 @@
 typedef void handler_fn(int number, siginfo_t *info, void *context);
 
 struct disposition {
-    _Atomic uintptr_t handler; /* the program's handler, while the kernel holds ours; SIG_DFL, SIG_IGN */
-    _Atomic int flags;
-    struct sigaction action; /* all of it; the lock's */
-    bool known;              /* the three above are as the kernel has them; the lock's */
+    struct sigaction action;   /* what the program set; the lock's */
+    _Atomic uintptr_t handler; /* of it, while the kernel holds ours; SIG_DFL, SIG_IGN */
+    _Atomic int flags;         /* of it */
+    bool known;                /* the three above are as the kernel has them; the lock's */
 };
 
 #define NUMBERS 65
@@ -115,7 +115,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
         return;
     struct disposition *d = &program[number];
     uintptr_t handler = atomic_load(&d->handler);
-    if (atomic_load(&d->flags) & (int)SA_RESETHAND) {
+    int flags = atomic_load(&d->flags);
+    if (flags & (int)SA_RESETHAND) {
         atomic_store(&d->handler, DEFAULT);
         d->action.sa_handler = SIG_DFL;
     }
@@ -124,6 +125,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
         end_by(number, info);
         errno = err;
     } else if (handler != IGNORED) {
+        signals_held.ran.all++;
+        signals_held.ran.ending += !(flags & SA_RESTART);
         ((handler_fn *)handler)(number, info, context);
     }
 }
@@ -220,7 +223,10 @@ void signals_after_fork(void)
 {
     /* The lock's holder was a thread that this process does not have. What it changed has an old or a new value. */
     atomic_store(&lock, 0);
-    signals_held = (struct signals_held){ 0 }; /* (locks that the fork had are made anew, not given back) */
+    /* (Locks that the fork had are made anew, not given back.) */
+    signals_held.n = 0;
+    signals_held.put_off = false;
+    signals_held.unmask = 0;
 }
 
 void signals_guard_begin(void)

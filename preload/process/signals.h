@@ -18,15 +18,30 @@
 
 #include "core/base/must.h"
 
+/* Handlers of the program that have run in this thread, and those of them without SA_RESTART. They only count. */
+struct signals_mark {
+    unsigned all, ending;
+};
+
 struct signals_held {
     unsigned n;      /* signals_hold without its signals_go_on */
     bool put_off;    /* a signal has come meanwhile: all are blocked, */
     uint64_t unmask; /* and these are not, outside */
+    struct signals_mark ran;
 };
 
 extern __thread struct signals_held signals_held;
 
 void signals_deliver(void);
+
+/*
+ * What a call that waits compares before it sleeps again: it was awake for what the program does not see (a frame of the
+ * startup), and a handler that has run then ends it, as it would have ended the kernel's sleep.
+ */
+static inline struct signals_mark signals_ran(void)
+{
+    return signals_held.ran;
+}
 
 /* May be nested. Async-signal-safe. */
 static inline void signals_hold(void)

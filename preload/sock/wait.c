@@ -238,6 +238,12 @@ bool wait_restarts(void)
     return any;
 }
 
+bool wait_was_interrupted(struct signals_mark since, int fd, int which)
+{
+    struct signals_mark now = signals_ran();
+    return SW_UNLIKELY(now.all != since.all) && (now.ending != since.ending || wait_call_deadline(fd, which) != 0);
+}
+
 static uint64_t own_deadline(const struct sock *s)
 {
     return s != NULL && s->conn != NULL ? sock_hooks.deadline(s) : 0;

@@ -12,6 +12,7 @@
 
 #include "core/base/must.h"
 #include "preload/process/proc.h"
+#include "preload/process/signals.h"
 #include "preload/sock/sock.h"
 
 /*
@@ -64,6 +65,8 @@ static inline uint64_t wait_left(uint64_t deadline_ns)
 
 /* After EINTR from a wait that the kernel never restarts: would a blocking socket call have been restarted? */
 bool wait_restarts(void);
+/* Has a handler run since, in a call on fd that waits, of those that end it? which: SO_RCVTIMEO, SO_SNDTIMEO: with one all do. */
+bool wait_was_interrupted(struct signals_mark since, int fd, int which);
 
 /*
  * To be called after a wait for fd that returned revents. If there is only an error, and the connection goes on, the

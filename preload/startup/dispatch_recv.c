@@ -12,6 +12,8 @@
 #include "preload/process/cancel.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
+#include "preload/process/tcpinfo.h"
 #include "preload/sock/pending.h"
 #include "preload/sock/poller.h"
 #include "preload/sock/wait.h"
@@ -54,7 +56,7 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
 /*
  * While the negotiation runs there is nothing to read: drives it. 0: it is over; -ESHUTDOWN: the program sees the end.
  */
-static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, bool *waits)
+static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, struct signals_mark ran, bool *waits)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     uint64_t deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
@@ -77,6 +79,8 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
             return -EAGAIN;
         conn_begins_to_wait(s, waits);
         fd = sock_fd_now(s, fd);
+        if (wait_was_interrupted(ran, fd, SO_RCVTIMEO))
+            return -EINTR;
         r = await_unheard(s, c, fd);
         if (r == -EAGAIN)
             r = wait_for(fd, (short)c->startup.kernel_wants, deadline, s);
@@ -85,6 +89,13 @@ static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flag
             return r;
         late = r == 0 && deadline != 0 && proc_now_ns() >= deadline; /* another thread may have been in time */
     }
+}
+
+/* A handler has run while the startup went on in the program's call: that takes what is there, or is interrupted. */
+static ssize_t recv_there(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
+{
+    ssize_t n = conn_recv_decided(s, fd, it, len, flags | MSG_DONTWAIT, waits);
+    return n == -EAGAIN || (n == CONN_ASK_KERNEL && tcpinfo_queued(fd) == 0) ? -EINTR : n;
 }
 
 /* *waits: see conn_begins_to_wait. */
@@ -108,13 +119,17 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
+        bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+        struct signals_mark ran = signals_ran();
         startup_finish_on_use(s);
         const struct conn *before = wait_watch(c);
-        ssize_t r = recv_negotiating(s, c, fd, flags, waits);
+        ssize_t r = recv_negotiating(s, c, fd, flags, ran, waits);
         wait_unwatch(before);
         if (r < 0)
             return r == -ESHUTDOWN ? 0 : r;
         fd = sock_fd_now(s, fd);
+        if (wait && wait_was_interrupted(ran, fd, SO_RCVTIMEO))
+            return recv_there(s, fd, it, len, flags, waits);
     }
     return conn_recv_decided(s, fd, it, len, flags, waits);
 }

@@ -36,6 +36,33 @@ static void recv_interrupted(int s)
     say(" signals=%d", sem_signals);
 }
 
+/* The first call on the connection, which may wait for its startup: a signal ends that as it ends the rest of the call. */
+static void recv_interrupted_soon(int s)
+{
+    uint8_t buf[10];
+    signal_after(1, false);
+    say_result("recv", recv(s, buf, sizeof(buf), 0));
+    say(" signals=%d", sem_signals);
+}
+
+static void poll_interrupted_soon(int s)
+{
+    struct pollfd p = { .fd = s, .events = POLLIN };
+    signal_after(1, true);
+    say_result("poll", poll(&p, 1, 10000));
+    say(" signals=%d", sem_signals);
+}
+
+static void epoll_interrupted_soon(int s)
+{
+    int ep = (int)must("epoll_create1", epoll_create1(0));
+    struct epoll_event ev = { .events = EPOLLIN };
+    must("ADD", epoll_ctl(ep, EPOLL_CTL_ADD, s, &ev));
+    signal_after(1, true);
+    say_result("epoll", epoll_wait(ep, &ev, 1, 10000));
+    say(" signals=%d", sem_signals);
+}
+
 static void recv_restarted(int s)
 {
     uint8_t buf[10];
@@ -307,6 +334,9 @@ static void fork_signalled(int s)
 
 const struct scenario sem_signal[] = {
     { "recv_interrupted", recv_interrupted },
+    { "recv_interrupted_soon", recv_interrupted_soon },
+    { "poll_interrupted_soon", poll_interrupted_soon },
+    { "epoll_interrupted_soon", epoll_interrupted_soon },
     { "recv_restarted", recv_restarted },
     { "recv_timed", recv_timed },
     { "send_interrupted", send_interrupted },
