@@ -15,6 +15,7 @@
 #include "preload/conn/conn_rx.h"
 #include "preload/conn/conn_urgent.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/usermem.h"
 #include "preload/sock/notify.h"
@@ -166,5 +167,5 @@ ssize_t conn_recv_urgent(struct sock *s, int fd, struct iov_iter *it, size_t len
 bool conn_urgent_interrupts(struct conn *c, int fd)
 {
     c->rx.urgent_told = false;
-    return wait_call_deadline(fd, SO_RCVTIMEO) != 0 || !wait_restarts();
+    return wait_call_deadline(fd, SO_RCVTIMEO) != 0 || !signals_restart();
 }

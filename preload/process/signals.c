@@ -264,6 +264,24 @@ static void show_program(int number, struct sigaction *sa)
         *sa = program[number].action;
 }
 
+bool signals_restart(void)
+{
+    bool any = false;
+    for (int number = 1; number < NUMBERS; number++) {
+        struct sigaction sa;
+        if (REAL(sigaction)(number, NULL, &sa) < 0)
+            continue;
+        /* (Ours has the program's SA_RESTART.) */
+        bool ours = sa.sa_sigaction == on_signal;
+        if (!is_handler(ours ? atomic_load(&program[number].handler) : handler_of(&sa)))
+            continue;
+        if (!(sa.sa_flags & SA_RESTART))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
 int sigaction(int number, const struct sigaction *act, struct sigaction *old)
 {
     struct sigaction was, now;

@@ -91,6 +91,12 @@ static inline void signals_guard(void)
         signals_guard_begin();
 }
 
+/*
+ * After EINTR from a wait that the kernel never restarts: would a blocking socket call have been restarted? It is not known
+ * which signal it was. If all handlers agree the answer is exact. If not, EINTR is what every program has to expect: false.
+ */
+bool signals_restart(void);
+
 /* In the child of a fork. */
 void signals_after_fork(void);
 

@@ -220,24 +220,6 @@ uint64_t wait_call_deadline(int fd, int which)
     return proc_now_ns() + (uint64_t)tv.tv_sec * 1000000000u + (uint64_t)tv.tv_usec * 1000u;
 }
 
-/*
- * We do not know which signal it was. If all handlers agree the answer is exact. If not, EINTR is the answer that every
- * program has to expect.
- */
-bool wait_restarts(void)
-{
-    bool any = false;
-    for (int sig = 1; sig < 65; sig++) {
-        struct sigaction sa;
-        if (sigaction(sig, NULL, &sa) < 0 || sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN)
-            continue;
-        if (!(sa.sa_flags & SA_RESTART))
-            return false;
-        any = true;
-    }
-    return any;
-}
-
 bool wait_was_interrupted(struct signals_mark since, int fd, int which)
 {
     struct signals_mark now = signals_ran();
@@ -300,10 +282,10 @@ static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct 
         int err = errno;
         wait_filled(fds + 2, socks, n, r == 0);
         /* (A call with a time-out is never restarted: signal(7).) */
-        if (r < 0 && (err != EINTR || deadline_ns != 0 || !wait_restarts()))
+        if (r < 0 && (err != EINTR || deadline_ns != 0 || !signals_restart()))
             return -err;
         short told = (short)(fds[0].revents | fds[1].revents);
-        if (r > 0 && told != 0 && (wait_pause(fd, told) == 0 || (deadline_ns == 0 && wait_restarts())))
+        if (r > 0 && told != 0 && (wait_pause(fd, told) == 0 || (deadline_ns == 0 && signals_restart())))
             return told;
         if (r > 0 && told != 0)
             return -EINTR;

@@ -63,8 +63,6 @@ static inline uint64_t wait_left(uint64_t deadline_ns)
     return deadline_ns == 0 || deadline_ns > now ? deadline_ns - now : 1;
 }
 
-/* After EINTR from a wait that the kernel never restarts: would a blocking socket call have been restarted? */
-bool wait_restarts(void);
 /* Has a handler run since, in a call on fd that waits, of those that end it? which: SO_RCVTIMEO, SO_SNDTIMEO: with one all do. */
 bool wait_was_interrupted(struct signals_mark since, int fd, int which);
 
