@@ -84,6 +84,13 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* Until then; 0: it is over, or there is no end (0). */
+static uint64_t left_ns(uint64_t end_ns)
+{
+    uint64_t now = end_ns ? now_ns() : 0;
+    return end_ns > now ? end_ns - now : 0;
+}
+
 static bool is_lost(int e)
 {
     return e == -EBADF || e == -EOPNOTSUPP; /* nothing there, or something other than a ring */
@@ -185,7 +192,7 @@ static void reap(struct ring *r)
 static void await_other(struct ring *r, uint64_t end_ns)
 {
     uint32_t seen = atomic_load(&r->reaped);
-    uint64_t now = end_ns ? now_ns() : 0, left = end_ns > now ? end_ns - now : 0;
+    uint64_t left = left_ns(end_ns);
     struct timespec ts = { (time_t)(left / 1000000000u), (long)(left % 1000000000u) };
     unlock(&r->lock);
     rawsys4(__NR_futex, (long)&r->reaped, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, end_ns ? (long)&ts : 0);
@@ -204,7 +211,7 @@ static void reap_wait(struct ring *r, uint64_t end_ns)
         await_other(r, end_ns);
         return;
     }
-    uint64_t now = end_ns ? now_ns() : 0, left = end_ns > now ? end_ns - now : 0;
+    uint64_t left = left_ns(end_ns);
     struct __kernel_timespec ts = { (int64_t)(left / 1000000000u), (long long)(left % 1000000000u) };
     r->waiting = true;
     if (r->lost) {

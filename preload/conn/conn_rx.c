@@ -342,11 +342,11 @@ static inline enum receiving_next recv_more(struct receiving *r)
         return recv_returns_done_or(r, conn_rx_avail(c) == 0 ? 0 : -EAGAIN);
     size_t ahead, before = r->done;
     ssize_t n = receive_directly(r, &ahead);
-    bool sleeps = r->wait && (n == -EOPNOTSUPP || n == -EAGAIN);
-    if (sleeps && wait_was_interrupted(r->ran, r->fd, SO_RCVTIMEO))
-        return recv_returns_done_or(r, -EINTR);
-    if (n == -EOPNOTSUPP || sleeps)
-        n = r->wait ? r->ops->wait_more(r->s, c, r->fd, ahead, r->waits) : r->ops->fill(c, r->fd, MSG_DONTWAIT, ahead);
+    if (r->wait && (n == -EOPNOTSUPP || n == -EAGAIN))
+        n = wait_was_interrupted(r->ran, r->fd, SO_RCVTIMEO) ? -EINTR
+                                                             : r->ops->wait_more(r->s, c, r->fd, ahead, r->waits);
+    else if (n == -EOPNOTSUPP)
+        n = r->ops->fill(c, r->fd, MSG_DONTWAIT, ahead);
     r->fd = sock_fd_now(r->s, r->fd);
     if (SW_UNLIKELY(c->rx.urgent_told) && conn_urgent_interrupts(c, r->fd) && n >= 0 && r->done == 0)
         return recv_returns(r, -EINTR);
