@@ -87,8 +87,8 @@ const struct conn_ops *const conn_carriers[CONN_CARRIERS] = {
 static __thread bool one_of_many; /* other threads run while this one forks */
 
 /*
- * A signal handler that uses a connection would wait for the locks that are taken here, and that its own thread has. (The
- * program's handlers of pthread_atfork run with its own mask: those before ours, and behind.)
+ * A handler that signals.c cannot put off, and that uses a connection, would wait for the locks that are taken here and that
+ * its own thread has. (The program's handlers of pthread_atfork run with its own mask: those before ours, and behind.)
  */
 static __thread uint64_t fork_mask;
 

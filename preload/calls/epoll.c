@@ -2,7 +2,6 @@
  * epoll_create and epoll_ctl.
  */
 #include "preload/ready/epoll.h"
-#include "preload/process/signals.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -10,6 +9,7 @@
 #include "preload/calls/ring.h"
 #include "preload/conn/conn.h"
 #include "preload/process/real.h"
+#include "preload/process/signals.h"
 #include "preload/process/usermem.h"
 #include "preload/ready/epoll_set.h"
 

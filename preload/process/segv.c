@@ -8,10 +8,9 @@
  */
 #include "preload/process/segv.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <string.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -20,8 +19,6 @@
 #include "core/base/fault.h"
 #include "core/base/foreign.h"
 #include "core/base/rawsys.h"
-#include "preload/process/proc.h"
-#include "preload/process/real.h"
 #include "preload/process/sandbox.h"
 #include "preload/process/usermem.h"
 
@@ -56,7 +53,7 @@ static bool refill(int number, const siginfo_t *info)
 }
 
 /*
- * A fault in our own code. (Faults while the block is made that usermem.c expects must reach on_fault, so the two signals
+ * A fault in our own code. (Faults while the block is made that usermem.c expects must reach segv_take, so the two signals
  * are not blocked meanwhile.)
  */
 static void report(int number, const siginfo_t *info, void *context)
