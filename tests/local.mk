@@ -248,6 +248,11 @@ tests_process_lent_SOURCES = tests/process/lent.c
 tests_process_lent_CFLAGS = $(preload_program_cflags)
 tests_process_lent_LDFLAGS = $(program_ldflags)
 tests_process_lent_LDADD =
+preload_programs += tests/wire/asker
+tests_wire_asker_SOURCES = tests/wire/asker.c
+tests_wire_asker_CFLAGS = $(preload_program_cflags)
+tests_wire_asker_LDFLAGS = $(program_ldflags)
+tests_wire_asker_LDADD =
 
 preload_programs += tests/process/filtered
 tests_process_filtered_SOURCES = tests/process/filtered.c

@@ -33,10 +33,13 @@
 #include "preload/sock/pending.h"
 #include "preload/sock/wait.h"
 
-/* Sends what the receive side has to send: a Terminate, a Read Response. A sender at work takes them along. */
+/*
+ * Sends what the receive side has to send: a Terminate, a Read Response. A sender that sleeps takes them along; another
+ * holder of the turn may not send at all, and gives it back soon.
+ */
 static void send_ctrl(struct conn *c, int fd)
 {
-    if (!iwarp_ctrl_pending(&c->ep) || conn_only_answers(c) || turn_try(&c->tx.turn) < 0)
+    if (!iwarp_ctrl_pending(&c->ep) || conn_only_answers(c) || turn_take_brief(&c->tx.turn) < 0)
         return;
     int r = conn_tx_flush(c, fd);
     if (r == -EAGAIN)
@@ -360,7 +363,7 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
     ssize_t r;
     short events = POLLIN;
     bool tail = conn_tail_is_ours(c) || (conn_is_apart(c) && !conn_only_answers(c)); /* (one left by another process) */
-    if (tail && turn_try(&c->tx.turn) == 0) {
+    if (tail && turn_take_brief(&c->tx.turn) == 0) {
         r = conn_tx_flush(c, fd);
         c->tx.rest = r != 0;
         if (r == -EAGAIN)

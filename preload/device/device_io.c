@@ -98,10 +98,10 @@ static void after_read(struct conn *c, int fd)
         return;
     }
     /*
-     * A sender at work sends the credits with its messages, or before it waits. A sender that waits may be waiting for
-     * the peer, which waits for our credits.
+     * A holder at work gives the turn back soon, and may not send at all. A sender that waits may be waiting for the
+     * peer, which waits for our credits: it is woken, and sends them.
      */
-    if (turn_try(&c->tx.turn) < 0) {
+    if (turn_take_brief(&c->tx.turn) < 0) {
         turn_event_signal(&c->rx.left);
         conn_tell(c);
         return;
@@ -273,7 +273,7 @@ ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
     (void)most, (void)waits; /* a device stages nothing, and counts its own waits */
     if (!device_is_ours(c))
         return -EOPNOTSUPP;
-    if (conn_tail_is_mine(c) && turn_try(&c->tx.turn) == 0) {
+    if (conn_tail_is_mine(c) && turn_take_brief(&c->tx.turn) == 0) {
         c->tx.rest = device_flush(c, fd) != 0;
         turn_give(&c->tx.turn);
     }
