@@ -17,6 +17,7 @@
 
 struct conn;
 struct iov_iter;
+struct signals_mark;
 struct sock;
 struct stats_record;
 
@@ -81,8 +82,9 @@ struct conn_ops {
 
     /* ---- sending; tx held ---- */
 
-    /* As send(2), without the signal. wait: the call may wait. */
-    ssize_t (*send)(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait);
+    /* As send(2), without the signal. ran: from the call's begin; NULL: it may not wait. */
+    ssize_t (*send)(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                    const struct signals_mark *ran);
     /* As conn_tx_flush. */
     int (*flush)(struct conn *c, int fd);
     /* Does TCP's FIN alone tell the peer of an end of the program's? NULL: never. */

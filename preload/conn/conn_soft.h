@@ -12,6 +12,7 @@
 
 struct conn;
 struct iov_iter;
+struct signals_mark;
 struct sock;
 
 /* ---- conn_soft_rx.c ---- */
@@ -27,7 +28,8 @@ bool conn_soft_rx_mend(struct conn *c, int fd);
 
 /* ---- conn_soft_tx.c ---- */
 
-ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait);
+ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                       const struct signals_mark *ran);
 int conn_soft_flush(struct conn *c, int fd);
 bool conn_soft_tx_mend(struct conn *c, int fd, bool other_process);
 

@@ -33,6 +33,12 @@
 
 #define URGENT_IOV 4u /* an urgent byte's frame: headers, byte, trailer */
 
+/* A call of the program's that may wait. */
+struct caller {
+    struct sock *s;
+    const struct signals_mark *ran; /* from its begin: a handler that has run since ends its wait */
+};
+
 /*
  * The reason why sendmsg took only a part: the socket is full, or a call that may wait reached its time-out or met a
  * signal.
@@ -105,16 +111,21 @@ static int out_lead(struct conn *c, int fd, int flags)
     return iwarp_out_lead(&c->ep) == 0 ? 0 : -EAGAIN;
 }
 
-/* One call for the n pieces, len bytes in all. Returns as sendmsg(2). */
-static ssize_t send_batch(struct conn *c, int fd, const struct iovec *iov, size_t n, size_t len, int flags)
+/* One call for the n pieces, len bytes in all; it sleeps if `who` is not NULL. Returns as sendmsg(2). */
+static ssize_t send_batch(const struct caller *who, struct conn *c, int fd, const struct iovec *iov, size_t n,
+                          size_t len, int flags)
 {
     struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = n };
-    if ((flags & MSG_DONTWAIT) && len <= FLAT_LEN && !c->tx.urgent && !sandbox_on())
-        return send_flat(fd, iov, n, len, flags);
-    if (flags & MSG_DONTWAIT)
-        return sandbox_sendmsg(fd, &msg, flags);
+    if (who == NULL && len <= FLAT_LEN && !c->tx.urgent && !sandbox_on())
+        return send_flat(fd, iov, n, len, flags | MSG_DONTWAIT);
+    if (who == NULL)
+        return sandbox_sendmsg(fd, &msg, flags | MSG_DONTWAIT);
+    ssize_t sent = -1;
     turn_sleep(&c->tx.turn);
-    ssize_t sent = send_waiting(fd, &msg, flags);
+    if (wait_was_interrupted(*who->ran, fd, SO_SNDTIMEO))
+        errno = EINTR;
+    else
+        sent = send_waiting(fd, &msg, flags);
     turn_wake(&c->tx.turn);
     return sent;
 }
@@ -127,11 +138,11 @@ static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *i
 }
 
 /*
- * One call for the frames queued, or for those of one segment. 0: all of them are sent; else -errno. *none: nothing is
- * queued. An urgent byte's frame goes in two parts: the kernel's urgent pointer is for the last byte of what it takes,
+ * One call for the frames queued, or for those of one segment; it sleeps if `who` is not NULL. 0: all of them are sent;
+ * else -errno. *none: nothing is queued. An urgent byte's frame goes in two parts: the kernel's urgent pointer is for the last byte of what it takes,
  * which must be the frame's. RFC 5040 6.1/1: everything sent from the switch on comes from the endpoint.
  */
-static int out_frames(struct conn *c, int fd, int flags, bool *none)
+static int out_frames(const struct caller *who, struct conn *c, int fd, int flags, bool *none)
 {
     const struct iovec *iov;
     struct iovec first[URGENT_IOV];
@@ -149,7 +160,7 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
     }
     if (SW_UNLIKELY(c->tx.zerocopy)) {
         int r = conn_zerocopy_first(c, fd, *(const uint8_t *)iov[0].iov_base, flags);
-        return r < 0 ? r : out_frames(c, fd, flags, none);
+        return r < 0 ? r : out_frames(who, c, fd, flags, none);
     }
     /*
      * RFC 5044 5.1/3: "SHOULD also use whatever facilities the TCP stack presents to cause the TCP transmitter to
@@ -167,26 +178,26 @@ static int out_frames(struct conn *c, int fd, int flags, bool *none)
         flags |= MSG_OOB;
     }
     flags = conn_send_flags(c, fd, flags);
-    ssize_t sent = send_batch(c, fd, iov, n, len, flags | record);
+    ssize_t sent = send_batch(who, c, fd, iov, n, len, flags | record);
     if (sent < 0)
         return -errno; /* RFC 5041 3 item 3: bytes that TCP cannot transfer are an error */
     c->tx.kernel_total += (uint64_t)sent;
     iwarp_out_sent(&c->ep, (size_t)sent);
     if (SW_UNLIKELY(c->tx.urgent)) {
         if (len > 1 && (size_t)sent == len - 1)
-            return out_frames(c, fd, flags & ~MSG_MORE, none);
+            return out_frames(who, c, fd, flags & ~MSG_MORE, none);
         c->tx.urgent = (size_t)sent < len;
     }
     return (size_t)sent == len ? 0 : -EINPROGRESS;
 }
 
-/* Sends what is queued. 0: all of it is sent; else -errno (some of it may have been sent). */
-static int out_some(struct conn *c, int fd, int flags)
+/* Sends what is queued. who: as out_frames. 0: all of it is sent; else -errno (some of it may have been sent). */
+static int out_some(const struct caller *who, struct conn *c, int fd, int flags)
 {
     bool none;
     int r;
     do
-        r = out_frames(c, fd, flags, &none);
+        r = out_frames(who, c, fd, flags, &none);
     while (r == 0 && !none && c->tx.segment);
     return r;
 }
@@ -195,12 +206,17 @@ static int out_some(struct conn *c, int fd, int flags)
  * Waits for room without a call on the socket. 0: look again; -EPIPE: the program has shut down its side meanwhile.
  * whole: nothing of the program's is queued.
  */
-static int await_room(struct sock *s, int fd, uint64_t deadline, bool whole)
+static int await_room(const struct caller *who, int fd, uint64_t deadline, bool whole)
 {
+    struct sock *s = who->s;
     struct conn *c = s->conn;
     const struct conn *before = wait_watch(c);
     whole ? turn_rest(&c->tx.turn) : turn_sleep(&c->tx.turn);
-    int r = c->tx.shut ? 0 : wait_for(fd, POLLOUT, deadline, s);
+    int r = 0;
+    if (wait_was_interrupted(*who->ran, fd, SO_SNDTIMEO))
+        r = -EINTR;
+    else if (!c->tx.shut)
+        r = wait_for(fd, POLLOUT, deadline, s);
     turn_wake(&c->tx.turn);
     wait_unwatch(before);
     if (c->tx.shut)
@@ -209,26 +225,26 @@ static int await_room(struct sock *s, int fd, uint64_t deadline, bool whole)
 }
 
 /*
- * As out_some, and waits for room. Only a sender that finds no room sleeps: otherwise other threads would take one that
+ * As out_some, and waits for room if `who` is not NULL. Only a sender that finds no room sleeps: otherwise other threads would take one that
  * has room for one with a full socket. Where other threads may shut down the connection meanwhile it does not sleep in
  * the kernel's send, which a shutdown would end in the middle of a frame.
  */
-static int out_once(struct sock *s, struct conn *c, int fd, int flags)
+static int out_once(const struct caller *who, struct conn *c, int fd, int flags)
 {
-    int r = out_some(c, fd, flags | MSG_DONTWAIT);
-    if ((flags & MSG_DONTWAIT) || (r != -EAGAIN && r != -EINPROGRESS))
+    int r = out_some(NULL, c, fd, flags);
+    if (who == NULL || (r != -EAGAIN && r != -EINPROGRESS))
         return r;
     coalesce_before_sleep();
-    if (!poller_threads() && !conn_ring_busy() && iwarp_out_lead(&c->ep) == 0)
-        return out_some(c, fd, flags);
+    if (!poller_threads() && !conn_ring_busy() && iwarp_out_lead(&c->ep) == 0 && !c->tx.zerocopy)
+        return out_some(who, c, fd, flags);
     /* A finished request of the ring interrupts a send, which then takes a part, as with a signal; poll goes on. */
     uint64_t end = wait_call_deadline(fd, SO_SNDTIMEO);
     while (r == -EAGAIN || r == -EINPROGRESS) {
-        r = await_room(s, fd, end, false);
+        r = await_room(who, fd, end, false);
         if (r < 0)
             return r;
-        fd = sock_fd_now(s, fd);
-        r = out_some(c, fd, flags | MSG_DONTWAIT);
+        fd = sock_fd_now(who->s, fd);
+        r = out_some(NULL, c, fd, flags);
     }
     return r;
 }
@@ -268,14 +284,14 @@ static bool may_send(struct conn *c, int fd)
 }
 
 /* One attempt to send what is queued. Returns as out_once; -EINPROGRESS and -EAGAIN: see cut_short; 1: look again. */
-static int send_queued(struct sock *s, struct conn *c, int fd)
+static int send_queued(const struct caller *who, struct conn *c, int fd)
 {
     if (!c->coalesce.posted)
-        return out_once(s, c, fd, MSG_NOSIGNAL | (s != NULL ? 0 : MSG_DONTWAIT));
+        return out_once(who, c, fd, MSG_NOSIGNAL);
     /* No thread sleeps while it uses the buffer: what is not sent is copied, and becomes a tail. */
-    int r = out_some(c, fd, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int r = out_some(NULL, c, fd, MSG_NOSIGNAL);
     coalesce_posted(c, r == 0);
-    return (r == -EAGAIN || r == -EINPROGRESS) && s != NULL ? 1 : r;
+    return (r == -EAGAIN || r == -EINPROGRESS) && who != NULL ? 1 : r;
 }
 
 /* Everything is sent: sends the program's end, if that is owed. */
@@ -290,19 +306,19 @@ static int send_end(struct conn *c, int fd)
     return 0;
 }
 
-/* s: the socket for which the call waits; NULL: it may not wait. */
-static int flush_whole(struct sock *s, struct conn *c, int fd)
+/* who: the call that waits; NULL: none. */
+static int flush_whole(const struct caller *who, struct conn *c, int fd)
 {
     if (!may_send(c, fd))
         return -EAGAIN;
     for (int r = 1; r > 0;) {
-        r = send_queued(s, c, fd);
+        r = send_queued(who, c, fd);
         if (r > 0)
             continue;
-        if (s != NULL)
-            fd = sock_fd_now(s, fd); /* while the call waited, another thread may have closed it */
+        if (who != NULL)
+            fd = sock_fd_now(who->s, fd); /* while the call waited, another thread may have closed it */
         if (r < 0)
-            return r == -EINPROGRESS ? cut_short(fd, s != NULL) : r;
+            return r == -EINPROGRESS ? cut_short(fd, who != NULL) : r;
         r = flushed(c) ? 1 : coalesce_post(c);
         if (r < 0)
             return r;
@@ -316,10 +332,10 @@ int conn_soft_flush(struct conn *c, int fd)
 }
 
 /* In a send of the program's, where the receive side may break the connection. */
-static int flush(struct sock *s, struct conn *c, int fd)
+static int flush(const struct caller *who, struct conn *c, int fd)
 {
     conn_tx_whole(c, fd);
-    return c->broken ? -EPIPE : flush_whole(s, c, fd);
+    return c->broken ? -EPIPE : flush_whole(who, c, fd);
 }
 
 /* Gives the program back what was posted but not begun. Returns the number of bytes. */
@@ -391,7 +407,8 @@ static int coalesce(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
  * killed then, the others finish the frame.
  */
 struct sending {
-    struct sock *s;
+    struct caller who;
+    const struct caller *sleeper; /* who: it waits in the kernel's send, or as that would; NULL: it does not */
     struct conn *c;
     int fd;
     struct iov_iter *it;
@@ -399,7 +416,6 @@ struct sending {
     size_t lead;       /* conn_batch_lead */
     int flags, kflags; /* the call's flags, and those for the kernel */
     bool wait, shared;
-    bool sleeps;   /* it waits in the kernel's send, or as that would */
     bool zerocopy; /* a call with MSG_ZEROCOPY of which no byte is sent yet */
     uint64_t deadline;
 };
@@ -413,14 +429,14 @@ static int send_left(struct sending *x)
     if (x->wait) {
         /* If a handler jumps out of this, the next call that waits sends the tail. */
         c->tx.rest = true;
-        pending_add(x->s);
+        pending_add(x->who.s);
     }
-    int r = flush(x->sleeps ? x->s : NULL, c, x->fd);
-    x->fd = sock_fd_now(x->s, x->fd);
+    int r = flush(x->sleeper, c, x->fd);
+    x->fd = sock_fd_now(x->who.s, x->fd);
     c->tx.rest = r != 0;
     if (r != -EAGAIN || !x->shared)
         return r;
-    r = await_room(x->s, x->fd, x->deadline, true);
+    r = await_room(&x->who, x->fd, x->deadline, true);
     return r == 0 ? 1 : r;
 }
 
@@ -428,7 +444,7 @@ static int send_left(struct sending *x)
 static ssize_t next_part(struct sending *x)
 {
     struct conn *c = x->c;
-    size_t part = x->len - x->done, most = conn_batch_len(c, x->sleeps);
+    size_t part = x->len - x->done, most = conn_batch_len(c, x->sleeper != NULL);
     if ((x->flags & MSG_OOB) && part > 1)
         part--; /* the last byte is urgent, and goes alone */
     if (part > most)
@@ -453,9 +469,9 @@ static ssize_t next_part(struct sending *x)
 static int send_cut(struct sending *x, const struct iov_iter *before, size_t n, bool urgent, int r)
 {
     struct conn *c = x->c;
-    x->fd = sock_fd_now(x->s, x->fd);
+    x->fd = sock_fd_now(x->who.s, x->fd);
     if (r == -EINPROGRESS)
-        r = cut_short(x->fd, x->sleeps);
+        r = cut_short(x->fd, x->sleeper != NULL);
     size_t back = take_back(c, x->fd, urgent);
     x->done -= back;
     conn_batch_went(c, n, n - back);
@@ -482,7 +498,7 @@ static int send_part(struct sending *x, bool *cut)
         return n < 0 ? (int)n : -EAGAIN;
     x->done += (size_t)n;
     c->tx.zerocopy = x->zerocopy;
-    int r = out_once(x->s, c, x->fd, x->kflags | (x->done < x->len && x->done != x->lead ? MSG_MORE : 0));
+    int r = out_once(x->sleeper, c, x->fd, x->kflags | (x->done < x->len && x->done != x->lead ? MSG_MORE : 0));
     x->zerocopy = c->tx.zerocopy;
     c->tx.zerocopy = false;
     if (r == 0) {
@@ -517,21 +533,22 @@ static ssize_t send_ends(struct sending *x, int r)
     return err != 0 ? -err : r;
 }
 
-ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
+ssize_t conn_soft_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                       const struct signals_mark *ran)
 {
-    bool shared = wait && atomic_load(&c->holders.n) > 1, sleeps = wait && !shared, cut = false;
+    bool wait = ran != NULL, shared = wait && atomic_load(&c->holders.n) > 1, cut = false;
     struct sending x = {
-        .s = s,
+        .who = { s, ran },
+        .sleeper = wait && !shared ? &x.who : NULL,
         .c = c,
         .fd = fd,
         .it = it,
         .len = len,
         .flags = flags,
         /* (The library raises the signal: when a part was sent before the error, there is none.) */
-        .kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL | (sleeps ? 0 : MSG_DONTWAIT),
+        .kflags = (flags & (MSG_MORE | MSG_DONTROUTE | MSG_CONFIRM)) | MSG_NOSIGNAL,
         .wait = wait,
         .shared = shared,
-        .sleeps = sleeps,
         .zerocopy = flags & MSG_ZEROCOPY,
         .deadline = shared ? wait_call_deadline(fd, SO_SNDTIMEO) : 0,
     };

@@ -61,8 +61,11 @@ void conn_tx_moved(struct sock *s, int fd)
 
 /* ---- the program's sends ---- */
 
-/* The call holds rx, and gives it back. 1: the RTR has come; 0: look again; -EAGAIN; -EPIPE; or why the wait ended. */
-static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
+/*
+ * The call holds rx, and gives it back. ran: as conn_ops' send. 1: the RTR has come; 0: look again; -EAGAIN; -EPIPE; or
+ * why the wait ended.
+ */
+static int take_rtr(struct sock *s, struct conn *c, int fd, const struct signals_mark *ran, uint64_t deadline)
 {
     conn_rx_progress(c, fd, true);
     bool over = c->st.rx.end != STREAM_OPEN || atomic_load(&c->so_error) != 0;
@@ -72,8 +75,10 @@ static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t 
         return 1;
     if (over)
         return -EPIPE;
-    if (!wait)
+    if (ran == NULL)
         return -EAGAIN;
+    if (wait_was_interrupted(*ran, fd, SO_SNDTIMEO))
+        return -EINTR;
     sock_sleep(s);
     int r = conn_ops(c)->await(s, c, sock_fd_now(s, fd), deadline);
     sock_wake(s);
@@ -81,16 +86,16 @@ static int take_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t 
 }
 
 /* Waits until the responder may send: the RTR has to come first (RFC 6581 section 9.2). */
-static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t deadline)
+static int await_rtr(struct sock *s, struct conn *c, int fd, const struct signals_mark *ran, uint64_t deadline)
 {
     while (!conn_can_send(c)) {
         uint32_t seen = turn_event_seen(&c->rx.left);
         int r;
         if (turn_try(&c->rx.turn) == 0) {
-            r = take_rtr(s, c, sock_fd_now(s, fd), wait, deadline);
+            r = take_rtr(s, c, sock_fd_now(s, fd), ran, deadline);
             if (r != 0)
                 return r < 0 ? r : 0;
-        } else if (wait) {
+        } else if (ran != NULL) {
             r = turn_event_wait(&c->rx.left, seen, wait_left(deadline));
             if (r == -EINTR)
                 return r;
@@ -104,8 +109,9 @@ static int await_rtr(struct sock *s, struct conn *c, int fd, bool wait, uint64_t
 }
 
 /* Takes tx when the program may send. 0, or why not. */
-static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
+static int take_to_send(struct sock *s, struct conn *c, int fd, const struct signals_mark *ran)
 {
+    bool wait = ran != NULL;
     uint64_t deadline = 0;
     int r = turn_try(&c->tx.turn);
     bool may = conn_can_send(c);
@@ -123,7 +129,7 @@ static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
         return 0;
     turn_give(&c->tx.turn); /* rx comes before tx */
     const struct conn *before = wait_watch(c);
-    r = await_rtr(s, c, fd, wait, deadline);
+    r = await_rtr(s, c, fd, ran, deadline);
     wait_unwatch(before);
     if (r < 0)
         return r;
@@ -131,18 +137,20 @@ static int take_to_send(struct sock *s, struct conn *c, int fd, bool wait)
     return r < 0 && r != -EINTR ? -EAGAIN : r;
 }
 
-ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags)
+ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                           const struct signals_mark *ran)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    ran = wait ? ran : NULL;
     conn_apart_look(c, false);
-    int r = take_to_send(s, c, fd, wait);
+    int r = take_to_send(s, c, fd, ran);
     if (r < 0)
         return r == -EPIPE ? conn_broken_pipe(flags) : r;
     if (wait)
         sock_sleep(s);
     fd = sock_fd_now(s, fd);
     conn_tx_whole(c, fd);
-    ssize_t n = conn_ops(c)->send(s, c, fd, it, len, flags, wait);
+    ssize_t n = conn_ops(c)->send(s, c, fd, it, len, flags, ran);
     if (SW_UNLIKELY(n == -EPIPE || n == -ECONNRESET) && conn_switch_takes_first(c, sock_fd_now(s, fd)))
         n = (ssize_t)len;
     /* The program has shut it down meanwhile, and no other thread sends its end. */

@@ -7,7 +7,9 @@
 #include "preload/conn/conn.h"
 
 /* As send(2) on an upgraded connection, len > 0. No turn held. */
-ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags);
+/* ran: from the call's begin. */
+ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                           const struct signals_mark *ran);
 /*
  * Sends what is queued without waiting: tail, control frames, FIN. tx held. 0: nothing is left; -EAGAIN: some is; or an
  * error.

@@ -24,26 +24,11 @@
 #define R64(n) R16(n), R16((n) + 16), R16((n) + 32), R16((n) + 48)
 static const uint8_t octets[256] = { R64(0), R64(64), R64(128), R64(192) };
 
-static __attribute__((noinline)) ssize_t send_waiting(int fd, const struct msghdr *msg, int flags)
-{
-    ssize_t n;
-    CANCEL_POINT(n = sandbox_sendmsg(fd, msg, flags));
-    return n;
-}
-
 int conn_zerocopy_first(struct conn *c, int fd, uint8_t octet, int flags)
 {
     struct iovec one = { .iov_base = (void *)(uintptr_t)&octets[octet], .iov_len = 1 };
     struct msghdr msg = { .msg_iov = &one, .msg_iovlen = 1 };
-    ssize_t sent;
-    flags |= MSG_ZEROCOPY | MSG_MORE;
-    if (flags & MSG_DONTWAIT) {
-        sent = sandbox_sendmsg(fd, &msg, flags);
-    } else {
-        turn_sleep(&c->tx.turn);
-        sent = send_waiting(fd, &msg, flags);
-        turn_wake(&c->tx.turn);
-    }
+    ssize_t sent = sandbox_sendmsg(fd, &msg, flags | MSG_ZEROCOPY | MSG_MORE | MSG_DONTWAIT);
     if (sent < 0)
         return -errno;
     c->tx.kernel_total += (uint64_t)sent;

@@ -360,12 +360,24 @@ bool device_end_owed(struct sock *s, int fd)
     return owed;
 }
 
+/* A blocking send of the program's. */
+struct sending {
+    struct sock *s;
+    struct conn *c;
+    int fd;
+    const struct signals_mark *ran; /* conn_ops' send */
+    uint64_t deadline;              /* 0: it is not known yet, or there is none */
+};
+
 /*
  * The caller holds tx; seen: from before anything was looked at. So nothing that conn_tell or rx.left signals is
  * missed.
  */
-static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t deadline, uint32_t seen)
+static int await_room_seen(const struct sending *x, uint32_t seen)
 {
+    struct sock *s = x->s;
+    struct conn *c = x->c;
+    int fd = x->fd;
     atomic_store(&c->dev.tx_wanted, true);
     answer(c, fd);
     rnic_arm(c, false);
@@ -384,24 +396,16 @@ static int await_room_seen(struct sock *s, struct conn *c, int fd, uint64_t dead
         return 0;
     int r;
     turn_sleep(&c->tx.turn);
-    if (reader) { /* the reader takes in what comes, and tells */
-        r = turn_event_wait(&c->rx.left, seen, wait_left(deadline));
+    if (wait_was_interrupted(*x->ran, fd, SO_SNDTIMEO)) {
+        r = -EINTR;
+    } else if (reader) { /* the reader takes in what comes, and tells */
+        r = turn_event_wait(&c->rx.left, seen, wait_left(x->deadline));
         r = r == -ETIMEDOUT ? -EAGAIN : r;
     } else {
-        r = sleep_on(s, c, fd, deadline, false);
+        r = sleep_on(s, c, fd, x->deadline, false);
     }
     turn_wake(&c->tx.turn);
     return c->tx.shut ? -EPIPE : r;
-}
-
-/* Waits until there may be room. 0: the caller tries again; -errno. The caller holds tx. */
-static int await_room(struct sock *s, struct conn *c, int fd, uint64_t deadline)
-{
-    uint32_t seen = turn_event_seen(&c->rx.left);
-    const struct conn *before = wait_watch(c);
-    int r = await_room_seen(s, c, fd, deadline, seen);
-    wait_unwatch(before);
-    return r;
 }
 
 #define PART_LEN (1024u * 1024u) /* looked at before it is sent: see usermem.h */
@@ -452,38 +456,43 @@ static bool found_room(struct sock *s, struct conn *c, int fd)
     return take_credits(s, c, fd) || (rnic_may_post(c) && stream_may_write(&c->st));
 }
 
-/* As await_room, in a call that may wait until *deadline; 0: the deadline is not known yet. */
-static int wait_for_room(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
+/* Waits until there may be room. 0: the caller tries again; -errno. The caller holds tx. */
+static int wait_for_room(struct sending *x)
 {
-    if (*deadline == 0)
-        *deadline = wait_call_deadline(*fd, SO_SNDTIMEO);
-    int r = await_room(s, c, *fd, *deadline);
-    *fd = sock_fd_now(s, *fd);
+    if (x->deadline == 0)
+        x->deadline = wait_call_deadline(x->fd, SO_SNDTIMEO);
+    uint32_t seen = turn_event_seen(&x->c->rx.left);
+    const struct conn *before = wait_watch(x->c);
+    int r = await_room_seen(x, seen);
+    wait_unwatch(before);
+    x->fd = sock_fd_now(x->s, x->fd);
     return r;
 }
 
 /* In a blocking send: the program may then make no call for long, so the kernel must get everything. 0 or -errno. */
-static int send_out(struct sock *s, struct conn *c, int *fd, uint64_t *deadline)
+static int send_out(struct sending *x)
 {
     int r = 0;
-    while (r == 0 && rnic_unsent(c) > 0) {
-        r = wait_for_room(s, c, fd, deadline);
-        if (put_out(c) < 0)
+    while (r == 0 && rnic_unsent(x->c) > 0) {
+        r = wait_for_room(x);
+        if (put_out(x->c) < 0)
             r = -EPIPE;
     }
     return r;
 }
 
-ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait)
+ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                    const struct signals_mark *ran)
 {
     (void)flags;
     int r = device_usable(c, fd);
     size_t done = 0;
+    bool wait = ran != NULL;
+    struct sending x = { .s = s, .c = c, .fd = fd, .ran = ran };
     if (SW_UNLIKELY(r < 0))
         return r;
     if (SW_UNLIKELY(lost(s, c, fd)))
         return (ssize_t)usermem_iter_read(it, len);
-    uint64_t deadline = 0;
     while (done < len) {
         ssize_t n = send_part(c, it, len - done);
         r = n < 0 ? (int)n : 0;
@@ -492,13 +501,13 @@ ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it,
         done += (size_t)n;
         if (n > 0 && (wait || rnic_unsent(c) == 0))
             continue;
-        r = wait ? wait_for_room(s, c, &fd, &deadline) : found_room(s, c, fd) ? 0 : -EAGAIN;
+        r = wait ? wait_for_room(&x) : found_room(s, c, fd) ? 0 : -EAGAIN;
         if (r < 0)
             break;
     }
     if (wait && r == 0)
-        r = send_out(s, c, &fd, &deadline);
-    answer(c, fd);
+        r = send_out(&x);
+    answer(c, x.fd);
     if (c->st.tx.notify_owed || rnic_unsent(c) > 0)
         c->tx.rest = true;
     if (done > 0)

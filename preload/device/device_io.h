@@ -23,7 +23,8 @@ ssize_t device_wait_more(struct sock *s, struct conn *c, int fd, size_t most, bo
 int device_await(struct sock *s, struct conn *c, int fd, uint64_t deadline_ns);
 /* Tells the peer how much it may send, and makes epoll sets report what arrives next. The caller holds rx. */
 void device_after_recv(struct sock *s, struct conn *c, int fd);
-ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags, bool wait);
+ssize_t device_send(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
+                    const struct signals_mark *ran);
 int device_flush(struct conn *c, int fd);
 /* Takes in credits for which a tail waits. The caller holds no turn. */
 void device_before_tail(struct sock *s, int fd);

@@ -110,7 +110,7 @@ static int step_for_send(struct sock *s, struct conn *c, bool wait)
  * -errno if none were. No turn held.
  */
 static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
-                              size_t *done)
+                              struct signals_mark ran, size_t *done)
 {
     bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
     bool late = false;
@@ -134,7 +134,7 @@ static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov
         }
         if (!wait || late || r == -EDEADLK)
             return said(*done, -EAGAIN);
-        r = await_decision(s, &fd, events, &deadline, &late);
+        r = wait_was_interrupted(ran, fd, SO_SNDTIMEO) ? -EINTR : await_decision(s, &fd, events, &deadline, &late);
         if (r < 0)
             return said(*done, r);
     }
@@ -152,33 +152,47 @@ static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t d
     return (ssize_t)done;
 }
 
-/* The send after the decision; `done` of len bytes went before. */
+/* Has a handler run while the startup went on in the program's call, which therefore waits no more? */
+static bool was_interrupted(const struct sock *s, int fd, int flags, const struct signals_mark *ran)
+{
+    return !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT) && wait_was_interrupted(*ran, fd, SO_SNDTIMEO);
+}
+
+/* What there is room for. */
+static ssize_t send_there(int fd, struct iov_iter *it, size_t len, int flags)
+{
+    ssize_t n = conn_send_some(fd, it, len, flags | MSG_DONTWAIT);
+    return n == -EAGAIN ? -EINTR : n;
+}
+
+/* The send after the decision; `done` of len bytes went before. ran: from the call's begin. */
 static ssize_t send_decided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, size_t done,
-                            int flags)
+                            int flags, const struct signals_mark *ran)
 {
     enum conn_state st = conn_state(c);
     if (done > 0)
         flags &= ~MSG_ZEROCOPY; /* the kernel has counted this call */
     if (st == CONN_PLAIN && done > 0)
-        return send_rest_plain(fd, it, len, done, flags);
+        return send_rest_plain(fd, it, len, done, was_interrupted(s, fd, flags, ran) ? flags | MSG_DONTWAIT : flags);
     int err = atomic_exchange(&c->so_error, 0);
     if (err != 0)
         return err == EPIPE ? conn_broken_pipe(flags) : -err;
     if (st == CONN_PLAIN)
-        return CONN_ASK_KERNEL;
+        return was_interrupted(s, fd, flags, ran) ? send_there(fd, it, len, flags) : CONN_ASK_KERNEL;
     if (st == CONN_DEAD)
         return conn_broken_pipe(flags);
     if ((flags & MSG_OOB) && (!c->st.llp || !(c->st.cfg.peer.flags & STREAM_FLAG_URGENT)))
         return -EOPNOTSUPP;
     if (len == 0)
         return c->tx.shut || c->reset ? conn_broken_pipe(flags) : 0;
-    ssize_t n = conn_send_upgraded(s, c, fd, it, len - done, flags);
+    ssize_t n = conn_send_upgraded(s, c, fd, it, len - done, flags, ran);
     return n >= 0 ? (ssize_t)done + n : done > 0 ? (ssize_t)done : n;
 }
 
 static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags)
 {
     struct conn *c = s->conn;
+    struct signals_mark ran = signals_ran();
     if (SW_UNLIKELY(c->neg.deferred))
         startup_before_call(s, c, fd, (flags & MSG_OOB) != 0);
     if (SW_UNLIKELY(flags & MSG_OOB)) {
@@ -191,7 +205,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
         startup_finish_on_use(s);
         const struct conn *before = wait_watch(c);
-        ssize_t r = send_undecided(s, c, fd, it, len, flags, &done);
+        ssize_t r = send_undecided(s, c, fd, it, len, flags, ran, &done);
         wait_unwatch(before);
         if (r < 0)
             return r;
@@ -202,7 +216,7 @@ static ssize_t send_active(struct sock *s, int fd, struct iov_iter *it, size_t l
             return (ssize_t)done;
     }
     bool answers = SW_UNLIKELY(c->neg.deferred) && conn_is_unsaid(c);
-    ssize_t n = send_decided(s, c, fd, it, len, done, flags);
+    ssize_t n = send_decided(s, c, fd, it, len, done, flags, &ran);
     if (answers && n > 0)
         conn_explain_upgraded(c, fd);
     return n;

@@ -113,6 +113,19 @@ static void send_part(int s)
     say(" all=%d bad=%d", res.r == r, res.bad);
 }
 
+/* The signal comes while the call is sending: it does not wait once there is no more room. */
+static void send_interrupted_soon(int s)
+{
+    static uint8_t buf[32 << 20];
+    fill(buf, sizeof(buf), 0);
+    handle_signal(false);
+    far_begin(FAR_RECV, 1, 0);
+    far_begin(FAR_SIGNAL, 0, 0);
+    ssize_t r = send(s, buf, sizeof(buf), 0);
+    far_say("begun", far_end());
+    say(" part=%d signals=%d", r > 0 && r < (ssize_t)sizeof(buf), sem_signals);
+}
+
 static void send_restarted(int s)
 {
     uint8_t c;
@@ -341,6 +354,7 @@ const struct scenario sem_signal[] = {
     { "recv_timed", recv_timed },
     { "send_interrupted", send_interrupted },
     { "send_part", send_part },
+    { "send_interrupted_soon", send_interrupted_soon },
     { "send_restarted", send_restarted },
     { "accept_interrupted", accept_interrupted },
     { "connect_interrupted", connect_interrupted },
