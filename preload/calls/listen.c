@@ -338,9 +338,21 @@ static void note_waits(struct sock *listener, int fd)
     errno = err;
 }
 
-static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags)
+/* A handler has run since the call began, and no client is there: a call that waits is interrupted. */
+static bool is_interrupted(const struct sock *listener, struct signals_mark ran, int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    return wait_was_interrupted(ran, fd, SO_RCVTIMEO) && !atomic_load(&listener->nonblock) && REAL(poll)(&p, 1, 0) == 0;
+}
+
+static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, socklen_t *addr_len, int flags,
+                       struct signals_mark ran)
 {
     for (;;) {
+        if (SW_UNLIKELY(is_interrupted(listener, ran, fd))) {
+            errno = EINTR;
+            return -1;
+        }
         if (!atomic_load(&listener->nonblock) && pending_others(NULL)) {
             uint64_t deadline = wait_call_deadline(fd, SO_RCVTIMEO);
             sock_sleep(listener);
@@ -378,6 +390,7 @@ static int accept_sock(struct sock *listener, int fd, struct sockaddr *addr, soc
 int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
     int err = errno;
+    struct signals_mark ran = signals_ran();
     coalesce_before_wait();
     struct sock *s = proc_on() && !proc_is_borrowed() ? sock_get(fd) : NULL;
     if (s == NULL || s->kind != SOCK_LISTENER || (addr != NULL && len == NULL) ||
@@ -396,7 +409,7 @@ int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
     if (SW_UNLIKELY(sock_watched(s)))
         note_waits(s, fd);
     struct cancel hold = cancel_hold(conn_left, s);
-    int conn = accept_sock(s, fd, addr, len, flags);
+    int conn = accept_sock(s, fd, addr, len, flags, ran);
     cancel_restore(hold);
     sock_put(s);
     if (conn >= 0)

@@ -263,11 +263,22 @@ static bool may_have_changed(const struct sock *self)
            me.extra; /* (it may have been this one's device, and its startup is over) */
 }
 
+/* Has a handler that ends the wait run since? eintr: the kernel says so. (It knows of handlers that we do not: Go's.) */
+static bool is_interrupted(struct signals_mark since, uint64_t deadline_ns, bool eintr)
+{
+    struct signals_mark now = signals_ran();
+    if (SW_LIKELY(now.all == since.all && !eintr))
+        return false;
+    /* (A call with a time-out is never restarted: signal(7).) */
+    return deadline_ns != 0 || (now.all != since.all ? now.ending != since.ending : !signals_restart());
+}
+
 /* fd2: another descriptor whose input ends the wait, or -1. */
 static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct sock *self)
 {
     struct pollfd fds[WAIT_MAX + 2];
     struct sock *socks[WAIT_MAX];
+    struct signals_mark ran = signals_ran();
     sock_hooks.before_sleep();
     for (;;) {
         unsigned n = wait_fill(fds + 2, socks, WAIT_MAX, self);
@@ -281,13 +292,12 @@ static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct 
         int r = wait_ppoll(fds, n + 2, socks, n, until ? &ts : NULL, NULL);
         int err = errno;
         wait_filled(fds + 2, socks, n, r == 0);
-        /* (A call with a time-out is never restarted: signal(7).) */
-        if (r < 0 && (err != EINTR || deadline_ns != 0 || !signals_restart()))
+        if (r < 0 && err != EINTR)
             return -err;
         short told = (short)(fds[0].revents | fds[1].revents);
-        if (r > 0 && told != 0 && (wait_pause(fd, told) == 0 || (deadline_ns == 0 && signals_restart())))
-            return told;
         if (r > 0 && told != 0)
+            return wait_pause(fd, told) == 0 || !is_interrupted(ran, deadline_ns, true) ? told : -EINTR;
+        if (is_interrupted(ran, deadline_ns, r < 0)) /* while it slept, or took in what came to other connections */
             return -EINTR;
         if (may_have_changed(self) || (deadline_ns != 0 && proc_now_ns() >= deadline_ns))
             return 0;

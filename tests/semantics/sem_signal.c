@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/semantics/sem.h"
+#include "tests/semantics/sem_wait.h"
 
 static void recv_interrupted(int s)
 {
@@ -161,6 +162,24 @@ static struct sockaddr_in address(uint16_t port)
 }
 
 /* A listener whose queue is full leaves connect waiting. */
+/* The wait also takes in what the far end answers to another connection. The signal comes while it does. */
+static void accept_interrupted_beside(int s)
+{
+    int interrupted = 0;
+    (void)s;
+    for (int i = 0; i < 20; i++) {
+        int fd = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
+        (void)connect_begin_to(fd, sem_far_port);
+        handle_signal(false);
+        far_begin(FAR_ACCEPT, 0, 1);
+        far_begin(FAR_SIGNAL, 0, 0);
+        interrupted += accept(sem_listener, NULL, NULL) < 0 && errno == EINTR;
+        must("accept", far_end().r);
+        close(fd);
+    }
+    say(" interrupted=%d signals=%d", interrupted, sem_signals);
+}
+
 static void connect_interrupted(int s)
 {
     (void)s;
@@ -357,6 +376,7 @@ const struct scenario sem_signal[] = {
     { "send_interrupted_soon", send_interrupted_soon },
     { "send_restarted", send_restarted },
     { "accept_interrupted", accept_interrupted },
+    { "accept_interrupted_beside", accept_interrupted_beside },
     { "connect_interrupted", connect_interrupted },
     { "waits_interrupted", waits_interrupted },
     { "waits_masked", waits_masked },
