@@ -673,7 +673,9 @@ static int wait_on(struct epset *set, struct epoll_event *evs, int max, int64_t 
         poller_kick_fd(); /* if this call is cancelled, the thread's end takes `me` back */
         epset_kick_make(set);
     }
+    uint64_t masked = signals_masked(mask);
     int r = rounds(set, evs, max, timeout_ns, mask);
+    signals_masked_over(masked);
     /* A level-triggered event is for all waiters: the kernel, whose buffer is empty, wakes no other. */
     poller_end(me);
     share_wait_end(set);

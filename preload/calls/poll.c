@@ -266,8 +266,10 @@ static __attribute__((noinline)) int poll_ns(struct pollfd *fds, nfds_t n, int64
         }
     }
     struct cancel hold = cancel_hold(free, mem);
+    uint64_t masked = signals_masked(mask);
     if (r == 0)
         r = rounds(&p, timeout_ns, mask);
+    signals_masked_over(masked);
     cancel_restore(hold);
     for (nfds_t i = 0; i < n; i++)
         poller_end(p.ents[i].poller);

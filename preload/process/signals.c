@@ -125,8 +125,9 @@ static void on_signal(int number, siginfo_t *info, void *context)
         end_by(number, info);
         errno = err;
     } else if (handler != IGNORED) {
-        signals_held.ran.all++;
-        signals_held.ran.ending += !(flags & SA_RESTART);
+        bool ends = !(BIT(number) & signals_held.masked);
+        signals_held.ran.all += ends;
+        signals_held.ran.ending += ends && !(flags & SA_RESTART);
         ((handler_fn *)handler)(number, info, context);
     }
 }

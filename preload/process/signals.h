@@ -12,13 +12,18 @@
 #define SW_PRELOAD_SIGNALS_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/base/must.h"
 
-/* Handlers of the program that have run in this thread, and those of them without SA_RESTART. They only count. */
+/*
+ * Handlers of the program that have run in this thread, and those of them without SA_RESTART. They only count; but for
+ * signals_masked.
+ */
 struct signals_mark {
     unsigned all, ending;
 };
@@ -27,6 +32,7 @@ struct signals_held {
     unsigned n;      /* signals_hold without its signals_go_on */
     bool put_off;    /* a signal has come meanwhile: all are blocked, */
     uint64_t unmask; /* and these are not, outside */
+    uint64_t masked; /* signals_masked */
     struct signals_mark ran;
 };
 
@@ -41,6 +47,25 @@ void signals_deliver(void);
 static inline struct signals_mark signals_ran(void)
 {
     return signals_held.ran;
+}
+
+/*
+ * The program waits with this mask of its own (ppoll), or with none (NULL): the kernel has it while it sleeps, but not while
+ * the call is awake. The handler of a signal that it blocks may run then, and is not counted, as it would end the call.
+ * Returns what signals_masked_over takes at the end.
+ */
+static inline uint64_t signals_masked(const sigset_t *mask)
+{
+    uint64_t before = signals_held.masked;
+    signals_held.masked = 0;
+    if (mask != NULL)
+        memcpy(&signals_held.masked, mask, sizeof(signals_held.masked)); /* what the kernel reads of it */
+    return before;
+}
+
+static inline void signals_masked_over(uint64_t before)
+{
+    signals_held.masked = before;
 }
 
 /* May be nested. Async-signal-safe. */

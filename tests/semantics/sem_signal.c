@@ -180,6 +180,29 @@ static void accept_interrupted_beside(int s)
     say(" interrupted=%d signals=%d", interrupted, sem_signals);
 }
 
+/* A signal that the call's mask blocks comes, and then what the far end answers to another connection. */
+static void waits_masked_beside(int s)
+{
+    sigset_t all;
+    sigfillset(&all);
+    const struct timespec ts = { .tv_nsec = 40000000 };
+    struct pollfd p = { .fd = s, .events = POLLIN };
+    int ep = (int)must("epoll_create1", epoll_create1(0)), over = 0;
+    struct epoll_event ev = { .events = EPOLLIN };
+    must("ADD", epoll_ctl(ep, EPOLL_CTL_ADD, s, &ev));
+    for (int i = 0; i < 10; i++) {
+        int fd = (int)must("socket", socket(AF_INET, SOCK_STREAM, 0));
+        (void)connect_begin_to(fd, sem_far_port);
+        signal_after(1, false);
+        far_begin(FAR_ACCEPT, 0, 0);
+        over += (i % 2 ? epoll_pwait(ep, &ev, 1, 40, &all) : ppoll(&p, 1, &ts, &all)) == 0;
+        must("accept", far_end().r);
+        await_signals(i + 1);
+        close(fd);
+    }
+    say(" over=%d signals=%d", over, sem_signals);
+}
+
 static void connect_interrupted(int s)
 {
     (void)s;
@@ -380,6 +403,7 @@ const struct scenario sem_signal[] = {
     { "connect_interrupted", connect_interrupted },
     { "waits_interrupted", waits_interrupted },
     { "waits_masked", waits_masked },
+    { "waits_masked_beside", waits_masked_beside },
     { "handler_uses_it", handler_uses_it },
     { "storm", storm },
     { "fork_signalled", fork_signalled },
