@@ -94,7 +94,9 @@ for worker, module, options in (("sync", None, []), ("gthread", None, ["--thread
         return gunicorn(run, *words)
     one.__name__ = "gunicorn_" + worker
     entry("gunicorn", "2 workers of kind %s; curl and ab" % worker, needs=["gunicorn", "ab", *([PACKAGES + module] if module else [])],
-          version=["gunicorn", "--version"], at_least=100)(one)
+          version=["gunicorn", "--version"], at_least=100,
+          # A worker of this kind accepts before it waits for the first time: a client may be there then.
+          stays_plain={"epoll-kind": 2, "hello-nak": 2} if worker == "sync" else None)(one)
 
 
 AIOHTTP = """

@@ -99,7 +99,8 @@ def postgres_copy(run):
 
 
 @entry("PostgreSQL", "streaming replication: pg_basebackup, a standby that follows pgbench, and is promoted",
-       needs=[*NEEDS, "pg_basebackup"], version=["postgres", "--version"], at_least=15)
+       needs=[*NEEDS, "pg_basebackup"], version=["postgres", "--version"], at_least=15,
+       stays_plain={"no-local-shim": 3})  # the standby asks in vain once the first one has stopped
 def postgres_replication(run):
     server = Server(run)
     server.call("pgbench", "-i", "-q", "-s", "2", "postgres")
