@@ -306,6 +306,15 @@ static int send_end(struct conn *c, int fd)
     return 0;
 }
 
+/*
+ * The kernel took a part of what an earlier call has left, because a signal came. The program's call has sent nothing yet,
+ * so the kernel would begin it again after a handler with SA_RESTART.
+ */
+static bool goes_on(const struct caller *who, int fd)
+{
+    return who != NULL && signals_ran().ending == who->ran->ending && wait_call_deadline(fd, SO_SNDTIMEO) == 0;
+}
+
 /* who: the call that waits; NULL: none. */
 static int flush_whole(const struct caller *who, struct conn *c, int fd)
 {
@@ -313,10 +322,12 @@ static int flush_whole(const struct caller *who, struct conn *c, int fd)
         return -EAGAIN;
     for (int r = 1; r > 0;) {
         r = send_queued(who, c, fd);
-        if (r > 0)
-            continue;
+        if (r == -EINPROGRESS && goes_on(who, fd))
+            r = 1;
         if (who != NULL)
             fd = sock_fd_now(who->s, fd); /* while the call waited, another thread may have closed it */
+        if (r > 0)
+            continue;
         if (r < 0)
             return r == -EINPROGRESS ? cut_short(fd, who != NULL) : r;
         r = flushed(c) ? 1 : coalesce_post(c);

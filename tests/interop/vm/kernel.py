@@ -11,6 +11,7 @@ is built a second time with these as module parameters, siw_options.ko.
 CACHE is $SOCKWARP_CACHE or $XDG_CACHE_HOME/sockwarp or ~/.cache/sockwarp.
 """
 
+import collections
 import fcntl
 import glob
 import hashlib
@@ -70,6 +71,10 @@ def _must(*words, **options):
     return result.stdout
 
 
+# packages: of the image, the headers (four) and the source; "NAME=VERSION".
+Kernel = collections.namedtuple("Kernel", "name packages")
+
+
 class Apt:
     """
     apt-get with the system's package lists or, where those name files that are gone, with lists of our own in the cache
@@ -96,11 +101,17 @@ class Apt:
         return found.group(1) if found and found.group(1) != "(none)" else None
 
     def kernel(self):
-        """(name of the kernel, version of its packages), or None."""
+        """The kernel, or None."""
         found = re.search(r"Depends: linux-image-(\S+)",
                           _run("apt-cache", *self.options, "depends", "linux-image-amd64").stdout)
-        version = found and self.candidate("linux-image-" + found.group(1))
-        return (found.group(1), version) if version else None
+        if not found:
+            return None
+        name = found.group(1)
+        # (The image is signed later than the others are there: these may be newer ones.)
+        versions = [(p, self.candidate(p)) for p in (
+            "linux-image-" + name, "linux-headers-" + name, "linux-headers-" + re.sub(r"-amd64$", "-common", name),
+            "linux-kbuild-" + _series(name), "linux-compiler-gcc-12-x86", "linux-source-" + _series(name))]
+        return Kernel(name, ["%s=%s" % v for v in versions]) if all(v[1] for v in versions) else None
 
     def download(self, folder, packages):
         result = _run("apt-get", "-q", "-o", "APT::Sandbox::User=root", *self.options, "download", *packages, cwd=folder)
@@ -119,12 +130,8 @@ def _recipe():
         return hashlib.sha256(f.read()).hexdigest()[:12]
 
 
-def _packages(name, version):
-    common = re.sub(r"-amd64$", "-common", name)
-    series = ".".join(name.split(".")[:2])
-    return ["%s=%s" % (p, version) for p in (
-        "linux-image-" + name, "linux-headers-" + name, "linux-headers-" + common, "linux-kbuild-" + series,
-        "linux-compiler-gcc-12-x86", "linux-source-" + series)]
+def _series(name):
+    return ".".join(name.split(".")[:2])
 
 
 def _deb(top, package):
@@ -200,8 +207,7 @@ def _collect(image, siw, target):
         f.write("".join(name + "\n" for name in order))
 
 
-def _build(top, name, version, target):
-    packages = _packages(name, version)
+def _build(top, name, packages, target):
     work = tempfile.mkdtemp(prefix="build.", dir=top)
     try:
         image = os.path.join(work, "image")
@@ -219,9 +225,9 @@ def _build(top, name, version, target):
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _forget_others(top, name, version, target):
+def _forget_others(top, packages, target):
     """One kernel is kept: a new one is downloaded whenever Debian has one."""
-    keep = {os.path.basename(_deb(top, p)) for p in _packages(name, version)}
+    keep = {os.path.basename(_deb(top, p)) for p in packages}
     for deb in os.listdir(os.path.join(top, "debs")):
         if deb not in keep:
             os.unlink(os.path.join(top, "debs", deb))
@@ -251,7 +257,8 @@ def _get(top, note):
     kernel = apt.kernel()
 
     def target(kernel):
-        return os.path.join(top, "kernel-%s-%s-%s" % (kernel[0], kernel[1].replace(":", "_"), _recipe()))
+        version = kernel.packages[0].split("=")[1]
+        return os.path.join(top, "kernel-%s-%s-%s" % (kernel.name, version.replace(":", "_"), _recipe()))
 
     if kernel and os.path.isdir(target(kernel)):
         return target(kernel)
@@ -260,8 +267,8 @@ def _get(top, note):
             apt.fresh_lists()
             kernel = apt.kernel()
             if not kernel:
-                raise Missing("Debian's linux-image-amd64 is not in the package lists")
-        wanted = [p for p in _packages(*kernel) if not _deb(top, p)]
+                raise Missing("Debian's linux-image-amd64, or what goes with it, is not in the package lists")
+        wanted = [p for p in kernel.packages if not _deb(top, p)]
         if wanted:
             note("downloading " + " ".join(wanted))
             try:
@@ -271,20 +278,20 @@ def _get(top, note):
                     raise
                 apt.fresh_lists()  # the lists may be too old
                 kernel = apt.kernel() or kernel
-                apt.download(os.path.join(top, "debs"), [p for p in _packages(*kernel) if not _deb(top, p)])
+                apt.download(os.path.join(top, "debs"), [p for p in kernel.packages if not _deb(top, p)])
     except Missing as why:
         if ready:
             note("%s; taking the kernel of an earlier run" % why)
             return ready[-1]
         raise
     if not os.path.isdir(target(kernel)):
-        note("building siw for %s (%s)" % kernel)
+        note("building siw for " + kernel.packages[0])
         try:
-            _build(top, kernel[0], kernel[1], target(kernel))
+            _build(top, kernel.name, kernel.packages, target(kernel))
         except Missing as why:
             if ready:
                 note("%s; taking the kernel of an earlier run" % why)
                 return ready[-1]
             raise
-    _forget_others(top, kernel[0], kernel[1], target(kernel))
+    _forget_others(top, kernel.packages, target(kernel))
     return target(kernel)
