@@ -49,6 +49,7 @@ static struct {
     unsigned listeners;
     struct ibv_context *context[CONTEXTS_MAX]; /* the context whose descriptors were hidden */
     unsigned contexts;
+    bool holds;  /* the lock's holder has called env.hold */
     bool forked; /* the libraries' state belongs to the parent */
 } host;
 static _Atomic int cm_fd = -1;
@@ -57,15 +58,18 @@ static _Atomic int cm_fd = -1;
 static void enter(void)
 {
     foreign_enter();
-    if (host.env.hold != NULL)
+    bool holds = host.env.hold != NULL;
+    if (holds)
         host.env.hold();
     pthread_mutex_lock(&lock);
+    host.holds = holds;
 }
 
 static void leave(void)
 {
+    bool holds = host.holds; /* the environment may have come meanwhile */
     pthread_mutex_unlock(&lock);
-    if (host.env.go_on != NULL)
+    if (holds)
         host.env.go_on();
     foreign_leave();
 }
@@ -111,9 +115,13 @@ static int setup(const struct verbs_env *env, const char **why)
 
 int verbs_setup(const struct verbs_env *env, const char **why)
 {
+    if (env->hold != NULL)
+        env->hold();
     enter();
     int r = setup(env, why);
     leave();
+    if (env->hold != NULL)
+        env->go_on();
     return r;
 }
 

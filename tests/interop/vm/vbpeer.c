@@ -68,7 +68,21 @@ static int open_fds(void)
     return n;
 }
 
-static const struct verbs_env env = { .hide_fd = same_fd, .reveal_fd = nothing, .close_fd = close_fd };
+static int holds;
+
+static void hold(void)
+{
+    holds++;
+}
+
+static void go_on(void)
+{
+    holds--;
+}
+
+static const struct verbs_env env = {
+    .hide_fd = same_fd, .reveal_fd = nothing, .close_fd = close_fd, .hold = hold, .go_on = go_on
+};
 
 static struct verbs_cfg cfg = {
     .ring_len = 256 * 1024,
@@ -573,6 +587,7 @@ int main(int argc, char **argv)
         who = "initiator";
     close(control[initiator ? 0 : 1]);
     scenarios[i].run(argv[1], control[initiator ? 1 : 0]);
+    must(holds == 0, "hold and go_on come in pairs");
     if (initiator)
         return 0;
     must(waitpid(pid, &status, 0) == pid, "waitpid");
