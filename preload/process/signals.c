@@ -20,6 +20,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "core/base/fault.h"
 #include "core/base/rawsys.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
@@ -73,11 +74,14 @@ static void block(uint64_t which)
     rawsys4(__NR_rt_sigprocmask, SIG_BLOCK, (long)&which, 0, sizeof(which));
 }
 
+#define HOLDS_MAX 1000u /* a signals_go_on too many makes it 2^32 - 1: no handler would ever run again */
+
 static bool put_off(int number, siginfo_t *info, void *context)
 {
     struct signals_held *h = &signals_held;
     if ((BIT(number) & SYNCHRONOUS) || SW_LIKELY(h->n == 0) || sandbox_on())
         return false;
+    SW_CHECK(h->n < HOLDS_MAX, "%u holds", h->n);
     uint64_t now;
     block(~SYNCHRONOUS);
     if (rawsys4(__NR_rt_tgsigqueueinfo, rawsys4(__NR_getpid, 0, 0, 0, 0), rawsys_gettid(), number, (long)info) < 0)
