@@ -195,18 +195,35 @@ static int dead_end(void)
     return pair[0];
 }
 
+/* was: for dig_out; without room there is no way back if the exec fails. */
+static void note_kept(struct inherit *in, int fd, int was)
+{
+    if (in->kept_n == SW_ARRAY_LEN(in->kept))
+        return;
+    in->kept[in->kept_n].fd = fd;
+    in->kept[in->kept_n++].was = was;
+}
+
+/* The next program does not get it at all. */
+static void close_at_exec(struct inherit *in, int fd)
+{
+    if (REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0)
+        note_kept(in, fd, -1);
+}
+
 /*
  * Bytes that the kernel has received could be read even after shutdown(), so the next program gets a closed socket in
- * its place.
+ * its place; or none, where there is no descriptor for that.
  */
 static void bury(struct inherit *in, int fd)
 {
     int dead = in->kept_n < SW_ARRAY_LEN(in->kept) ? dead_end() : -1, was = dead >= 0 ? hidden_dup(fd) : -1;
     if (was >= 0 && REAL(dup2)(dead, fd) == fd) {
-        in->kept[in->kept_n].fd = fd;
-        in->kept[in->kept_n++].was = was;
-    } else if (was >= 0) {
-        REAL(close)(was);
+        note_kept(in, fd, was);
+    } else {
+        if (was >= 0)
+            REAL(close)(was);
+        close_at_exec(in, fd);
     }
     if (dead >= 0)
         REAL(close)(dead);
@@ -220,10 +237,8 @@ static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int f
 {
     trace_error("fd %d: the next program cannot take this upgraded connection over; it is ended", fd);
     if (in->spawn && !proc_is_borrowed()) {
-        if (!spawn_is_dup2ed(fd) && in->kept_n < SW_ARRAY_LEN(in->kept) && REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0) {
-            in->kept[in->kept_n].fd = fd;
-            in->kept[in->kept_n++].was = -1;
-        }
+        if (!spawn_is_dup2ed(fd))
+            close_at_exec(in, fd);
         return;
     }
     if (!in->spawn && holders_alone(&c->holders)) {
