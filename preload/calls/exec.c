@@ -187,7 +187,8 @@ static bool will_load(char *const envp[], const char *preload, bool give)
 }
 
 /* errno stays: where the program is executed by a vfork child, its parent has the same one, and goes on. */
-static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, char *const envp[], bool spawn)
+static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, char *const envp[], bool spawn,
+                                const posix_spawn_file_actions_t *fa)
 {
     int err = errno;
     memset(l, 0, sizeof(*l));
@@ -203,6 +204,7 @@ static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, 
     const char *preload = preload_of(envp);
     enum loads loads = program_loads(dirfd, path);
     l->in.spawn = spawn || vforked;
+    l->in.fa = fa;
     l->stopped = !vforked;
     if (!l->in.spawn)
         bridge_settle(false);
@@ -210,7 +212,7 @@ static char *const *leave_begin(struct leaving *l, int dirfd, const char *path, 
         coalesce_stop();
     bool give = preload == NULL && loads == LOADS_US && needs_ours(envp);
     bool can = loads == LOADS_US && will_load(envp, preload, give);
-    names_leave(&l->names, can, l->in.spawn);
+    names_leave(&l->names, can, fa);
     inherit_begin(&l->in, can);
     char *const *env = next_env(l, envp, preload, loads, give);
     if (vforked)
@@ -256,7 +258,7 @@ static int do_exec(const char *path, char *const argv[], char *const envp[], boo
     if (!search && !strings_readable(envp))
         return REAL(execve)(path, argv, envp);
     char *const *env =
-        leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, false);
+        leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, false, NULL);
     int r = search ? REAL(execvpe)(path, argv, env) : REAL(execve)(path, argv, env);
     leave_failed(&l);
     return r;
@@ -328,7 +330,7 @@ int fexecve(int fd, char *const argv[], char *const envp[])
     struct leaving l;
     char path[32];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    char *const *env = leave_begin(&l, AT_FDCWD, path, envp, false);
+    char *const *env = leave_begin(&l, AT_FDCWD, path, envp, false, NULL);
     int r = REAL(fexecve)(fd, argv, env);
     leave_failed(&l);
     return r;
@@ -343,7 +345,7 @@ int execveat(int dirfd, const char *path, char *const argv[], char *const envp[]
         snprintf(self, sizeof(self), "/proc/self/fd/%d", dirfd);
         file = self;
     }
-    char *const *env = leave_begin(&l, dirfd, file, envp, false);
+    char *const *env = leave_begin(&l, dirfd, file, envp, false, NULL);
     int r = REAL(execveat)(dirfd, path, argv, env, flags);
     leave_failed(&l);
     return r;
@@ -357,9 +359,14 @@ static int do_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions
     pid_t child = 0;
     proc_lend(); /* (the child has sockets of ours) */
     char *const *env =
-        leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, true);
-    int r = search ? REAL(posix_spawnp)(&child, path, fa, attr, argv, env)
-                   : REAL(posix_spawn)(&child, path, fa, attr, argv, env);
+        leave_begin(&l, AT_FDCWD, search ? program_search(path, found, sizeof(found)) : path, envp, true, fa);
+    struct spawn_own own = { .use = fa, .dead = -1 };
+    int r = l.ours ? spawn_own_begin(&own, fa, &l.in) : 0;
+    if (r == 0) {
+        r = search ? REAL(posix_spawnp)(&child, path, own.use, attr, argv, env)
+                   : REAL(posix_spawn)(&child, path, own.use, attr, argv, env);
+        spawn_own_end(&own);
+    }
     int err = errno;
     if (l.ours) {
         inherit_spawned(&l.in, r == 0 ? child : 0);

@@ -4,6 +4,7 @@
 #ifndef SW_PRELOAD_EXEC_H
 #define SW_PRELOAD_EXEC_H
 
+#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -46,8 +47,8 @@ struct names {
     unsigned n;
 };
 
-/* Before an exec or spawn; can: the program will load this library. */
-void names_leave(struct names *n, bool can, bool spawn);
+/* Before an exec or spawn; can: the program will load this library; fa: posix_spawn's, or NULL. */
+void names_leave(struct names *n, bool can, const posix_spawn_file_actions_t *fa);
 /* It failed, or was a spawn. */
 void names_stayed(struct names *n);
 /*
@@ -61,8 +62,23 @@ bool names_may_be(void);
 
 /* ---- spawn_actions.c ---- */
 
-/* Has the process told posix_spawn to give fd to a child, under another number? */
-bool spawn_is_dup2ed(int fd);
+/* Do these actions give fd to the child, whatever close-on-exec says? fa: NULL, or posix_spawn's; so below. */
+bool spawn_gives(const posix_spawn_file_actions_t *fa, int fd);
+
+struct inherit;
+struct spawn_own {
+    const posix_spawn_file_actions_t *use; /* what posix_spawn gets: the program's, or own */
+    posix_spawn_file_actions_t fa;
+    struct spawn_action *actions; /* of fa */
+    int dead;                     /* a socket whose other end is closed, or -1 */
+};
+
+/*
+ * Where fa gives the child upgraded connections that its program cannot take over (inherit_is_unread), own->use gives it
+ * sockets in their place whose other end is closed. 0; or ENOMEM: the child must not be made.
+ */
+int spawn_own_begin(struct spawn_own *own, const posix_spawn_file_actions_t *fa, const struct inherit *in) SW_MUST;
+void spawn_own_end(struct spawn_own *own);
 
 /* ---- inherit.c ---- */
 
@@ -72,10 +88,11 @@ bool spawn_is_dup2ed(int fd);
 
 /* What is handed on by one exec or posix_spawn. */
 struct inherit {
-    int32_t maker; /* of that child, among the connections' holders */
-    bool spawn;    /* for a child that is made by posix_spawn, or by vfork and exec */
-    char *text;    /* "SOCKWARP_INHERIT=..."; NULL: nothing */
-    int fd[8];     /* arenas' descriptors that stay open across exec */
+    int32_t maker;                        /* of that child, among the connections' holders */
+    bool spawn;                           /* for a child that is made by posix_spawn, or by vfork and exec */
+    const posix_spawn_file_actions_t *fa; /* posix_spawn's, or NULL */
+    char *text;                           /* "SOCKWARP_INHERIT=..."; NULL: nothing */
+    int fd[8];                            /* arenas' descriptors that stay open across exec */
     unsigned fd_n;
     unsigned n; /* connections in text: those of handed[] */
     struct conn **handed;
@@ -95,6 +112,10 @@ void inherit_begin(struct inherit *in, bool can);
  * child.
  */
 bool inherit_is_ours(int fd);
+/* Is fd an upgraded connection that the next program, for which this was begun, cannot take over? */
+bool inherit_is_unread(const struct inherit *in, int fd);
+/* A socket whose other end is closed, or -1. */
+int inherit_dead_end(void);
 /* posix_spawn is done: `child` is the process that has them now, 0: there is none. */
 void inherit_spawned(struct inherit *in, pid_t child);
 /* The exec failed: they go on here. */

@@ -185,8 +185,7 @@ static void share(struct handing *h, struct conn *c)
         note_handed(in, c);
 }
 
-/* A socket whose other end is closed, or -1. */
-static int dead_end(void)
+int inherit_dead_end(void)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
@@ -207,7 +206,8 @@ static void note_kept(struct inherit *in, int fd, int was)
 /* The next program does not get it at all. */
 static void close_at_exec(struct inherit *in, int fd)
 {
-    if (REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0)
+    int flags = REAL(fcntl)(fd, F_GETFD);
+    if (flags >= 0 && !(flags & FD_CLOEXEC) && REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC) == 0)
         note_kept(in, fd, -1);
 }
 
@@ -217,7 +217,7 @@ static void close_at_exec(struct inherit *in, int fd)
  */
 static void bury(struct inherit *in, int fd)
 {
-    int dead = in->kept_n < SW_ARRAY_LEN(in->kept) ? dead_end() : -1, was = dead >= 0 ? hidden_dup(fd) : -1;
+    int dead = in->kept_n < SW_ARRAY_LEN(in->kept) ? inherit_dead_end() : -1, was = dead >= 0 ? hidden_dup(fd) : -1;
     if (was >= 0 && REAL(dup2)(dead, fd) == fd) {
         note_kept(in, fd, was);
     } else {
@@ -230,15 +230,14 @@ static void bury(struct inherit *in, int fd)
 }
 
 /*
- * It would stay open in the next program, which would read frames instead of its bytes. A child of posix_spawn gets it
- * only if its file actions name it.
+ * It would stay open in the next program, which would read frames instead of its bytes. (What a
+ * child of posix_spawn would get by its file actions is replaced there: spawn_actions.c.)
  */
 static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)
 {
     trace_error("fd %d: the next program cannot take this upgraded connection over; it is ended", fd);
     if (in->spawn && !proc_is_borrowed()) {
-        if (!spawn_is_dup2ed(fd))
-            close_at_exec(in, fd);
+        close_at_exec(in, fd);
         return;
     }
     if (!in->spawn && holders_alone(&c->holders)) {
@@ -275,7 +274,7 @@ static void leave_one(int fd, struct sock *s, void *arg)
     /* (It has several descriptors, and what the next program will find is settled: a Hello that comes now is for that.) */
     if (ino == 0 || is_handed(in, c))
         return;
-    if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !(in->spawn && spawn_is_dup2ed(fd)))
+    if ((REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC) && !spawn_gives(in->fa, fd))
         return;
     if (!w->h->can && !proc_is_borrowed()) {
         startup_hand_on_unsaid(s);
@@ -398,6 +397,16 @@ bool inherit_is_ours(int fd)
     if (search.ino != 0)
         sock_each(compare_ino, &search);
     return is || search.found;
+}
+
+bool inherit_is_unread(const struct inherit *in, int fd)
+{
+    struct sock *s = sock_get(fd);
+    const struct conn *c = s != NULL ? s->conn : NULL;
+    bool is = c != NULL && has_state(c) && !is_handed(in, c) && !conn_is_late(c);
+    if (s != NULL)
+        sock_put(s);
+    return is;
 }
 
 static void give_back(struct inherit *in)

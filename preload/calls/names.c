@@ -53,7 +53,7 @@ static bool listens(int fd)
     return REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &is, &len) == 0 && is;
 }
 
-void names_leave(struct names *n, bool can, bool spawn)
+void names_leave(struct names *n, bool can, const posix_spawn_file_actions_t *fa)
 {
     n->n = 0;
     if (local_names() == 0)
@@ -62,7 +62,7 @@ void names_leave(struct names *n, bool can, bool spawn)
     for (int fd = 0; fd < limit; fd++) {
         struct going g = { .names = can ? n : NULL, .fd = fd };
         int flags = REAL(fcntl)(fd, F_GETFD);
-        if (flags >= 0 && (!(flags & FD_CLOEXEC) || (spawn && spawn_is_dup2ed(fd))) && listens(fd) && !hidden_is(fd))
+        if (flags >= 0 && (!(flags & FD_CLOEXEC) || spawn_gives(fa, fd)) && listens(fd) && !hidden_is(fd))
             sock_each(go, &g);
     }
     errno = err;

@@ -71,7 +71,6 @@ SW_CALL(int, fexecve, (int fd, char *const argv[], char *const envp[]), (fd, arg
 SW_CALL(int, execveat, (int dirfd, const char *path, char *const argv[], char *const envp[], int flags), (dirfd, path, argv, envp, flags))
 SW_CALL(int, posix_spawn, (pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[]), (pid, path, fa, attr, argv, envp))
 SW_CALL(int, posix_spawnp, (pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[]), (pid, file, fa, attr, argv, envp))
-SW_CALL(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t *fa, int fd, int fd2), (fa, fd, fd2))
 SW_CALL(int, system, (const char *command), (command))
 SW_CALL(FILE *, popen, (const char *command, const char *mode), (command, mode))
 SW_CALL(void, _exit, (int status), (status))
