@@ -128,6 +128,9 @@ void inherit_decide(struct sock *s, struct conn *c, int fd);
 
 /* ---- inherit_take.c ---- */
 
+/* Calls `each` for the descriptors of this process, for some perhaps twice. */
+void inherit_each_fd(void (*each)(int fd, void *arg), void *arg);
+
 /*
  * At start: takes up what the former image handed on, and recognises afresh what else is there: listening sockets,
  * those that are not connected, and accepted connections of which nothing is read yet (inetd, socket activation).

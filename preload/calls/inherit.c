@@ -300,15 +300,33 @@ static void leave_one(int fd, struct sock *s, void *arg)
         end_unread(in, s, c, fd);
 }
 
-/* A vfork child has moved its descriptors already, mostly to the standard ones. */
-static void find_std(int fd, struct sock *s, void *arg)
+/* A vfork child has moved its descriptors already, to numbers that no call of ours has noted. */
+struct moved {
+    struct walk *w;
+    int fd;
+    ino_t ino;
+};
+
+static void find_moved(int fd, struct sock *s, void *arg)
 {
-    struct walk *w = arg;
-    uint64_t ino =
-        s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd ? s->conn->record.ino : 0;
-    for (int std = 0; std <= 2 && ino != 0; std++)
-        if (sock_ino(std) == ino && !hand_on(w->h, s->conn, ino, w->seen))
-            end_unread(w->h->in, s, s->conn, std);
+    const struct moved *m = arg;
+    if (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd &&
+        s->conn->record.ino == m->ino && !hand_on(m->w->h, s->conn, m->ino, m->w->seen))
+        end_unread(m->w->h->in, s, s->conn, m->fd);
+}
+
+static void is_upgraded(int fd, struct sock *s, void *arg)
+{
+    bool *some = arg;
+    *some = *some || (atomic_load(&s->fd) == fd && s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED);
+}
+
+static void look_at_moved(int fd, void *arg)
+{
+    int flags = REAL(fcntl)(fd, F_GETFD);
+    struct moved m = { .w = arg, .fd = fd, .ino = flags >= 0 && !(flags & FD_CLOEXEC) ? sock_ino(fd) : 0 };
+    if (m.ino != 0)
+        sock_each(find_moved, &m);
 }
 
 struct finish {
@@ -358,13 +376,16 @@ void inherit_begin(struct inherit *in, bool can)
 {
     struct handing h = { .in = in, .can = can };
     struct walk w = { .h = &h };
+    bool some = false;
     in->text = NULL;
     in->handed = NULL;
     in->n = in->fd_n = in->kept_n = 0;
     in->maker = in->spawn ? HOLDERS_FORK + (int32_t)rawsys_gettid() : 0;
     struct cancel hold = cancel_never(); /* exec is no point of cancellation, but the waits here would be */
     if (proc_is_borrowed())
-        sock_each(find_std, &w);
+        sock_each(is_upgraded, &some);
+    if (some)
+        inherit_each_fd(look_at_moved, &w);
     sock_each(leave_one, &w);
     if (!in->spawn) {
         struct finish finish = { .in = in, .end = proc_now_ns() + (uint64_t)proc.set.linger_ms * 1000000u };

@@ -195,6 +195,8 @@ struct taking {
     unsigned seen_n;
 };
 
+#define LOW_FDS 64 /* looked at where /proc does not tell which there are */
+
 /* A TCP socket's family, and whether it listens. */
 static bool is_tcp(int fd, int *domain, int *listens)
 {
@@ -262,9 +264,10 @@ void inherit_passed(int fd)
     errno = err;
 }
 
-static void take_up(struct taking *t, int fd)
+static void take_up(int fd, void *arg)
 {
-    ino_t ino = sock_ino(fd);
+    struct taking *t = arg;
+    ino_t ino = sock_peek(fd) == NULL ? sock_ino(fd) : 0;
     int domain, listens;
     if (ino != 0 && t->name_n < SW_ARRAY_LEN(t->name) && local_name_is(fd))
         t->name[t->name_n++] = fd;
@@ -297,7 +300,7 @@ static void take_up(struct taking *t, int fd)
     }
 }
 
-static void take_up_all(struct taking *t)
+void inherit_each_fd(void (*each)(int fd, void *arg), void *arg)
 {
     DIR *dir = opendir("/proc/self/fd");
     int err = EMFILE;
@@ -306,14 +309,13 @@ static void take_up_all(struct taking *t)
         for (errno = 0; (e = readdir(dir)) != NULL; errno = 0) {
             int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : -1;
             if (fd >= 0 && fd != dirfd(dir))
-                take_up(t, fd);
+                each(fd, arg);
         }
         err = errno;
         closedir(dir);
     }
-    for (int fd = 0; err != 0 && fd < 64; fd++)
-        if (sock_peek(fd) == NULL)
-            take_up(t, fd);
+    for (int fd = 0; err != 0 && fd < LOW_FDS; fd++)
+        each(fd, arg);
 }
 
 /* Connections that posix_spawn's parent has counted this child for, and that it did not get. */
@@ -333,7 +335,7 @@ void inherit_start(void)
     t.given_n = parse(text, &t.given);
     for (unsigned i = 0; i < t.given_n; i++)
         shmem_learn(t.given[i].at.shmem_fd);
-    take_up_all(&t);
+    inherit_each_fd(take_up, &t);
     for (unsigned i = 0; i < t.name_n; i++)
         local_name_adopt(t.name[i]);
     not_given(t.given, t.given_n);
