@@ -54,11 +54,21 @@ static enum loads by_interpreter(int fd, const Elf64_Ehdr *eh)
  * The kernel tells the dynamic linker to ignore LD_PRELOAD when an exec raises rights. It also does so for every exec
  * of a process whose real and effective users differ.
  */
-static bool gains_rights(int fd, const struct stat *st)
+static bool gains_rights(const struct stat *st, bool by_capabilities)
 {
     return (st->st_mode & S_ISUID && st->st_uid != getuid()) || (st->st_mode & S_ISGID && st->st_gid != getgid()) ||
-           (getuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0) || getuid() != geteuid() ||
-           getgid() != getegid();
+           by_capabilities || getuid() != geteuid() || getgid() != getegid();
+}
+
+#define CAPABILITIES "security.capability"
+
+/* A program that executes itself loads what it has loaded, also where no descriptor is free to look at the file. */
+static bool is_itself(int dirfd, const char *path)
+{
+    static const char itself[] = "/proc/self/exe";
+    struct stat st, us;
+    return fstatat(dirfd, path, &st, 0) == 0 && stat(itself, &us) == 0 && st.st_dev == us.st_dev &&
+           st.st_ino == us.st_ino && !gains_rights(&st, getuid() != 0 && getxattr(itself, CAPABILITIES, NULL, 0) > 0);
 }
 
 static enum loads file_loads(int dirfd, const char *path, unsigned depth)
@@ -70,13 +80,14 @@ static enum loads file_loads(int dirfd, const char *path, unsigned depth)
     struct stat st;
     int fd = (int)rawsys4(__NR_openat, dirfd, (long)path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
-        return LOADS_NOT;
+        return is_itself(dirfd, path) ? LOADS_US : LOADS_NOT;
     enum loads loads = LOADS_NOT;
     ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read_at(fd, &head, sizeof(head) - 1, 0) : -1;
     bool elf = n >= (ssize_t)sizeof(head.eh) && memcmp(head.eh.e_ident, ELFMAG, SELFMAG) == 0;
     if (elf) {
         if (head.eh.e_ident[EI_CLASS] == ELFCLASS64 && head.eh.e_machine == OUR_MACHINE &&
-            head.eh.e_phentsize == sizeof(Elf64_Phdr) && !gains_rights(fd, &st))
+            head.eh.e_phentsize == sizeof(Elf64_Phdr) &&
+            !gains_rights(&st, getuid() != 0 && fgetxattr(fd, CAPABILITIES, NULL, 0) > 0))
             loads = by_interpreter(fd, &head.eh);
     } else if (n > 2 && head.text[0] == '#' && head.text[1] == '!' && depth < 5) {
         char *name = head.text + 2 + strspn(head.text + 2, " \t");

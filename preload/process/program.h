@@ -15,7 +15,7 @@ enum loads {
 
 /*
  * path: as execve's, relative to dirfd (AT_FDCWD); NULL: there is none, and the exec fails. A program that cannot be
- * read counts as one that does not load us: the connections that it inherits are ended, so that it does not read frames
+ * read, and is not this one, counts as one that does not load us: the connections that it inherits are ended, so that it does not read frames
  * as its client's bytes.
  */
 enum loads program_loads(int dirfd, const char *path);
