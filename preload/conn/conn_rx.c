@@ -374,7 +374,7 @@ static ssize_t recv_full(struct sock *s, struct conn *c, int fd, struct iov_iter
         .len = len,
         .target = target_of(c, len, flags),
         .flags = flags,
-        .wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT),
+        .wait = sock_may_wait(s, flags),
         .waits = waits,
         .directly = !(flags & (MSG_PEEK | MSG_TRUNC)),
         .passed = conn_peek_at(c, flags),
@@ -404,7 +404,7 @@ static size_t rest_behind_kept(struct sock *s, int fd, const struct iov_iter *it
                                bool *waits)
 {
     struct conn *c = s->conn;
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool wait = sock_may_wait(s, flags);
     size_t target = wait ? target_of(c, len, flags) : 0;
     if (target > n)
         conn_begins_to_wait(s, waits);
@@ -469,7 +469,7 @@ static bool give_rx(struct sock *s, struct conn *c, int fd)
 ssize_t conn_recv_decided(struct sock *s, int fd, struct iov_iter *it, size_t len, int flags, bool *waits)
 {
     struct conn *c = s->conn;
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool wait = sock_may_wait(s, flags);
     conn_apart_look(c, false);
     int r = take_rx(s, c, &fd, wait, waits);
     if (r < 0)

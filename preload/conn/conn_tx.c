@@ -140,7 +140,7 @@ static int take_to_send(struct sock *s, struct conn *c, int fd, const struct sig
 ssize_t conn_send_upgraded(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
                            const struct signals_mark *ran)
 {
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool wait = sock_may_wait(s, flags);
     ran = wait ? ran : NULL;
     conn_apart_look(c, false);
     int r = take_to_send(s, c, fd, ran);

@@ -132,6 +132,12 @@ static inline bool sock_watched(const struct sock *s)
     return __atomic_load_n(&s->watches, __ATOMIC_SEQ_CST) != NULL;
 }
 
+/* May a call with these flags wait? */
+static inline bool sock_may_wait(const struct sock *s, int flags)
+{
+    return !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+}
+
 /* Enters a new sock at fd (refs 2: the table's and the caller's) and drops the former one. NULL: no memory. */
 struct sock *sock_new(int fd, int domain);
 /* fd2 becomes another descriptor of s. False: s was closed meanwhile. */

@@ -58,7 +58,7 @@ static int await_unheard(struct sock *s, struct conn *c, int fd)
  */
 static ssize_t recv_negotiating(struct sock *s, struct conn *c, int fd, int flags, struct signals_mark ran, bool *waits)
 {
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool wait = sock_may_wait(s, flags);
     uint64_t deadline = wait ? wait_call_deadline(fd, SO_RCVTIMEO) : 0;
     bool late = false;
     if (wait)
@@ -119,7 +119,7 @@ static ssize_t recv_active(struct sock *s, int fd, struct iov_iter *it, size_t l
         return st == CONN_DEAD ? -EINVAL : conn_recv_urgent(s, fd, it, len, flags);
     }
     if (st == CONN_NEGOTIATING || st == CONN_CONNECTING) {
-        bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+        bool wait = sock_may_wait(s, flags);
         struct signals_mark ran = signals_ran();
         startup_finish_on_use(s);
         const struct conn *before = wait_watch(c);

@@ -112,7 +112,7 @@ static int step_for_send(struct sock *s, struct conn *c, bool wait)
 static ssize_t send_undecided(struct sock *s, struct conn *c, int fd, struct iov_iter *it, size_t len, int flags,
                               struct signals_mark ran, size_t *done)
 {
-    bool wait = !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT);
+    bool wait = sock_may_wait(s, flags);
     bool late = false;
     uint64_t deadline = 0;
     startup_await_hello(s, c);
@@ -155,7 +155,7 @@ static ssize_t send_rest_plain(int fd, struct iov_iter *it, size_t len, size_t d
 /* Has a handler run while the startup went on in the program's call, which therefore waits no more? */
 static bool was_interrupted(const struct sock *s, int fd, int flags, const struct signals_mark *ran)
 {
-    return !atomic_load(&s->nonblock) && !(flags & MSG_DONTWAIT) && wait_was_interrupted(*ran, fd, SO_SNDTIMEO);
+    return sock_may_wait(s, flags) && wait_was_interrupted(*ran, fd, SO_SNDTIMEO);
 }
 
 /* What there is room for. */
