@@ -74,8 +74,8 @@ struct spawn_own {
 };
 
 /*
- * Where fa gives the child upgraded connections that its program cannot take over (inherit_is_unread), own->use gives it
- * sockets in their place whose other end is closed. 0; or ENOMEM: the child must not be made.
+ * Where fa gives the child upgraded connections that its program cannot take over (inherit_is_unread), own->use gives
+ * it sockets in their place whose other end is closed. 0; or ENOMEM: the child must not be made.
  */
 int spawn_own_begin(struct spawn_own *own, const posix_spawn_file_actions_t *fa, const struct inherit *in) SW_MUST;
 void spawn_own_end(struct spawn_own *own);

@@ -230,8 +230,8 @@ static void bury(struct inherit *in, int fd)
 }
 
 /*
- * It would stay open in the next program, which would read frames instead of its bytes. (What a
- * child of posix_spawn would get by its file actions is replaced there: spawn_actions.c.)
+ * It would stay open in the next program, which would read frames instead of its bytes. (What a child of posix_spawn
+ * would get by its file actions is replaced there: spawn_actions.c.)
  */
 static void end_unread(struct inherit *in, struct sock *s, struct conn *c, int fd)
 {
@@ -307,18 +307,23 @@ struct moved {
     ino_t ino;
 };
 
+/* Of the descriptors of an upgraded connection it is the one that the parent's calls go by. */
+static bool is_upgraded(const struct sock *s, int fd)
+{
+    return s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd;
+}
+
 static void find_moved(int fd, struct sock *s, void *arg)
 {
     const struct moved *m = arg;
-    if (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED && atomic_load(&s->fd) == fd &&
-        s->conn->record.ino == m->ino && !hand_on(m->w->h, s->conn, m->ino, m->w->seen))
+    if (is_upgraded(s, fd) && s->conn->record.ino == m->ino && !hand_on(m->w->h, s->conn, m->ino, m->w->seen))
         end_unread(m->w->h->in, s, s->conn, m->fd);
 }
 
-static void is_upgraded(int fd, struct sock *s, void *arg)
+static void find_upgraded(int fd, struct sock *s, void *arg)
 {
     bool *some = arg;
-    *some = *some || (atomic_load(&s->fd) == fd && s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED);
+    *some = *some || is_upgraded(s, fd);
 }
 
 static void look_at_moved(int fd, void *arg)
@@ -383,7 +388,7 @@ void inherit_begin(struct inherit *in, bool can)
     in->maker = in->spawn ? HOLDERS_FORK + (int32_t)rawsys_gettid() : 0;
     struct cancel hold = cancel_never(); /* exec is no point of cancellation, but the waits here would be */
     if (proc_is_borrowed())
-        sock_each(is_upgraded, &some);
+        sock_each(find_upgraded, &some);
     if (some)
         inherit_each_fd(look_at_moved, &w);
     sock_each(leave_one, &w);
@@ -403,8 +408,7 @@ struct search {
 static void compare_ino(int fd, struct sock *s, void *arg)
 {
     struct search *search = arg;
-    search->found = search->found || (s->conn != NULL && conn_state(s->conn) == CONN_UPGRADED &&
-                                      s->conn->record.ino == search->ino && atomic_load(&s->fd) == fd);
+    search->found = search->found || (is_upgraded(s, fd) && s->conn->record.ino == search->ino);
 }
 
 bool inherit_is_ours(int fd)

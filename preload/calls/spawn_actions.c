@@ -156,9 +156,9 @@ int spawn_own_begin(struct spawn_own *own, const posix_spawn_file_actions_t *fa,
     size_t n;
     const struct spawn_action *a = actions_of(fa, &n);
     *own = (struct spawn_own){ .use = fa, .dead = -1 };
-    struct child c = { .has = n > 0 ? calloc(n, sizeof(*c.has)) : NULL, .in = in };
     if (n == 0)
         return 0;
+    struct child c = { .has = calloc(n, sizeof(*c.has)), .in = in };
     if (c.has == NULL)
         return ENOMEM;
     size_t more = follow(&c, a, n);

@@ -139,8 +139,9 @@ static size_t urgent_begin(struct iovec first[URGENT_IOV], const struct iovec *i
 
 /*
  * One call for the frames queued, or for those of one segment; it sleeps if `who` is not NULL. 0: all of them are sent;
- * else -errno. *none: nothing is queued. An urgent byte's frame goes in two parts: the kernel's urgent pointer is for the last byte of what it takes,
- * which must be the frame's. RFC 5040 6.1/1: everything sent from the switch on comes from the endpoint.
+ * else -errno. *none: nothing is queued. An urgent byte's frame goes in two parts: the kernel's urgent pointer is for
+ * the last byte of what it takes, which must be the frame's. RFC 5040 6.1/1: everything sent from the switch on comes
+ * from the endpoint.
  */
 static int out_frames(const struct caller *who, struct conn *c, int fd, int flags, bool *none)
 {
@@ -225,8 +226,8 @@ static int await_room(const struct caller *who, int fd, uint64_t deadline, bool 
 }
 
 /*
- * As out_some, and waits for room if `who` is not NULL. Only a sender that finds no room sleeps: otherwise other threads would take one that
- * has room for one with a full socket. Where other threads may shut down the connection meanwhile it does not sleep in
+ * As out_some, and waits for room if `who` is not NULL. Only a sender that finds no room sleeps: otherwise other
+ * threads would take one that has room for one with a full socket. Where other threads may shut down the connection meanwhile it does not sleep in
  * the kernel's send, which a shutdown would end in the middle of a frame.
  */
 static int out_once(const struct caller *who, struct conn *c, int fd, int flags)
@@ -307,8 +308,8 @@ static int send_end(struct conn *c, int fd)
 }
 
 /*
- * The kernel took a part of what an earlier call has left, because a signal came. The program's call has sent nothing yet,
- * so the kernel would begin it again after a handler with SA_RESTART.
+ * The kernel took a part of what an earlier call has left, because a signal came. The program's call has sent nothing
+ * yet, so the kernel would begin it again after a handler with SA_RESTART.
  */
 static bool goes_on(const struct caller *who, int fd)
 {

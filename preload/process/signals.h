@@ -50,9 +50,9 @@ static inline struct signals_mark signals_ran(void)
 }
 
 /*
- * The program waits with this mask of its own (ppoll), or with none (NULL): the kernel has it while it sleeps, but not while
- * the call is awake. The handler of a signal that it blocks may run then, and is not counted, as it would end the call.
- * Returns what signals_masked_over takes at the end.
+ * The program waits with this mask of its own (ppoll), or with none (NULL): the kernel has it while it sleeps, but not
+ * while the call is awake. The handler of a signal that it blocks may run then, and is not counted, as it would end the
+ * call. Returns what signals_masked_over takes at the end.
  */
 static inline uint64_t signals_masked(const sigset_t *mask)
 {
@@ -117,8 +117,9 @@ static inline void signals_guard(void)
 }
 
 /*
- * After EINTR from a wait that the kernel never restarts: would a blocking socket call have been restarted? It is not known
- * which signal it was. If all handlers agree the answer is exact. If not, EINTR is what every program has to expect: false.
+ * After EINTR from a wait that the kernel never restarts: would a blocking socket call have been restarted? It is not
+ * known which signal it was. If all handlers agree the answer is exact. If not, EINTR is what every program has to
+ * expect: false.
  */
 bool signals_restart(void);
 

@@ -267,10 +267,10 @@ static bool may_have_changed(const struct sock *self)
 static bool is_interrupted(struct signals_mark since, uint64_t deadline_ns, bool eintr)
 {
     struct signals_mark now = signals_ran();
-    if (SW_LIKELY(now.all == since.all && !eintr))
-        return false;
     /* (A call with a time-out is never restarted: signal(7).) */
-    return deadline_ns != 0 || (now.all != since.all ? now.ending != since.ending : !signals_restart());
+    if (SW_LIKELY(now.all == since.all))
+        return eintr && (deadline_ns != 0 || !signals_restart());
+    return deadline_ns != 0 || now.ending != since.ending;
 }
 
 /* fd2: another descriptor whose input ends the wait, or -1. */

@@ -1,7 +1,7 @@
 /*
  * moved NUMBER with|without PROGRAM [ARGUMENT...]: a server that says its port, takes one connection and sends back the
- * first octet. When a line comes, a child by vfork() gives the connection this number and executes the program, with its
- * environment or with none.
+ * first octet. When a line comes, a child by vfork() gives the connection this number and executes the program, with
+ * its environment or with none.
  */
 #include <err.h>
 #include <netinet/in.h>

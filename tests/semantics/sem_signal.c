@@ -161,7 +161,6 @@ static struct sockaddr_in address(uint16_t port)
     };
 }
 
-/* A listener whose queue is full leaves connect waiting. */
 /* The wait also takes in what the far end answers to another connection. The signal comes while it does. */
 static void accept_interrupted_beside(int s)
 {
@@ -203,6 +202,7 @@ static void waits_masked_beside(int s)
     say(" over=%d signals=%d", over, sem_signals);
 }
 
+/* A listener whose queue is full leaves connect waiting. */
 static void connect_interrupted(int s)
 {
     (void)s;
