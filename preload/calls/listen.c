@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/reason.h"
+#include "core/negotiate/hello.h"
 #include "preload/calls/bridge.h"
 #include "preload/calls/connect.h"
 #include "preload/calls/exec.h"
@@ -181,21 +182,30 @@ static bool has_hello_only(const struct conn *c)
     return hello && conn_rx_avail(c) == 0;
 }
 
-/* A Hello whose sender has given up: the program need not see the connection. */
+/* Is one Hello, which stays in the kernel for now, all that has come? */
+static bool holds_hello_alone(int fd, int queued)
+{
+    uint8_t buf[HELLO_LEN_MAX];
+    struct hello h;
+    ssize_t n = startup_peek(fd, buf, sizeof(buf));
+    return n > 0 && n == queued && hello_decode(buf, (size_t)n, &h) == n;
+}
+
+/*
+ * A Hello whose sender has given up: the program need not see the connection. An initiator that gives up resets. An end
+ * is its program's, which has sent all it wants to send, or nothing.
+ */
 static bool abandoned(struct conn *c, int fd)
 {
     /* (An upgraded one may have been closed again, with its bytes waiting to be read.) */
     unsigned reason = atomic_load(&c->record.reason);
     if (conn_state(c) == CONN_DEAD && (reason == REASON_CLOSED || reason == REASON_MPA_FAILED))
         return true;
-    bool starting = conn_state(c) == CONN_NEGOTIATING;
-    if (starting ? conn_undecided(c) && !conn_is_held(c) : !has_hello_only(c))
+    bool starting = conn_state(c) == CONN_NEGOTIATING, held = conn_is_held(c);
+    if ((starting ? conn_undecided(c) && !held : !has_hello_only(c)) || tcpinfo_state(fd) != TCP_CLOSE)
         return false;
-    int state = tcpinfo_state(fd);
-    if (starting)
-        return state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
-    /* (An initiator that gives up resets. After the answer, an end is its program's, which had nothing to send.) */
-    return state == TCP_CLOSE && tcpinfo_queued(fd) == 0;
+    int queued = tcpinfo_queued(fd); /* it has answered us, or gone on plain: not all of it was read */
+    return queued == 0 || (held && holds_hello_alone(fd, queued));
 }
 
 /*
