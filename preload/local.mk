@@ -36,6 +36,8 @@ preload_sources = \
     preload/process/sandbox.h \
     preload/process/segv.c \
     preload/process/segv.h \
+    preload/process/others.c \
+    preload/process/others.h \
     preload/process/signals.c \
     preload/process/signals.h \
     preload/process/start.h \

@@ -31,6 +31,7 @@
 #include "preload/device/device.h"
 #include "preload/process/board.h"
 #include "preload/process/cancel.h"
+#include "preload/process/others.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -169,6 +170,7 @@ void start_after_fork_child(void)
     }
     bridge_after_fork(true);
     signals_after_fork();
+    others_after_fork();
     unblock_signals();
 }
 

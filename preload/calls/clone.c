@@ -20,6 +20,7 @@
 
 #include "core/base/rawsys.h"
 #include "preload/calls/exec.h"
+#include "preload/calls/rights.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/start.h"
@@ -39,14 +40,15 @@ static pid_t *libc_tid(void)
 
 /* Around the call that makes the child, on the parent's stack and in the child's copy of it. */
 struct making {
+    bool other_user; /* the child is in another user namespace: it has not the rights of this process */
     pid_t *tid;
     void *robust; /* the list of locks whose holder the kernel marks as dead; the child holds none */
     size_t robust_len;
 };
 
-static bool making_begin(struct making *m)
+static bool making_begin(struct making *m, uint64_t flags)
 {
-    *m = (struct making){ .tid = libc_tid() };
+    *m = (struct making){ .other_user = (flags & CLONE_NEWUSER) != 0, .tid = libc_tid() };
     if (m->tid == NULL || rawsys4(__NR_get_robust_list, 0, (long)&m->robust, (long)&m->robust_len, 0) < 0)
         return false;
     start_before_fork();
@@ -61,6 +63,10 @@ static void in_child(const struct making *m)
         rawsys4(__NR_set_robust_list, (long)m->robust, (long)m->robust_len, 0, 0);
     }
     start_after_fork_child();
+    if (m->other_user) {
+        rights_before();
+        rights_after();
+    }
 }
 
 static void in_parent(long r)
@@ -95,10 +101,10 @@ static void lend(uint64_t flags)
         proc_lend();
 }
 
-static long make(long number, const long a[6], long first)
+static long make(long number, const long a[6], long first, uint64_t flags)
 {
     struct making m;
-    if (!making_begin(&m))
+    if (!making_begin(&m, flags))
         return pass_on(number, a);
     long r = rawsys6(number, first, a[1], a[2], a[3], a[4], a[5]);
     if (r == 0)
@@ -123,7 +129,7 @@ static long make_by_args(const long a[6])
         return pass_on(SYS_clone3, a);
     }
     args.flags = as_fork(args.flags);
-    return make(SYS_clone3, a, (long)&args);
+    return make(SYS_clone3, a, (long)&args, args.flags);
 }
 
 long clone_syscall(long number, const long a[6])
@@ -147,7 +153,8 @@ long clone_syscall(long number, const long a[6])
         lend((uint64_t)a[0]);
         return pass_on(number, a);
     }
-    return make(number, a, (long)as_fork((uint64_t)a[0]));
+    uint64_t flags = as_fork((uint64_t)a[0]);
+    return make(number, a, (long)flags, flags);
 }
 
 /* ---- _Fork(2): fork(2) without the handlers of pthread_atfork, by which fork's children are counted in ---- */
@@ -155,7 +162,7 @@ long clone_syscall(long number, const long a[6])
 pid_t _Fork(void)
 {
     struct making m;
-    if (!proc_on() || proc_is_borrowed() || !making_begin(&m))
+    if (!proc_on() || proc_is_borrowed() || !making_begin(&m, 0))
         return REAL(_Fork)();
     pid_t pid = REAL(_Fork)();
     int err = errno;
@@ -193,7 +200,7 @@ int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
     struct making m;
     lend((uint64_t)(unsigned)flags);
     if (fn == NULL || stack == NULL || (flags & (CLONE_VM | CLONE_THREAD | CLONE_SETTLS)) || !proc_on() ||
-        proc_is_borrowed() || !making_begin(&m))
+        proc_is_borrowed() || !making_begin(&m, (uint64_t)(unsigned)flags))
         return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
     struct start s = { .making = &m, .fn = fn, .arg = arg };
     int r = REAL(clone)(start, stack, flags & ~CLONE_VFORK, &s, parent_tid, tls, child_tid), err = errno;

@@ -638,7 +638,7 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     struct wait wt = { .set = set, .evs = evs, .max = max };
-    unsigned ran = signals_ran().all;
+    unsigned ran = signals_ran().all, stopped = signals_stopped();
     for (;;) {
         uint64_t until = deadline, due = timeout_ns == 0 ? 0 : pending_deadline();
         if (due != 0 && (until == 0 || due < until))
@@ -646,6 +646,7 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
         int r = round_of(&wt, until, timeout_ns != 0, mask);
         if (wt.fault)
             return wt.n > 0 ? wt.n : -EFAULT;
+        r = signals_but_ours(r, stopped, ran);
         if (r < 0)
             return r;
         if (due != 0)

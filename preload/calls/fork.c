@@ -52,7 +52,6 @@ static void prepare(int fd, struct sock *s, void *arg)
         int r = conn_buffers(s->conn);
         (void)r; /* the child does without the connection: expect() */
     }
-    conn_apart_before_fork(s->conn);
 }
 
 void fork_before(void)
@@ -68,8 +67,10 @@ static void expect(int fd, struct sock *s, void *arg)
     atomic_store(&s->forked, true);
     sock_unsure(s, SOCK_NO_OPTION);
     s->child_counted = s->conn != NULL && (has_begun(s->conn) || s->conn->mem.base != NULL);
-    if (s->child_counted)
+    if (s->child_counted) {
         holders_expect_child(&s->conn->holders, maker);
+        conn_apart_before_fork(s->conn); /* (a record that it has stays from now on) */
+    }
 }
 
 void fork_count_child(void)

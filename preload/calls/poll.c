@@ -175,6 +175,7 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     p->ran = signals_ran().all;
+    unsigned stopped = signals_stopped();
     int ready = look(p, false);
     for (;;) {
         /* Something is ready, or the program does not wait: one look at the rest, without waiting. */
@@ -182,6 +183,7 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         uint64_t due = now ? 0 : pending_deadline();
         uint64_t until = deadline != 0 && (due == 0 || deadline < due) ? deadline : due;
         int r = ask_kernel(p, now, until, ready > 0 ? NULL : mask); /* (With something ready no signal is let in.) */
+        r = signals_but_ours(r, stopped, p->ran);
         if (r < 0)
             return ready > 0 && r == -EINTR ? ready : r;
         if (due != 0)

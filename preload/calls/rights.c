@@ -10,8 +10,10 @@
 #include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "core/base/rawsys.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
 #include "preload/calls/io.h"
@@ -21,6 +23,7 @@
 #include "preload/conn/conn_mem.h"
 #include "preload/conn/flusher.h"
 #include "preload/process/hidden.h"
+#include "preload/process/others.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
@@ -34,7 +37,11 @@
 /* A parent that has just forked is about to close the connections that its child goes on with. */
 #define AWAIT_NS 20000000u
 
-/* The kernel tells by the number of links. */
+/* Threads that stand still in the wrong place go on, and are stopped again. */
+#define TRIES 400u
+#define PAUSE_NS 2000000
+
+/* The kernel tells by the number of links. (An io_uring's workers count.) */
 static bool has_threads(void)
 {
     struct stat st;
@@ -48,15 +55,6 @@ static void leave_meeting(int fd, struct sock *s, void *arg)
     beside_decide(s);
     if (s->kind == SOCK_LISTENER)
         local_meets_no_more(s);
-}
-
-/* What the processes with these rights put where ends meet is not for those without them. */
-static void part_from_meeting(void)
-{
-    if (!meet_is_used() || has_threads())
-        return;
-    sock_each(leave_meeting, NULL);
-    meet_part();
 }
 
 /*
@@ -81,27 +79,81 @@ static void decide_shared(int fd, struct sock *s, void *arg)
     }
 }
 
+/* What other threads are at that a parting breaks. */
+struct begun {
+    bool some;
+    unsigned n;
+    pid_t receivers[64]; /* which go on waiting in another way when they are woken */
+};
+
+static void look_for_begun(int fd, struct sock *s, void *arg)
+{
+    struct begun *b = arg;
+    struct conn *c = s->conn;
+    (void)fd;
+    if (c == NULL)
+        return;
+    b->some |= c->startup.beside && conn_is_late(c);
+    if (conn_state(c) != CONN_UPGRADED || !conn_on_socket(c) || holders_alone(&c->holders))
+        return;
+    pid_t receiver = turn_sleeper(&c->rx.turn);
+    b->some |= receiver != 0 || turn_sleeper(&c->tx.turn) != 0;
+    if (receiver != 0 && b->n < SW_ARRAY_LEN(b->receivers))
+        b->receivers[b->n++] = receiver;
+}
+
+/*
+ * The other threads stand still where the process can be parted; or, after TRIES, where a connection may suffer. 0 or
+ * -errno.
+ */
+static int stop_others(void)
+{
+    static const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    int r = 0;
+    for (unsigned i = 0; i < TRIES; i++) {
+        struct begun begun = { 0 };
+        if (meet_is_used())
+            sock_each(leave_meeting, NULL);
+        if (conn_mem_is_shared())
+            sock_each(decide_shared, NULL);
+        r = others_stop();
+        if (r < 0)
+            break;
+        sock_each(look_for_begun, &begun);
+        if (!begun.some || i + 1 == TRIES)
+            break;
+        others_go_on();
+        while (begun.n > 0)
+            others_wake(begun.receivers[--begun.n]);
+        rawsys4(__NR_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&pause, 0);
+    }
+    return r;
+}
+
+/* What the processes with these rights share by memory, and where their ends meet, is not for one without them. */
 void rights_part(void)
 {
-    part_from_meeting();
-    if (!conn_mem_is_shared())
+    bool shared = conn_mem_is_shared();
+    if (!shared && !meet_is_used())
         return;
-    if (has_threads()) {
-        trace_info(
-            "the program gives up rights beside other threads: what it shares with other processes it goes on sharing");
-        return;
-    }
     sigset_t before, all;
     sigfillset(&all);
-    conn_mem_await(proc_now_ns() + AWAIT_NS);
-    sock_each(decide_shared, NULL);
+    if (shared)
+        conn_mem_await(proc_now_ns() + AWAIT_NS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = conn_mem_part();
+    int r = stop_others();
+    if (r == 0) {
+        if (meet_is_used())
+            meet_part(has_threads());
+        r = shared ? conn_mem_part() : 0;
+        others_go_on();
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r == 0)
+    if (r == 0 && shared)
         epoll_part();
-    else
-        trace_error("the program gives up rights, and there is no memory: it goes on sharing memory with others");
+    else if (r < 0)
+        trace_error("the program gives up rights, and goes on sharing memory with other processes: %s",
+                    r == -ENOMEM ? "there is no memory" : "its other threads cannot be stopped");
 }
 
 /* (A vfork child's memory is its parent's.) */

@@ -7,7 +7,7 @@
 
 /*
  * Before the act. Afterwards this process cannot reach what other processes hold, and no thread of ours has the old
- * rights. (If it has other threads, it shares all memory as before: sockwarp(7), SECURITY.)
+ * rights. Its other threads stand still for a moment. (sockwarp(7), SECURITY, has what is left.)
  */
 void rights_before(void);
 /* Only the memory's part of it, for a caller that has stopped the thread. */

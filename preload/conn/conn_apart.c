@@ -298,14 +298,14 @@ static bool link_up(struct conn *c)
 }
 
 /* `to`: in this process's place of c. */
-static void begin_apart(struct conn *to, bool linked)
+static void begin_apart(struct conn *c, struct conn *to, bool linked)
 {
-    turn_init(&to->rx.turn);
-    turn_init(&to->tx.turn);
+    enum turn_sleeps rx = turn_part(&to->rx.turn, &c->rx.turn), tx = turn_part(&to->tx.turn, &c->tx.turn);
     holders_begin_apart(&to->holders);
     to->apart.epoch[RX] = to->apart.epoch[TX] = 0;
     bool plain = conn_state(to) == CONN_PLAIN && to->rx.pre_len == to->rx.pre_off;
-    conn_rest_none(to);
+    if (rx != TURN_SLEEPS && tx != TURN_SLEEPS) /* (else a thread goes on with it in the middle of a call) */
+        conn_rest_none(to);
     if (linked) {
         atomic_store(&to->rx.turn.apart, RX + 1);
         atomic_store(&to->tx.turn.apart, TX + 1);
@@ -336,7 +336,7 @@ void conn_apart_part(struct conn *c, struct conn *to)
     if (device) /* it is its maker's, who has all of it: conn_ops.usable */
         holders_begin_apart(&to->holders);
     else
-        begin_apart(to, linked);
+        begin_apart(c, to, linked);
 }
 
 void conn_apart_child(struct conn *c)
@@ -364,9 +364,15 @@ static void be_alone(struct conn *c, struct apart *a)
     forget(c);
 }
 
+/* Do processes with this memory have c, too? They have its record from before, and no other: they may part yet. */
+static bool is_inherited(struct conn *c)
+{
+    return !holders_alone(&c->holders) && atomic_load(&c->holders.n) > (holders_apart(&c->holders) ? 2 : 1);
+}
+
 static void take_alone(struct conn *c, bool anyhow)
 {
-    if (record_of(c) == NULL || turn_take_brief(&c->rx.turn) < 0)
+    if (record_of(c) == NULL || (!anyhow && is_inherited(c)) || turn_take_brief(&c->rx.turn) < 0)
         return;
     if (turn_take_brief(&c->tx.turn) == 0) {
         struct apart *a = record_of(c);

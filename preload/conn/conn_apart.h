@@ -30,8 +30,9 @@ void conn_apart_child(struct conn *c);
 void conn_apart_after_fork(void);
 
 /*
- * This process parts from c, which others hold too. `to` is the copy that will be in c's place. It has one thread. If c
- * cannot be handed on (conn_apart.c), it is the others' alone: here its calls fail.
+ * This process parts from c, which others hold too. `to` is the copy that will be in c's place. Its other threads stand
+ * still (others.h). If c cannot be handed on (conn_apart.c), it is the others' alone: here its calls fail. If a thread
+ * sleeps in the middle of a call on it, the connection is reset.
  */
 void conn_apart_part(struct conn *c, struct conn *to);
 /* Afterwards: unmaps the records of connections that this process does not hold. `holds` says which it does. */

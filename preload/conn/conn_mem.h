@@ -42,7 +42,8 @@ struct conn *conn_take_up(const struct conn_place *at);
 /*
  * This process is about to give up rights: moves its connections to memory of its own, at the same addresses, and
  * unmaps and closes all that others hold. Those that others hold, too, it shares with them by records from then on
- * (conn_apart.h). The process has one thread, whose signals are blocked. 0; or -ENOMEM: nothing has changed.
+ * (conn_apart.h). The other threads stand still (others.h), and this one's
+ * signals are blocked. 0; or -ENOMEM: nothing has changed.
  */
 int conn_mem_part(void) SW_MUST;
 /* Before that: waits, until then, for processes that are about to give up a connection that this one holds, too. */

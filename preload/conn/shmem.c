@@ -283,14 +283,23 @@ int shmem_attach(int fd, void *p, size_t len)
 
 /* What takes the place of a piece. */
 struct anew {
-    struct anew *next;
     void *p, *at;
     size_t len;
 };
+
+/* (Not malloc's: a thread that stands still may be in malloc.) */
+#define CHUNK_LEN 65536u
+struct chunk {
+    struct chunk *next;
+    unsigned n;
+    struct anew anew[];
+};
+#define CHUNK_N ((CHUNK_LEN - sizeof(struct chunk)) / sizeof(struct anew))
+
 static struct {
     struct arena arenas[ARENAS_MAX]; /* at the addresses of those that they replace */
     unsigned n;
-    struct anew *pieces;
+    struct chunk *chunks;
 } part;
 
 bool shmem_is_shared(void)
@@ -300,12 +309,43 @@ bool shmem_is_shared(void)
 
 static void anew_free(void)
 {
-    for (struct anew *a = part.pieces, *next; a != NULL; a = next) {
-        next = a->next;
-        free(a);
+    for (struct chunk *k = part.chunks, *next; k != NULL; k = next) {
+        next = k->next;
+        munmap(k, CHUNK_LEN);
     }
-    part.pieces = NULL;
+    part.chunks = NULL;
     part.n = 0;
+}
+
+static void anew_each(void (*fn)(const struct anew *a))
+{
+    for (const struct chunk *k = part.chunks; k != NULL; k = k->next)
+        for (unsigned i = 0; i < k->n; i++)
+            fn(&k->anew[i]);
+}
+
+static struct anew *anew_take(void)
+{
+    struct chunk *k = part.chunks;
+    if (k == NULL || k->n == CHUNK_N) {
+        k = mmap(NULL, CHUNK_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (k == MAP_FAILED)
+            return NULL;
+        k->next = part.chunks;
+        part.chunks = k;
+    }
+    return &k->anew[k->n];
+}
+
+static void anew_undo(const struct anew *a)
+{
+    munmap(a->at, a->len);
+}
+
+static void anew_put(const struct anew *a)
+{
+    if (mremap(a->at, a->len, a->len, MREMAP_MAYMOVE | MREMAP_FIXED, a->p) == MAP_FAILED)
+        abort(); /* what it held is gone, and was its own */
 }
 
 void shmem_part_undo(void)
@@ -314,8 +354,7 @@ void shmem_part_undo(void)
         munmap(part.arenas[i].head, HEAD_LEN);
         hidden_close(part.arenas[i].fd);
     }
-    for (const struct anew *a = part.pieces; a != NULL; a = a->next)
-        munmap(a->at, a->len);
+    anew_each(anew_undo);
     anew_free();
     lock_give(&lock);
 }
@@ -336,7 +375,7 @@ int shmem_part_begin(void)
 void *shmem_part_anew(void *p, size_t len)
 {
     const struct arena *a = shmem_of(p);
-    struct anew *new = malloc(sizeof(*new));
+    struct anew *new = anew_take();
     if (new == NULL)
         return NULL;
     new->p = p;
@@ -347,12 +386,9 @@ void *shmem_part_anew(void *p, size_t len)
     } else {
         new->at = mmap(NULL, new->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     }
-    if (new->at == MAP_FAILED) {
-        free(new);
+    if (new->at == MAP_FAILED)
         return NULL;
-    }
-    new->next = part.pieces;
-    part.pieces = new;
+    part.chunks->n++;
     return new->at;
 }
 
@@ -390,9 +426,7 @@ void shmem_part_end(void)
             hidden_close(arenas[i].fd);
         put(i, part.arenas[i].fd, part.arenas[i].ino, part.arenas[i].head);
     }
-    for (const struct anew *a = part.pieces; a != NULL; a = a->next)
-        if (mremap(a->at, a->len, a->len, MREMAP_MAYMOVE | MREMAP_FIXED, a->p) == MAP_FAILED)
-            abort(); /* what it held is gone, and was its own */
+    anew_each(anew_put);
     anew_free();
     shared = false;
     lock_give(&lock);

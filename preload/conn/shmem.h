@@ -38,8 +38,8 @@ int shmem_attach(int fd, void *p, size_t len) SW_MUST;
 void shmem_learn(int fd);
 
 /*
- * Parting: a process that gives up rights keeps what it holds alone, and can reach nothing else afterwards. It has one
- * thread, and no signal handler runs from shmem_part_begin to shmem_part_end. Not async-signal-safe. shmem_is_shared:
+ * Parting: a process that gives up rights keeps what it holds alone, and can reach nothing else afterwards. Its other
+ * threads stand still, and no signal handler runs, from shmem_part_begin to shmem_part_end. Not async-signal-safe. shmem_is_shared:
  * may other processes have memory that is mapped here, or this one memory that others map?
  */
 bool shmem_is_shared(void);

@@ -76,7 +76,7 @@ static void block(uint64_t which)
 
 #define HOLDS_MAX 1000u /* a signals_go_on too many makes it 2^32 - 1: no handler would ever run again */
 
-static bool put_off(int number, siginfo_t *info, void *context)
+bool signals_put_off(int number, siginfo_t *info, void *context)
 {
     struct signals_held *h = &signals_held;
     if ((BIT(number) & SYNCHRONOUS) || SW_LIKELY(h->n == 0) || sandbox_on())
@@ -115,7 +115,7 @@ static void end_by(int number, const siginfo_t *info)
 
 static void on_signal(int number, siginfo_t *info, void *context)
 {
-    if ((is_fault(number) && segv_take(number, info, context)) || put_off(number, info, context))
+    if ((is_fault(number) && segv_take(number, info, context)) || signals_put_off(number, info, context))
         return;
     struct disposition *d = &program[number];
     uintptr_t handler = atomic_load(&d->handler);

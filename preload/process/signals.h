@@ -11,6 +11,7 @@
 #ifndef SW_PRELOAD_SIGNALS_H
 #define SW_PRELOAD_SIGNALS_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -29,10 +30,11 @@ struct signals_mark {
 };
 
 struct signals_held {
-    unsigned n;      /* signals_hold without its signals_go_on */
-    bool put_off;    /* a signal has come meanwhile: all are blocked, */
-    uint64_t unmask; /* and these are not, outside */
-    uint64_t masked; /* signals_masked */
+    unsigned n;       /* signals_hold without its signals_go_on */
+    bool put_off;     /* a signal has come meanwhile: all are blocked, */
+    uint64_t unmask;  /* and these are not, outside */
+    uint64_t masked;  /* signals_masked */
+    unsigned stopped; /* signals_stopped */
     struct signals_mark ran;
 };
 
@@ -47,6 +49,21 @@ void signals_deliver(void);
 static inline struct signals_mark signals_ran(void)
 {
     return signals_held.ran;
+}
+
+/*
+ * Counts the signals of our own that have come to this thread (others.h). A call of the kernel's that one of them has
+ * ended by EINTR is made again: the program's call goes on.
+ */
+static inline unsigned signals_stopped(void)
+{
+    return signals_held.stopped;
+}
+
+/* r, or 0 if it is -EINTR and no handler of the program's has run since; `stopped` and `ran` (.all) are from before. */
+static inline int signals_but_ours(int r, unsigned stopped, unsigned ran)
+{
+    return SW_UNLIKELY(r == -EINTR) && stopped != signals_held.stopped && ran == signals_held.ran.all ? 0 : r;
 }
 
 /*
@@ -105,6 +122,12 @@ static inline void lock_give(pthread_mutex_t *m)
     pthread_mutex_unlock(m);
     signals_go_on();
 }
+
+/*
+ * Called by a handler first. True: its thread holds signals off, so this one was queued again and comes when it goes on;
+ * the handler returns.
+ */
+bool signals_put_off(int number, siginfo_t *info, void *context) SW_MUST;
 
 extern _Atomic int signals_guarded;
 void signals_guard_begin(void);

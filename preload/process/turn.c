@@ -264,6 +264,34 @@ void turn_give(struct turn *t)
     signals_go_on();
 }
 
+static pid_t thread_of(struct turn *t)
+{
+    return t->pid == proc.pid ? (pid_t)(atomic_load(word_of(t)) & FUTEX_TID_MASK) : 0;
+}
+
+pid_t turn_sleeper(struct turn *t)
+{
+    return atomic_load(&t->asleep) == TURN_SLEEPS ? thread_of(t) : 0;
+}
+
+enum turn_sleeps turn_part(struct turn *t, struct turn *theirs)
+{
+    enum turn_sleeps asleep = (enum turn_sleeps)atomic_load(&theirs->asleep);
+    bool ours = thread_of(theirs) != 0;
+    if (asleep == TURN_AWAKE || !ours) {
+        turn_init(t);
+        return TURN_AWAKE;
+    }
+    atomic_store(&t->apart, 0);
+    t->apart_held = false;
+    if (asleep != TURN_RESTS)
+        theirs->orphan = TURN_LEFT_AT_WORK;
+    atomic_store(&theirs->asleep, TURN_AWAKE);
+    atomic_store(&theirs->frame, 0);
+    turn_give_bare(theirs);
+    return asleep;
+}
+
 bool turn_try_bare(struct turn *t, uint32_t tid)
 {
     uint32_t nobody = 0;

@@ -61,6 +61,18 @@ void turn_mutex_init(pthread_mutex_t *m);
 /* Free and whole. */
 void turn_init(struct turn *t);
 
+/*
+ * The process gives up the memory that `theirs` lies in, where other processes go on with it; t is its copy. The other
+ * threads of the process stand still (others.h). If one of them holds it asleep, it holds the copy from now on, theirs is
+ * free, and how it sleeps is returned; theirs is an orphan then unless it rests. Else t is free and whole: TURN_AWAKE.
+ */
+enum turn_sleeps turn_part(struct turn *t, struct turn *theirs);
+/*
+ * The thread of this process that sleeps with it, while what it protects is not whole; 0: none does. For a process whose
+ * threads stand still.
+ */
+pid_t turn_sleeper(struct turn *t);
+
 /* 0 or -EBUSY. */
 int turn_try(struct turn *t) SW_MUST;
 /*

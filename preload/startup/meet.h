@@ -76,8 +76,11 @@ bool meet_answer(const struct meet *m, const uint8_t *answer, size_t len) SW_MUS
 
 /* Does it have the file? */
 bool meet_is_used(void);
-/* It gives up rights: what others do here is not for it from now on. It has no other threads. */
-void meet_part(void);
+/*
+ * It gives up rights: what others do here is not for it from now on. Its other threads, if it has any, stand still
+ * (others.h), and may be in the middle of any of these functions.
+ */
+void meet_part(bool threads);
 /* In the child of a fork. */
 void meet_after_fork(void);
 
