@@ -38,6 +38,7 @@ preload_sources = \
     preload/process/segv.h \
     preload/process/others.c \
     preload/process/others.h \
+    preload/process/shortage.h \
     preload/process/signals.c \
     preload/process/signals.h \
     preload/process/start.h \

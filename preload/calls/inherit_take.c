@@ -27,6 +27,7 @@
 #include "preload/process/imports.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/shortage.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/sock/pending.h"
 #include "preload/startup/local.h"
@@ -138,7 +139,7 @@ static void refuse_greeted(int fd)
 {
     uint8_t buf[HELLO_LEN_MAX];
     struct hello h;
-    ssize_t n = REAL(recv)(fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = startup_peek(fd, buf, sizeof(buf));
     ssize_t len = n > 0 ? hello_decode(buf, (size_t)n, &h) : -EPROTO;
     if (len > 0 || len == -EAGAIN)
         tcpinfo_reset(fd);
@@ -202,10 +203,11 @@ static bool is_tcp(int fd, int *domain, int *listens)
 {
     int protocol;
     socklen_t len = sizeof(int);
-    return REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
-           REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, domain, &len) == 0 &&
+    return DESPITE_SHORTAGE(REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len)) == 0 &&
+           protocol == IPPROTO_TCP &&
+           DESPITE_SHORTAGE(REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, domain, &len)) == 0 &&
            (*domain == AF_INET || *domain == AF_INET6) &&
-           REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, listens, &len) == 0;
+           DESPITE_SHORTAGE(REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, listens, &len)) == 0;
 }
 
 /* A descriptor of which we know only what the kernel says. */
@@ -213,11 +215,11 @@ static void take_up_unknown(int fd, int domain, bool listens, bool sent)
 {
     struct sockaddr_storage local, peer;
     socklen_t len = sizeof(local), peer_len = sizeof(peer);
-    if (REAL(getsockname)(fd, (struct sockaddr *)&local, &len) < 0)
+    if (DESPITE_SHORTAGE(REAL(getsockname)(fd, (struct sockaddr *)&local, &len)) < 0)
         return;
     if (listens)
         take_up_listener(fd, &local, len, sent);
-    else if (REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len) == 0)
+    else if (DESPITE_SHORTAGE(REAL(getpeername)(fd, (struct sockaddr *)&peer, &peer_len)) == 0)
         take_up_fresh(fd, &local, len, &peer);
     else if (tcpinfo_state(fd) == TCP_CLOSE)
         take_up_new(fd, domain);
@@ -251,7 +253,7 @@ void inherit_passed(int fd)
     socklen_t len = sizeof(w.peer);
     sock_drop(fd);
     if (w.ino != 0 && is_tcp(fd, &domain, &listens)) {
-        if (listens || REAL(getpeername)(fd, (struct sockaddr *)&w.peer, &len) < 0)
+        if (listens || DESPITE_SHORTAGE(REAL(getpeername)(fd, (struct sockaddr *)&w.peer, &len)) < 0)
             w.peer.ss_family = AF_UNSPEC;
         sock_each(find_same, &w); /* it may have come from this very process */
         if (w.s != NULL) {

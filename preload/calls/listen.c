@@ -26,6 +26,7 @@
 #include "preload/process/real.h"
 #include "preload/process/rules.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/shortage.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/process/usermem.h"
 #include "preload/ready/epoll.h"
@@ -216,12 +217,6 @@ static bool another_waits(struct sock *listener, int listener_fd)
 {
     struct pollfd p = { .fd = listener_fd, .events = POLLIN };
     return atomic_load(&listener->nonblock) || !atomic_load(&listener->polled) || REAL(poll)(&p, 1, 0) > 0;
-}
-
-/* What is the matter with the memory, or with the kernel's: nothing that the connection itself is to blame for. */
-static bool is_shortage(int err)
-{
-    return err == ENOMEM || err == ENOBUFS;
 }
 
 /*

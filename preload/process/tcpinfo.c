@@ -10,6 +10,7 @@
 
 #include "preload/process/real.h"
 #include "preload/process/sandbox.h"
+#include "preload/process/shortage.h"
 
 /* <netinet/tcp.h> has these, but an old struct tcp_info; it cannot be included together with <linux/tcp.h>. */
 enum { TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
@@ -18,7 +19,7 @@ int tcpinfo_state(int fd)
 {
     struct tcp_info info;
     socklen_t len = sizeof(info);
-    return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_state : -1;
+    return DESPITE_SHORTAGE(REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len)) == 0 ? info.tcpi_state : -1;
 }
 
 bool tcpinfo_peer_closed(int fd)
@@ -31,7 +32,7 @@ static bool ask(int fd, struct tcp_info *info)
 {
     socklen_t len = sizeof(*info);
     memset(info, 0, sizeof(*info)); /* (older kernels return less) */
-    return fd >= 0 && sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0;
+    return fd >= 0 && DESPITE_SHORTAGE(sandbox_getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len)) == 0;
 }
 
 bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
@@ -53,7 +54,7 @@ bool tcpinfo_totals(int fd, uint64_t *rx, uint64_t *tx)
 int tcpinfo_queued(int fd)
 {
     int n = 0;
-    return REAL(ioctl)(fd, SIOCINQ, &n) == 0 ? n : -1;
+    return DESPITE_SHORTAGE(REAL(ioctl)(fd, SIOCINQ, &n)) == 0 ? n : -1;
 }
 
 bool tcpinfo_taken(int fd, uint64_t *taken, uint64_t *tx)

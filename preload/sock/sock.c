@@ -20,6 +20,7 @@
 #include "preload/process/hidden.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/shortage.h"
 #include "preload/process/signals.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/pending.h"
@@ -143,7 +144,7 @@ void sock_unsure(struct sock *s, enum sock_default which)
 uint64_t sock_ino(int fd)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+    return DESPITE_SHORTAGE(fstat(fd, &st)) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
 /* Is it still the sock that is being closed, and not the number's next one? */

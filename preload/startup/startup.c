@@ -23,6 +23,7 @@
 #include "preload/process/netlink.h"
 #include "preload/process/proc.h"
 #include "preload/process/real.h"
+#include "preload/process/shortage.h"
 #include "preload/process/tcpinfo.h"
 #include "preload/sock/hooks.h"
 #include "preload/sock/notify.h"
@@ -36,16 +37,10 @@
 
 #define TRIES 100u
 
-/*
- * A shortage says nothing of the peer: taken for the end, it would leave a Hello for the program to read, and a note of
- * it that an exec loses.
- */
+/* (A shortage that is taken for the end would leave a Hello for the program to read.) */
 ssize_t startup_peek(int fd, uint8_t *buf, size_t len)
 {
-    ssize_t n = REAL(recv)(fd, buf, len, MSG_PEEK | MSG_DONTWAIT);
-    for (unsigned i = 0; n < 0 && (errno == ENOMEM || errno == ENOBUFS) && i < TRIES; i++)
-        n = REAL(recv)(fd, buf, len, MSG_PEEK | MSG_DONTWAIT);
-    return n;
+    return DESPITE_SHORTAGE(REAL(recv)(fd, buf, len, MSG_PEEK | MSG_DONTWAIT));
 }
 
 /*
