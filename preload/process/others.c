@@ -119,7 +119,8 @@ static void disarm(void)
         rawsys4(__NR_rt_sigaction, NUMBER, (long)&libcs, 0, sizeof(libcs.mask));
 }
 
-#define IO_WORKER 0x10u /* PF_IO_WORKER: a thread of the kernel's, that works on the program's io_uring */
+/* PF_IO_WORKER, PF_USER_WORKER: a thread of the kernel's, that works on the program's io_uring or for its vhost */
+#define WORKERS 0x4010u
 
 /* Does the thread never run the program's code, or not any more? */
 static bool never_runs(int dir, const char *tid)
@@ -136,7 +137,7 @@ static bool never_runs(int dir, const char *tid)
     const char *name_end = strrchr(text, ')'); /* it may have brackets in it */
     if (name_end == NULL || sscanf(name_end, ") %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
         return n <= 0; /* it has ended just now */
-    return state == 'Z' || state == 'X' || (flags & IO_WORKER) != 0;
+    return state == 'Z' || state == 'X' || (flags & WORKERS) != 0;
 }
 
 static int ask(pid_t tid)
