@@ -75,7 +75,7 @@ static long make(int level)
     if (is("clone-namespaces"))
         return syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWIPC | SIGCHLD, 0, 0, 0, 0);
     if (is("clone-user"))
-        return syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+        return syscall(SYS_clone, (level == 0 ? CLONE_NEWUSER : 0) | SIGCHLD, 0, 0, 0, 0); /* (no user is mapped there) */
     if (is("clone3"))
         return by_clone3(0);
     if (is("clone3-pidfd"))
