@@ -17,7 +17,6 @@
 #include "core/base/addr.h"
 #include "core/base/reason.h"
 #include "core/base/trace.h"
-#include "core/negotiate/hello.h"
 #include "preload/calls/exec.h"
 #include "preload/calls/ring.h"
 #include "preload/conn/conn.h"
@@ -137,10 +136,7 @@ static bool untouched(int fd, uint64_t *said)
 /* There is no memory for it: this program must not read the Hello that waits. */
 static void refuse_greeted(int fd)
 {
-    uint8_t buf[HELLO_LEN_MAX];
-    struct hello h;
-    ssize_t n = startup_peek(fd, buf, sizeof(buf));
-    ssize_t len = n > 0 ? hello_decode(buf, (size_t)n, &h) : -EPROTO;
+    ssize_t len = startup_greeting(fd);
     if (len > 0 || len == -EAGAIN)
         tcpinfo_reset(fd);
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/reason.h"
-#include "core/negotiate/hello.h"
 #include "preload/calls/bridge.h"
 #include "preload/calls/connect.h"
 #include "preload/calls/exec.h"
@@ -183,15 +182,6 @@ static bool has_hello_only(const struct conn *c)
     return hello && conn_rx_avail(c) == 0;
 }
 
-/* Is one Hello, which stays in the kernel for now, all that has come? */
-static bool holds_hello_alone(int fd, int queued)
-{
-    uint8_t buf[HELLO_LEN_MAX];
-    struct hello h;
-    ssize_t n = startup_peek(fd, buf, sizeof(buf));
-    return n > 0 && n == queued && hello_decode(buf, (size_t)n, &h) == n;
-}
-
 /*
  * A Hello whose sender has given up: the program need not see the connection. An initiator that gives up resets. An end
  * is its program's, which has sent all it wants to send, or nothing.
@@ -206,7 +196,7 @@ static bool abandoned(struct conn *c, int fd)
     if ((starting ? conn_undecided(c) && !held : !has_hello_only(c)) || tcpinfo_state(fd) != TCP_CLOSE)
         return false;
     int queued = tcpinfo_queued(fd); /* it has answered us, or gone on plain: not all of it was read */
-    return queued == 0 || (held && holds_hello_alone(fd, queued));
+    return queued == 0 || (held && startup_greeting(fd) == queued); /* (it stays in the kernel for now) */
 }
 
 /*

@@ -144,7 +144,7 @@ void rights_part(void)
     int r = stop_others();
     if (r == 0) {
         if (meet_is_used())
-            meet_part(has_threads());
+            meet_part();
         r = shared ? conn_mem_part() : 0;
         others_go_on();
     }

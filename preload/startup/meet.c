@@ -88,14 +88,13 @@ bool meet_is_used(void)
     return atomic_load(&mapped) != NULL;
 }
 
-void meet_part(bool threads)
+void meet_part(void)
 {
     struct table *t = atomic_exchange(&mapped, NULL);
     segv_refill(NULL, 0);
-    if (t != NULL && threads) /* a thread in the middle of it finds it empty */
-        threads = rawsys6(__NR_mmap, (long)t, sizeof(*t), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == (long)t;
-    if (t != NULL && !threads)
+    /* A thread in the middle of it finds it empty. */
+    if (t != NULL && rawsys6(__NR_mmap, (long)t, sizeof(*t), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != (long)t)
         (void)rawsys4(__NR_munmap, (long)t, sizeof(*t), 0, 0);
     atomic_store(&making, 0);
 }

@@ -80,7 +80,7 @@ bool meet_is_used(void);
  * It gives up rights: what others do here is not for it from now on. Its other threads, if it has any, stand still
  * (others.h), and may be in the middle of any of these functions.
  */
-void meet_part(bool threads);
+void meet_part(void);
 /* In the child of a fork. */
 void meet_after_fork(void);
 

@@ -43,6 +43,14 @@ ssize_t startup_peek(int fd, uint8_t *buf, size_t len)
     return DESPITE_SHORTAGE(REAL(recv)(fd, buf, len, MSG_PEEK | MSG_DONTWAIT));
 }
 
+ssize_t startup_greeting(int fd)
+{
+    uint8_t buf[HELLO_LEN_MAX];
+    struct hello h;
+    ssize_t n = startup_peek(fd, buf, sizeof(buf));
+    return n > 0 ? hello_decode(buf, (size_t)n, &h) : -EPROTO;
+}
+
 /*
  * The program's error, kept for its next call: looking at the socket took it from the kernel. EPIPE is a reset behind
  * the peer's end: it had closed when a frame of ours came, and the program, which has sent nothing, sees the end.

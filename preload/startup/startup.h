@@ -25,6 +25,11 @@ ssize_t startup_peek(int fd, uint8_t *buf, size_t len);
 /* The same for the first octet. An urgent one counts, and is not shown: *first is 0. */
 ssize_t startup_peek_first(int fd, uint8_t *first);
 /*
+ * The length of the Hello that the bytes at fd begin with; -EAGAIN: they may become one; -EPROTO: they are none, or there
+ * are none. They stay there.
+ */
+ssize_t startup_greeting(int fd) SW_MUST;
+/*
  * One non-blocking step of s's negotiation: sends, receives, decides, until it would wait. Both turns held.
  */
 void startup_step(struct sock *s);
