@@ -638,7 +638,7 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
     struct wait wt = { .set = set, .evs = evs, .max = max };
-    unsigned ran = signals_ran().all, stopped = signals_stopped();
+    struct signals_mark ran = signals_ran();
     for (;;) {
         uint64_t until = deadline, due = timeout_ns == 0 ? 0 : pending_deadline();
         if (due != 0 && (until == 0 || due < until))
@@ -646,14 +646,14 @@ static int rounds(struct epset *set, struct epoll_event *evs, int max, int64_t t
         int r = round_of(&wt, until, timeout_ns != 0, mask);
         if (wt.fault)
             return wt.n > 0 ? wt.n : -EFAULT;
-        r = signals_but_ours(r, stopped, ran);
+        r = signals_but_ours(r, ran);
         if (r < 0)
             return r;
         if (due != 0)
             pending_step_due(wt.n == 0);
         if (wt.n > 0 || (timeout_ns == 0 && !wt.later) || (deadline != 0 && proc_now_ns() >= deadline))
             return wt.n;
-        if (timeout_ns != 0 && signals_ran().all != ran)
+        if (timeout_ns != 0 && signals_ran().all != ran.all)
             return -EINTR;
     }
 }

@@ -47,7 +47,7 @@ struct polling {
     struct entry *ents;
     nfds_t n, kn;
     int kick_fd;
-    unsigned ran; /* handlers, before it: signals_ran */
+    struct signals_mark ran; /* before it */
 };
 
 /* The kernel's answer is the program's. */
@@ -154,7 +154,7 @@ static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_
 {
     struct sock *others[OTHERS_MAX];
     nfds_t kn = p->kn;
-    if (!now && signals_ran().all != p->ran)
+    if (!now && signals_ran().all != p->ran.all)
         return -EINTR;
     if (p->kick_fd >= 0)
         p->kfds[kn++] = (struct pollfd){ .fd = p->kick_fd, .events = POLLIN };
@@ -174,8 +174,7 @@ static int ask_kernel(struct polling *p, bool now, uint64_t until, const sigset_
 static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
 {
     uint64_t deadline = timeout_ns > 0 ? proc_now_ns() + (uint64_t)timeout_ns : 0;
-    p->ran = signals_ran().all;
-    unsigned stopped = signals_stopped();
+    p->ran = signals_ran();
     int ready = look(p, false);
     for (;;) {
         /* Something is ready, or the program does not wait: one look at the rest, without waiting. */
@@ -183,7 +182,7 @@ static int rounds(struct polling *p, int64_t timeout_ns, const sigset_t *mask)
         uint64_t due = now ? 0 : pending_deadline();
         uint64_t until = deadline != 0 && (due == 0 || deadline < due) ? deadline : due;
         int r = ask_kernel(p, now, until, ready > 0 ? NULL : mask); /* (With something ready no signal is let in.) */
-        r = signals_but_ours(r, stopped, p->ran);
+        r = signals_but_ours(r, p->ran);
         if (r < 0)
             return ready > 0 && r == -EINTR ? ready : r;
         if (due != 0)

@@ -362,7 +362,7 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
     }
     ssize_t r;
     short events = POLLIN;
-    unsigned ran = signals_ran().all, stopped = signals_stopped();
+    struct signals_mark ran = signals_ran();
     bool tail = conn_tail_is_ours(c) || (conn_is_apart(c) && !conn_only_answers(c)); /* (one left by another process) */
     if (tail && turn_take_brief(&c->tx.turn) == 0) {
         r = conn_tx_flush(c, fd);
@@ -386,7 +386,7 @@ ssize_t conn_soft_wait_more(struct sock *s, struct conn *c, int fd, size_t most,
             spin_end(&k, &c->rx.spin);
         }
     }
-    return r < 0 ? signals_but_ours((int)r, stopped, ran) : 0; /* (the connection may be shared by now) */
+    return r < 0 ? signals_but_ours((int)r, ran) : 0; /* (the connection may be shared by now) */
 }
 
 /* (At an urgent mark, which is at a frame's last byte, the kernel gives less than there is.) */

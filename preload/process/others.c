@@ -38,13 +38,13 @@ struct action {
 #define SA_RESTORER 0x04000000
 #endif
 
-static _Atomic int lock;           /* one thread stops the others at a time */
-static _Atomic uint32_t stopping;  /* which time it is, 0: they run */
-static _Atomic uint32_t times;     /* counts */
-static _Atomic uint32_t stopped_n; /* of these */
-static _Atomic pid_t stopped[THREADS_MAX];
-static _Atomic uint32_t woken;   /* counts */
-static pid_t asked[THREADS_MAX]; /* the lock's */
+static _Atomic int lock;                      /* one thread stops the others at a time */
+static _Atomic uint32_t stopping;             /* which time it is, 0: they run */
+static _Atomic uint32_t times;                /* counts */
+static _Atomic uint32_t stopped_n;            /* of these */
+static _Atomic uint64_t stopped[THREADS_MAX]; /* the time, and the thread */
+static _Atomic uint32_t woken;                /* counts */
+static pid_t asked[THREADS_MAX];              /* the lock's */
 static unsigned asked_n;
 static struct action libcs; /* its handler, while ours is in its place; the lock's */
 
@@ -53,10 +53,16 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t val, const struct tim
     return rawsys4(__NR_futex, (long)word, op | FUTEX_PRIVATE_FLAG, val, (long)timeout);
 }
 
-static bool has_stopped(pid_t tid, uint32_t n)
+static uint64_t entry_of(uint32_t time, pid_t tid)
+{
+    return (uint64_t)time << 32 | (uint32_t)tid;
+}
+
+/* At this time, among the first n? (What is left of another time stands in the array, too.) */
+static bool has_stopped(uint32_t time, pid_t tid, uint32_t n)
 {
     for (uint32_t i = 0; i < n && i < THREADS_MAX; i++)
-        if (atomic_load(&stopped[i]) == tid)
+        if (atomic_load(&stopped[i]) == entry_of(time, tid))
             return true;
     return false;
 }
@@ -72,17 +78,17 @@ static void on_stop(int number, siginfo_t *info, void *context)
     }
     uint32_t time = atomic_load(&stopping);
     pid_t me = rawsys_gettid();
-    signals_held.stopped++;
+    signals_held.ran.ours++;
     if (time == 0) {
         atomic_fetch_add(&woken, 1);
         futex(&woken, FUTEX_WAKE, 1, NULL);
         return;
     }
-    if (signals_put_off(number, info, context) || has_stopped(me, atomic_load(&stopped_n)))
+    if (signals_put_off(number, info, context) || has_stopped(time, me, atomic_load(&stopped_n)))
         return;
     uint32_t at = atomic_fetch_add(&stopped_n, 1);
     if (at < THREADS_MAX)
-        atomic_store(&stopped[at], me);
+        atomic_store(&stopped[at], entry_of(time, me));
     futex(&stopped_n, FUTEX_WAKE, 1, NULL);
     while (atomic_load(&stopping) == time)
         futex(&stopping, FUTEX_WAIT, time, NULL);
@@ -184,7 +190,8 @@ static int ask_all(int dir)
             e = (const struct entry *)(const void *)&list[at];
             pid_t tid = (pid_t)strtol(e->name, NULL, 10);
             met |= tid == rawsys_gettid();
-            if (tid <= 0 || tid == rawsys_gettid() || has_stopped(tid, n) || never_runs(dir, e->name))
+            if (tid <= 0 || tid == rawsys_gettid() || has_stopped(atomic_load(&stopping), tid, n) ||
+                never_runs(dir, e->name))
                 continue;
             int asks = ask(tid);
             r = asks < 0 ? asks : 1;

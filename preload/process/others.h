@@ -23,8 +23,7 @@ int others_stop(void) SW_MUST;
 void others_go_on(void);
 
 /*
- * If the thread sleeps in a call of the kernel's that would be restarted, that call ends by EINTR (signals_stopped tells
- * why). The others run. Waits until the signal has come, WAKE_NS at most.
+ * If the thread sleeps in a call of the kernel's that would be restarted, that call ends by EINTR (signals_only_ours). The others run. Waits until the signal has come, WAKE_NS at most.
  */
 void others_wake(pid_t tid);
 

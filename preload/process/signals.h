@@ -22,19 +22,18 @@
 #include "core/base/must.h"
 
 /*
- * Handlers of the program that have run in this thread, and those of them without SA_RESTART. They only count; but for
- * signals_masked.
+ * Handlers of the program that have run in this thread, and those of them without SA_RESTART (they only count; but for
+ * signals_masked); and signals of our own that came (others.h).
  */
 struct signals_mark {
-    unsigned all, ending;
+    unsigned all, ending, ours;
 };
 
 struct signals_held {
-    unsigned n;       /* signals_hold without its signals_go_on */
-    bool put_off;     /* a signal has come meanwhile: all are blocked, */
-    uint64_t unmask;  /* and these are not, outside */
-    uint64_t masked;  /* signals_masked */
-    unsigned stopped; /* signals_stopped */
+    unsigned n;      /* signals_hold without its signals_go_on */
+    bool put_off;    /* a signal has come meanwhile: all are blocked, */
+    uint64_t unmask; /* and these are not, outside */
+    uint64_t masked; /* signals_masked */
     struct signals_mark ran;
 };
 
@@ -51,19 +50,16 @@ static inline struct signals_mark signals_ran(void)
     return signals_held.ran;
 }
 
-/*
- * Counts the signals of our own that have come to this thread (others.h). A call of the kernel's that one of them has
- * ended by EINTR is made again: the program's call goes on.
- */
-static inline unsigned signals_stopped(void)
+/* Has a signal of our own come since, and no handler of the program's run? Then the program's call goes on. */
+static inline bool signals_only_ours(struct signals_mark since)
 {
-    return signals_held.stopped;
+    return since.ours != signals_held.ran.ours && since.all == signals_held.ran.all;
 }
 
-/* r, or 0 if it is -EINTR and no handler of the program's has run since; `stopped` and `ran` (.all) are from before. */
-static inline int signals_but_ours(int r, unsigned stopped, unsigned ran)
+/* r, the result of a call of the kernel's; or 0 if it is -EINTR for that reason. */
+static inline int signals_but_ours(int r, struct signals_mark since)
 {
-    return SW_UNLIKELY(r == -EINTR) && stopped != signals_held.stopped && ran == signals_held.ran.all ? 0 : r;
+    return SW_UNLIKELY(r == -EINTR) && signals_only_ours(since) ? 0 : r;
 }
 
 /*

@@ -263,16 +263,13 @@ static bool may_have_changed(const struct sock *self)
            me.extra; /* (it may have been this one's device, and its startup is over) */
 }
 
-/*
- * Has a handler that ends the wait run since? eintr: the kernel says so. (It knows of handlers that we do not: Go's.)
- * stopped: it may mean signals_stopped.
- */
-static bool is_interrupted(struct signals_mark since, uint64_t deadline_ns, bool eintr, bool stopped)
+/* Has a handler that ends the wait run since? eintr: the kernel says so. (It knows of handlers that we do not: Go's.) */
+static bool is_interrupted(struct signals_mark since, uint64_t deadline_ns, bool eintr)
 {
     struct signals_mark now = signals_ran();
     /* (A call with a time-out is never restarted: signal(7).) */
     if (SW_LIKELY(now.all == since.all))
-        return eintr && !stopped && (deadline_ns != 0 || !signals_restart());
+        return eintr && !signals_only_ours(since) && (deadline_ns != 0 || !signals_restart());
     return deadline_ns != 0 || now.ending != since.ending;
 }
 
@@ -282,7 +279,6 @@ static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct 
     struct pollfd fds[WAIT_MAX + 2];
     struct sock *socks[WAIT_MAX];
     struct signals_mark ran = signals_ran();
-    unsigned stopped = signals_stopped();
     sock_hooks.before_sleep();
     for (;;) {
         unsigned n = wait_fill(fds + 2, socks, WAIT_MAX, self);
@@ -300,12 +296,8 @@ static int wait_any(int fd, short events, int fd2, uint64_t deadline_ns, struct 
             return -err;
         short told = (short)(fds[0].revents | fds[1].revents);
         if (r > 0 && told != 0)
-            return wait_pause(fd, told) == 0 || !is_interrupted(ran, deadline_ns, true, stopped != signals_stopped())
-                       ? told
-                       : -EINTR;
-        if (is_interrupted(ran, deadline_ns, r < 0,
-                           stopped !=
-                               signals_stopped())) /* while it slept, or took in what came to other connections */
+            return wait_pause(fd, told) == 0 || !is_interrupted(ran, deadline_ns, true) ? told : -EINTR;
+        if (is_interrupted(ran, deadline_ns, r < 0)) /* while it slept, or took in what came to other connections */
             return -EINTR;
         if (may_have_changed(self) || (deadline_ns != 0 && proc_now_ns() >= deadline_ns))
             return 0;
