@@ -116,7 +116,9 @@ beside_sources = \
     core/mpa/session.c \
     core/mpa/session.h \
     core/transport/mem.c \
-    core/transport/mem.h
+    core/transport/mem.h \
+    core/transport/shm.c \
+    core/transport/shm.h
 
 noinst_LTLIBRARIES += libwhole.la
 libwhole_la_SOURCES = $(beside_sources)

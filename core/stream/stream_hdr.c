@@ -19,7 +19,11 @@ void stream_hdr_encode(const struct stream_hdr *h, uint8_t buf[STREAM_HDR_LEN])
 
 int stream_hdr_decode(const uint8_t *buf, size_t len, struct stream_hdr *out)
 {
-    struct bytes_rd r = bytes_rd_init(buf, len);
+    uint8_t own[STREAM_HDR_LEN]; /* in memory that is shared the peer may write to buf meanwhile */
+    size_t n = len < sizeof(own) ? len : sizeof(own);
+    memcpy(own, buf, n);
+    atomic_signal_fence(memory_order_seq_cst);
+    struct bytes_rd r = bytes_rd_init(own, n);
     out->type = bytes_rd_u8(&r);
     out->flags = bytes_rd_u8(&r);
     out->bufs = bytes_rd_be16(&r);
