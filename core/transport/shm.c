@@ -273,7 +273,6 @@ static void skipped(struct shm_ep *ep, uint64_t all)
     advance(ep, &ep->rx.next, all);
     if (nothing_waits)
         ep->rx.head = ep->rx.next;
-    ep->rx.wrapped = true;
 }
 
 static bool is_good(const struct shm_ep *ep, const struct record *r, size_t hdr)
@@ -313,9 +312,8 @@ static int shm_poll(struct endpoint *e, struct endpoint_event *ev)
             .data = ring_theirs(ep) + ep->rx.next.off + hdr,
             .len = rec.len,
             .to = rec.kind == SHM_WRITE ? rec.to : 0,
-            .in_place = !ep->rx.wrapped,
+            .in_place = ep->rx.next.off != 0, /* the record before the ring's beginning lies at its end */
         };
-        ep->rx.wrapped = false;
         ep->rx.n.sends += rec.kind == SHM_SEND;
         ep->rx.n.writes += rec.kind == SHM_WRITE;
         ep->rx.n.octets += rec.len;

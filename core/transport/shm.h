@@ -83,7 +83,6 @@ struct shm_ep {
         uint64_t told;               /* the head that the other side can see */
         uint32_t nap;
         uint32_t rung;
-        bool wrapped; /* nothing was polled since the ring's end */
         bool broken;
         struct shm_counts n;
     } rx;
