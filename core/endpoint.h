@@ -32,8 +32,8 @@ struct endpoint_event {
     size_t len;
     uint64_t to; /* ENDPOINT_WRITE: tagged offset of data[0] */
     /*
-     * data lies behind that of the last such event not yet released, and nothing between the two is needed: the holder
-     * may move it down.
+     * data lies behind that of the event before, if that is not yet released, and nothing between the two is needed: the
+     * holder may move it down. Else, what comes from this event on is not moved to what came before it.
      */
     bool in_place;
     bool placed;          /* WRITE: data is where the ULP had asked for it, its own; nothing to release */

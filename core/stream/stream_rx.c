@@ -82,14 +82,17 @@ bool stream_pack(struct stream *st)
 }
 
 /* An event without octets for the program: it is given back behind the events that wait before it. */
-static void release_behind(struct stream *st, const uint8_t *upto)
+static void release_behind(struct stream *st, const struct endpoint_event *ev)
 {
+    const uint8_t *upto = ev->data + ev->len;
     if (endpoint_ops(st->cfg.ep)->each_alone)
         return; /* (it was returned at once: take_send) */
     for (uint32_t i = st->rx.n; i-- > 0;) {
         struct stream_slice *s = &st->rx.slice[(st->rx.first + i) % STREAM_SLICES];
         if (s->upto != NULL) {
             s->upto = upto;
+            if (!ev->in_place)
+                s->in_place = false; /* what follows lies behind this event, and not behind the slice */
             return;
         }
     }
@@ -206,7 +209,7 @@ static int take_send(struct stream *st, const struct endpoint_event *ev)
         if (SW_UNLIKELY(h.flags & STREAM_HDR_URGENT) && st->llp)
             take_urgent(st, ev->data[ev->len - 1]);
     } else {
-        release_behind(st, upto);
+        release_behind(st, ev);
     }
     if (h.type == STREAM_FIN)
         st->rx.end = STREAM_EOF;
@@ -220,7 +223,7 @@ static int take_immediate(struct stream *st, const struct endpoint_event *ev)
 {
     if (!st->immediate || st->rx.end != STREAM_OPEN || ev->len != sizeof(uint64_t) || get_be64(ev->data) != st->rx.off)
         return broken(st);
-    release_behind(st, ev->data + ev->len);
+    release_behind(st, ev);
     return 0;
 }
 
