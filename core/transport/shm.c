@@ -300,7 +300,8 @@ static int shm_poll(struct endpoint *e, struct endpoint_event *ev)
         if (all == 0)
             return broken(ep);
         if (SW_UNLIKELY(rec.kind == SHM_SKIP)) {
-            if (all != ep->ring_len - ep->rx.next.off)
+            /* Shorter than the record that it makes room for: so no peer has SKIPs alone polled, round and round. */
+            if (all != ep->ring_len - ep->rx.next.off || all >= SHM_RECORD_MAX(ep->ring_len))
                 return broken(ep);
             skipped(ep, all);
             continue;
