@@ -145,7 +145,8 @@ static int post(struct shm_ep *ep, const struct record *r, size_t record_hdr, co
 {
     if (SW_UNLIKELY(ep->tx.dead))
         return -EPIPE;
-    if (SW_UNLIKELY(hdr_len + len > SHM_RECORD_MAX(ep->ring_len) - record_hdr))
+    size_t max = SHM_RECORD_MAX(ep->ring_len) - record_hdr;
+    if (SW_UNLIKELY(hdr_len > max || len > max - hdr_len))
         return -EMSGSIZE;
     struct iov_iter at = *src;
     uint64_t all = aligned(record_hdr + hdr_len + len);
