@@ -112,7 +112,7 @@ tests_threads_turn_SOURCES = tests/threads/turn.c tests/threads/threads.h
 tests_threads_turn_LDADD = $(thread_libs)
 
 script_tests += tests/models/models.test
-EXTRA_DIST += tests/models/gather.pml tests/models/holders.pml tests/models/turn.pml tests/models/withdraw.pml
+EXTRA_DIST += tests/models/gather.pml tests/models/holders.pml tests/models/shm_nap.pml tests/models/turn.pml tests/models/withdraw.pml
 script_tests += tests/layering.test
 script_tests += tests/listed.test
 script_tests += tests/harness.test
