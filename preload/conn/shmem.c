@@ -9,8 +9,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/rawsys.h"
 #include "core/base/trace.h"
 #include "preload/conn/conn.h"
 #include "preload/process/hidden.h"
@@ -416,11 +419,51 @@ void shmem_part_drop(void *p, size_t len)
         trace_debug("arena: what this process held stays: errno %d", errno);
 }
 
+/* Unmaps what a line of /proc/self/maps tells of, if that is a piece of the arena. */
+static void piece_unmap(const char *line, const struct arena *a)
+{
+    uintptr_t begin, end;
+    uintmax_t ino;
+    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %*x %*x:%*x %ju", &begin, &end, &ino) == 3 &&
+        begin - a->head->base < ARENA_LEN && ino == a->ino && strstr(line, " /memfd:sockwarp") != NULL)
+        munmap((void *)begin, end - begin); /* NOLINT: an address */
+}
+
+/*
+ * Unmaps all pieces of the arena, of connections of others, too. Between them may be mappings of the program's: V8 and others
+ * take addresses at random. (Threads that stand still may have stdio's and malloc's locks.)
+ */
+static void pieces_unmap(const struct arena *a)
+{
+    char text[4096];
+    size_t n = 0;
+    ssize_t got;
+    int fd = rawsys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) { /* nothing tells where they are: their range, as far as it was ever used */
+        munmap((void *)(uintptr_t)a->head->base, atomic_load(&a->head->next)); /* NOLINT: an address */
+        return;
+    }
+    while ((got = rawsys_read(fd, text + n, sizeof(text) - 1 - n)) > 0) {
+        char *line = text, *end;
+        n += (size_t)got;
+        text[n] = '\0';
+        for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+            *end = '\0';
+            piece_unmap(line, a);
+        }
+        n = (size_t)(text + n - line);
+        memmove(text, line, n);
+        if (n == sizeof(text) - 1) /* a long name of another file; what follows of it begins no line of ours */
+            n = 0;
+    }
+    rawsys_close(fd);
+}
+
 void shmem_part_end(void)
 {
     for (unsigned i = 0; i < part.n; i++) {
         struct head *old = arenas[i].head;
-        munmap((void *)(uintptr_t)old->base, ARENA_LEN); /* NOLINT: everything that is mapped there */
+        pieces_unmap(&arenas[i]);
         munmap(old, HEAD_LEN);
         if (still_there(&arenas[i]))
             hidden_close(arenas[i].fd);
