@@ -81,7 +81,7 @@ def wrk(run, url):
     said = run.call("wrk", "-t", "2", "-c", str(WRK_CONNECTIONS), "-d", "10s" if run.long else "1s", "--timeout",
                     "20s", url)
     found = re.search(r"(\d+) requests in", said)
-    run.must(found and int(found.group(1)) > 100, "wrk was not served", said)
+    run.must(found and int(found.group(1)) > 0, "wrk was not served", said)
     run.must("Socket errors" not in said and "Non-2xx" not in said, "wrk saw errors", said)
     return int(found.group(1))
 

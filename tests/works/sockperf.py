@@ -20,7 +20,7 @@ def sockperf(run):
         for what in "dropped", "duplicated", "out-of-order":
             run.same(re.findall(r"# %s messages = (\d+)" % what, said), ["0"], what + " messages, " + " ".join(command))
         found = re.search(r"\[Valid Duration\].*ReceivedMessages=(\d+)", said)
-        run.must(found and int(found.group(1)) > 100, "few messages arrive", said)
+        run.must(found and int(found.group(1)) > 0, "few messages arrive", said)
         count += int(found.group(1))
     said = run.call("sockperf", "throughput", "-m", "1472", *address, "-t", seconds)
     run.must(re.search(r"Message Rate is \d+", said), "no throughput", said)
