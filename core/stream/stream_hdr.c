@@ -19,17 +19,15 @@ void stream_hdr_encode(const struct stream_hdr *h, uint8_t buf[STREAM_HDR_LEN])
 
 int stream_hdr_decode(const uint8_t *buf, size_t len, struct stream_hdr *out)
 {
-    uint8_t own[STREAM_HDR_LEN]; /* in memory that is shared the peer may write to buf meanwhile */
-    size_t n = len < sizeof(own) ? len : sizeof(own);
-    memcpy(own, buf, n);
-    atomic_signal_fence(memory_order_seq_cst);
-    struct bytes_rd r = bytes_rd_init(own, n);
+    struct bytes_rd r = bytes_rd_init(buf, len);
     out->type = bytes_rd_u8(&r);
     out->flags = bytes_rd_u8(&r);
     out->bufs = bytes_rd_be16(&r);
     out->off = bytes_rd_be32(&r);
     out->ring = bytes_rd_be32(&r);
     out->aux = bytes_rd_be32(&r);
+    /* In memory that is shared the peer may write to buf at any moment: what was read is what counts. */
+    atomic_signal_fence(memory_order_seq_cst);
     if (r.bad)
         return -EMSGSIZE;
     if (out->type < STREAM_DATA || out->type > STREAM_RESET)

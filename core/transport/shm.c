@@ -29,12 +29,12 @@ static struct shm_ep *from(const struct endpoint *e)
 
 static uint8_t *ring_mine(const struct shm_ep *ep)
 {
-    return (uint8_t *)ep->tx.mine + SHM_HEAD_LEN;
+    return (uint8_t *)ep->mine + SHM_HEAD_LEN;
 }
 
 static const uint8_t *ring_theirs(const struct shm_ep *ep)
 {
-    return (const uint8_t *)ep->rx.theirs + SHM_HEAD_LEN;
+    return (const uint8_t *)ep->theirs + SHM_HEAD_LEN;
 }
 
 static uint64_t aligned(uint64_t len)
@@ -59,8 +59,8 @@ int shm_init(struct shm_ep *ep, const struct shm_cfg *cfg)
     ep->ring_len = cfg->ring_len;
     ep->stag = cfg->stag;
     ep->window_len = cfg->window_len;
-    ep->tx.mine = ep->rx.mine = cfg->mine;
-    ep->tx.theirs = ep->rx.theirs = cfg->theirs;
+    ep->mine = cfg->mine;
+    ep->theirs = cfg->theirs;
     return 0;
 }
 
@@ -115,7 +115,7 @@ static uint64_t room(struct shm_ep *ep, uint64_t want)
     uint64_t in_use = ep->tx.tail.at - ep->tx.head;
     if (SW_LIKELY(ep->ring_len - in_use >= want))
         return ep->ring_len - in_use;
-    uint64_t head = atomic_load_explicit(&ep->tx.theirs->head, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&ep->theirs->head, memory_order_acquire);
     if (head - ep->tx.head > in_use) { /* more than there was, or less than before */
         ep->tx.dead = true;
         return 0;
@@ -184,24 +184,34 @@ static int shm_post_send(struct endpoint *e, const uint8_t *hdr, size_t hdr_len,
     return err;
 }
 
-bool shm_flush(struct shm_ep *ep)
+static void show_tail(struct shm_ep *ep)
 {
-    atomic_store_explicit(&ep->tx.mine->tail, ep->tx.tail.at, memory_order_release);
-    bool ring = sleeps(&ep->tx.theirs->nap_rx, &ep->tx.rung);
+    atomic_store_explicit(&ep->mine->tail, ep->tx.tail.at, memory_order_release);
+}
+
+static bool reader_sleeps(struct shm_ep *ep)
+{
+    bool ring = sleeps(&ep->theirs->nap_rx, &ep->tx.rung);
     ep->tx.n.rings += ring;
     return ring;
+}
+
+bool shm_flush(struct shm_ep *ep)
+{
+    show_tail(ep);
+    return reader_sleeps(ep);
 }
 
 bool shm_has_room(struct shm_ep *ep)
 {
     /* A record, and what a SKIP before it may take. */
     uint64_t want = 2 * (uint64_t)SHM_RECORD_MAX(ep->ring_len);
-    return ep->tx.dead || room(ep, want) >= want || ep->tx.dead;
+    return room(ep, want) >= want || ep->tx.dead; /* (then a post fails at once) */
 }
 
 bool shm_nap_tx(struct shm_ep *ep)
 {
-    nap(&ep->tx.mine->nap_tx, &ep->tx.nap);
+    nap(&ep->mine->nap_tx, &ep->tx.nap);
     if (!shm_has_room(ep))
         return true;
     shm_wake_tx(ep);
@@ -210,15 +220,15 @@ bool shm_nap_tx(struct shm_ep *ep)
 
 void shm_wake_tx(struct shm_ep *ep)
 {
-    wake(&ep->tx.mine->nap_tx, &ep->tx.nap);
+    wake(&ep->mine->nap_tx, &ep->tx.nap);
 }
 
 bool shm_end(struct shm_ep *ep, enum shm_end end)
 {
-    atomic_store_explicit(&ep->tx.mine->tail, ep->tx.tail.at, memory_order_release);
-    atomic_store_explicit(&ep->tx.mine->end, (uint32_t)end, memory_order_release);
+    show_tail(ep);
+    atomic_store_explicit(&ep->mine->end, (uint32_t)end, memory_order_release);
     ep->tx.dead = true;
-    return shm_flush(ep);
+    return reader_sleeps(ep);
 }
 
 uint64_t shm_unused(struct shm_ep *ep)
@@ -240,7 +250,7 @@ static int look(struct shm_ep *ep)
 {
     if (ep->rx.next.at != ep->rx.tail)
         return 1;
-    uint64_t tail = atomic_load_explicit(&ep->rx.theirs->tail, memory_order_acquire);
+    uint64_t tail = atomic_load_explicit(&ep->theirs->tail, memory_order_acquire);
     if (tail == ep->rx.tail)
         return 0;
     if (tail - ep->rx.head.at > ep->ring_len || tail - ep->rx.tail > ep->ring_len || tail % ALIGN != 0)
@@ -325,6 +335,12 @@ static int shm_poll(struct endpoint *e, struct endpoint_event *ev)
     return 0;
 }
 
+static void show_head(struct shm_ep *ep)
+{
+    ep->rx.told = ep->rx.head.at;
+    atomic_store_explicit(&ep->mine->head, ep->rx.told, memory_order_release);
+}
+
 static void shm_release(struct endpoint *e, const uint8_t *upto)
 {
     struct shm_ep *ep = from(e);
@@ -334,30 +350,26 @@ static void shm_release(struct endpoint *e, const uint8_t *upto)
              (unsigned long long)(ep->rx.next.at - ep->rx.head.at));
     advance(ep, &ep->rx.head, len);
     /* A sender that looks need not wait until the reader's call is over. */
-    if (ep->rx.head.at - ep->rx.told >= ep->ring_len / 8) {
-        ep->rx.told = ep->rx.head.at;
-        atomic_store_explicit(&ep->rx.mine->head, ep->rx.told, memory_order_release);
-    }
+    if (ep->rx.head.at - ep->rx.told >= ep->ring_len / 8)
+        show_head(ep);
 }
 
 bool shm_tell(struct shm_ep *ep)
 {
-    if (ep->rx.told != ep->rx.head.at) {
-        ep->rx.told = ep->rx.head.at;
-        atomic_store_explicit(&ep->rx.mine->head, ep->rx.told, memory_order_release);
-    }
+    if (ep->rx.told != ep->rx.head.at)
+        show_head(ep);
     /* Half of the ring is worth waking for, and more than what it waits for at most. */
     if (ep->rx.tail - ep->rx.head.at > ep->ring_len / 2)
         return false;
-    bool ring = sleeps(&ep->rx.theirs->nap_tx, &ep->rx.rung);
+    bool ring = sleeps(&ep->theirs->nap_tx, &ep->rx.rung);
     ep->rx.n.rings += ring;
     return ring;
 }
 
 bool shm_nap_rx(struct shm_ep *ep)
 {
-    nap(&ep->rx.mine->nap_rx, &ep->rx.nap);
-    if (!shm_come(ep) && atomic_load_explicit(&ep->rx.theirs->end, memory_order_acquire) == SHM_OPEN)
+    nap(&ep->mine->nap_rx, &ep->rx.nap);
+    if (!shm_come(ep) && atomic_load_explicit(&ep->theirs->end, memory_order_acquire) == SHM_OPEN)
         return true;
     shm_wake_rx(ep);
     return false;
@@ -365,12 +377,12 @@ bool shm_nap_rx(struct shm_ep *ep)
 
 void shm_wake_rx(struct shm_ep *ep)
 {
-    wake(&ep->rx.mine->nap_rx, &ep->rx.nap);
+    wake(&ep->mine->nap_rx, &ep->rx.nap);
 }
 
 enum shm_end shm_peer_end(const struct shm_ep *ep)
 {
-    uint32_t end = atomic_load_explicit(&ep->rx.theirs->end, memory_order_acquire);
+    uint32_t end = atomic_load_explicit(&ep->theirs->end, memory_order_acquire);
     if (end == SHM_OPEN || shm_come(ep))
         return SHM_OPEN;
     return end == SHM_CLOSED ? SHM_CLOSED : SHM_RESET;

@@ -64,20 +64,18 @@ struct shm_counts {
 struct shm_ep {
     struct endpoint base;
     uint32_t ring_len;
-    uint32_t stag, window_len;           /* what the other side may write: tagged offsets 0 to window_len */
-    struct {                             /* send side */
-        struct shm_region *mine;         /* written only */
-        const struct shm_region *theirs; /* of which the receive side's numbers are read */
-        struct shm_place tail;           /* behind what was posted */
-        uint64_t head;                   /* the other side's, as it was loaded last */
+    uint32_t stag, window_len;       /* what the other side may write: tagged offsets 0 to window_len */
+    struct shm_region *mine;         /* written only */
+    const struct shm_region *theirs; /* read, a word at a time */
+    struct {                         /* send side */
+        struct shm_place tail;       /* behind what was posted */
+        uint64_t head;               /* the other side's, as it was loaded last */
         uint32_t nap;
         uint32_t rung; /* the other side's nap that was ended last */
         bool dead;     /* the other side broke the rules, or this one has ended */
         struct shm_counts n;
     } tx;
-    struct { /* receive side */
-        struct shm_region *mine;
-        const struct shm_region *theirs;
+    struct {                         /* receive side */
         struct shm_place head, next; /* behind what was released, and what was polled */
         uint64_t tail;               /* the other side's, as it was loaded last */
         uint64_t told;               /* the head that the other side can see */
@@ -119,7 +117,7 @@ uint64_t shm_unused(struct shm_ep *ep);
 static inline bool shm_come(const struct shm_ep *ep)
 {
     return ep->rx.next.at != ep->rx.tail ||
-           atomic_load_explicit(&ep->rx.theirs->tail, memory_order_acquire) != ep->rx.next.at;
+           atomic_load_explicit(&ep->theirs->tail, memory_order_acquire) != ep->rx.next.at;
 }
 /* Lets the other side see what was released. True: it sleeps until there is room, and there is: ring. */
 bool shm_tell(struct shm_ep *ep);
