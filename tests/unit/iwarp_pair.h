@@ -10,17 +10,7 @@
 #include "core/iwarp/iwarp.h"
 #include "core/mpa/startup.h"
 #include "core/transport/mem.h"
-
-/* xorshift: the same on every machine for one seed. */
-static inline uint32_t prng32(void *arg)
-{
-    uint64_t *x = arg;
-
-    *x ^= *x << 13;
-    *x ^= *x >> 7;
-    *x ^= *x << 17;
-    return (uint32_t)(*x >> 16);
-}
+#include "tests/unit/prng.h"
 
 #define SIDE_OUT_CAP (MPA_FPDU_MAX + 512u)
 #define SIDE_SEND_MAX 8192u

@@ -3,15 +3,14 @@
  * a model: what was accepted arrives, once, in order, unchanged, whatever the pipe does; and when one
  * side breaks the protocol, its program gives up, or the pipe breaks, what came before has arrived,
  * nothing behind it does, one Terminate says why, and both sides end. Each run prints its seed on
- * failure; SW_SEED=n repeats one, SW_SECONDS=n goes on from there that long.
+ * failure (property.h).
  */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <stdio.h>
-#include <time.h>
 
 #include "core/iwarp/iwarp_ops.h"
 #include "tests/unit/iwarp_pair.h"
+#include "tests/unit/property.h"
 
 #define RING_LEN (1u << 20)
 #define MEM_LEN 16384u
@@ -60,28 +59,13 @@ struct dir {
 
 static struct pair p;
 static struct dir dirs[2];
-static uint64_t rng, seed;
 static bool fault_made;          /* one a run */
 static const struct dir *failed; /* the receiver of this one has found a fault, or given up */
-
-static uint32_t rnd(uint32_t n)
-{
-    return prng32(&rng) % n;
-}
 
 static uint8_t octet(uint32_t stamp, uint32_t i)
 {
     return (uint8_t)(stamp * 2654435761u >> 24 ^ i * 7 ^ i >> 8);
 }
-
-#define HOLD(cond, ...)                                                                   \
-    do {                                                                                  \
-        if (!(cond)) {                                                                    \
-            char text[200];                                                               \
-            snprintf(text, sizeof(text), __VA_ARGS__);                                    \
-            cr_assert(false, "seed %llu: %s: %s", (unsigned long long)seed, #cond, text); \
-        }                                                                                 \
-    } while (0)
 
 static uint32_t random_len(size_t max)
 {
@@ -548,7 +532,6 @@ static uint64_t run(void)
 
     fault_made = false;
     failed = NULL;
-    rng = seed * 0x9e3779b97f4a7c15u + 1;
     rtr = kinds[rnd(4)];
     cr_assert_eq(pair_init(&p, rtr, 200 + rnd(60000)), 0);
     c = side_cfg(&p.a, true, rtr);
@@ -645,20 +628,19 @@ static uint64_t run(void)
 /* RFC 5041 7.1/5: after an error "silently drop any subsequent incoming DDP Segments" */
 Test(iwarp_property, whatever_happens_messages_arrive_once_in_order_unchanged_up_to_the_end)
 {
-    const char *one = getenv("SW_SEED"), *longer = getenv("SW_SECONDS");
-    time_t end = time(NULL) + (longer ? strtol(longer, NULL, 10) : 0);
-    uint64_t first = one ? strtoull(one, NULL, 10) : 1, events = 0, runs = 0, ended = 0;
+    struct property_runs r = property_begin();
+    uint64_t events = 0, ended = 0;
 
     do {
-        seed = first + runs++;
+        property_next(&r);
         events += run();
         ended += failed != NULL;
-    } while ((!one && steps < STEPS_MIN) || (longer && time(NULL) < end));
+    } while (property_goes_on(&r, steps >= STEPS_MIN));
     fprintf(stderr, "iwarp_property: %llu runs from seed %llu, %llu steps, %llu events, %llu ended by a Terminate\n",
-            (unsigned long long)runs, (unsigned long long)first, (unsigned long long)steps, (unsigned long long)events,
+            (unsigned long long)r.n, (unsigned long long)r.first, (unsigned long long)steps, (unsigned long long)events,
             (unsigned long long)ended);
-    cr_expect_gt(events, one ? 0u : 100000u);
-    cr_expect(one || ended > runs / 10, "%llu of %llu", (unsigned long long)ended, (unsigned long long)runs);
+    cr_expect_gt(events, r.one ? 0u : 100000u);
+    cr_expect(r.one || ended > r.n / 10, "%llu of %llu", (unsigned long long)ended, (unsigned long long)r.n);
     free(dirs[0].posted);
     free(dirs[1].posted);
 }

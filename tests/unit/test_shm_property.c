@@ -3,13 +3,12 @@
  * against a model: what was accepted arrives, once, in order, unchanged; a half of a side that sleeps does nothing
  * until it is rung, and it is rung, once a nap, when there is something for it; in the end everything arrives and both
  * are silent.
- * A failure prints its seed; SW_SEED=n repeats one, SW_SECONDS=n goes on from there that long.
+ * A failure prints its seed (property.h).
  */
+#include "tests/unit/property.h"
 #include "tests/unit/shm_pair.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <time.h>
 
 #define URGENT_MAX 512u
 #define BUF 70000u
@@ -27,34 +26,15 @@ struct dir {
 
 static struct shm_pair p;
 static struct dir dirs[2];
-static uint64_t rng, seed;
 static uint8_t buf[BUF];
 static uint64_t naps, joins; /* in all runs: the naps that came to be, and how often messages were joined */
 static uint32_t eager_limit;
 static uint32_t
     small; /* this run: many messages of this length and few of others, which are seldom read; 0: it is not so */
 
-static uint32_t rnd(uint32_t n)
-{
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32) % n;
-}
-
-#define HOLD(cond, ...)                                                                   \
-    do {                                                                                  \
-        if (!(cond)) {                                                                    \
-            char text[200];                                                               \
-            snprintf(text, sizeof(text), __VA_ARGS__);                                    \
-            cr_assert(false, "seed %llu: %s: %s", (unsigned long long)seed, #cond, text); \
-        }                                                                                 \
-    } while (0)
-
 static uint8_t octet(const struct dir *d, uint64_t at)
 {
-    uint64_t x = (at + 1) * 0x9e3779b97f4a7c15u + (d == &dirs[1]);
-    return (uint8_t)(x >> 40);
+    return property_octet(d == &dirs[1], at);
 }
 
 static void check(const struct dir *d, uint64_t at, size_t n)
@@ -94,7 +74,7 @@ static void after_flush(struct dir *d, bool ring)
 /* Room was told. */
 static void after_tell(struct dir *d, bool ring)
 {
-    uint64_t in_use = d->from->tx.tail.at - atomic_load(&d->to->rx.mine->head);
+    uint64_t in_use = d->from->tx.tail.at - atomic_load(&d->to->mine->head);
     HOLD(!ring || (d->writer_sleeps && !d->writer_rung), "a writer is rung that needs it not");
     d->writer_rung |= ring;
     HOLD(!d->writer_sleeps || d->writer_rung || in_use > p.ring_len / 2, "a writer sleeps for ever: %llu in use",
@@ -434,17 +414,15 @@ static uint64_t run(void)
 
 Test(shm_property, whatever_happens_in_between_what_was_accepted_arrives_and_nobody_sleeps_for_ever)
 {
-    const char *one = getenv("SW_SEED"), *longer = getenv("SW_SECONDS");
-    time_t end = time(NULL) + (longer ? strtol(longer, NULL, 10) : 0);
-    uint64_t first = one ? strtoull(one, NULL, 10) : 1, rounds = one ? 1 : ROUNDS, runs = 0, octets = 0;
+    struct property_runs r = property_begin();
+    uint64_t octets = 0;
 
     do {
-        seed = first + runs++;
-        rng = seed * 0x9e3779b97f4a7c15u | 1;
+        property_next(&r);
         octets += run();
-    } while (runs < rounds || (longer && time(NULL) < end));
+    } while (property_goes_on(&r, r.n >= ROUNDS));
     fprintf(stderr, "shm_property: %llu runs from seed %llu, %llu octets, %llu naps, %llu joined slices\n",
-            (unsigned long long)runs, (unsigned long long)first, (unsigned long long)octets, (unsigned long long)naps,
+            (unsigned long long)r.n, (unsigned long long)r.first, (unsigned long long)octets, (unsigned long long)naps,
             (unsigned long long)joins);
-    cr_assert(one || (naps > 1000 && joins > 1000), "hardly anybody has slept, or little was joined");
+    cr_assert(r.one || (naps > 1000 && joins > 1000), "hardly anybody has slept, or little was joined");
 }

@@ -2,12 +2,10 @@
  * Random writes, reads, peeks, cuts and detaches between two streams, both ways at once, held
  * against a model: what was accepted arrives, once, in order, unchanged; with credits neither side uses
  * more than the other side has; and in the end everything arrives and both fall silent. A failure
- * prints its seed; SW_SEED=n repeats one, SW_SECONDS=n goes on from there that long.
+ * prints its seed (property.h).
  */
+#include "tests/unit/property.h"
 #include "tests/unit/stream_pair.h"
-
-#include <stdio.h>
-#include <time.h>
 
 #include "core/stream/rest.h"
 
@@ -27,28 +25,12 @@ struct dir {
 static struct stream_pair p;
 static struct stream_pair_cfg cfg;
 static struct dir dirs[2];
-static uint64_t rng, seed;
 static uint8_t buf[LENT_MAX];
-
-static uint32_t rnd(uint32_t n)
-{
-    return prng32(&rng) % n;
-}
-
-#define HOLD(cond, ...)                                                                   \
-    do {                                                                                  \
-        if (!(cond)) {                                                                    \
-            char text[200];                                                               \
-            snprintf(text, sizeof(text), __VA_ARGS__);                                    \
-            cr_assert(false, "seed %llu: %s: %s", (unsigned long long)seed, #cond, text); \
-        }                                                                                 \
-    } while (0)
 
 /* The octet at a place of a direction's stream. */
 static uint8_t octet(const struct dir *d, uint64_t at)
 {
-    uint64_t x = (at + 1) * 0x9e3779b97f4a7c15u + (d == &dirs[1]);
-    return (uint8_t)(x >> 40);
+    return property_octet(d == &dirs[1], at);
 }
 
 static void check(const struct dir *d, uint64_t at, size_t n)
@@ -349,17 +331,15 @@ static uint64_t run(void)
 
 Test(stream_property, whatever_happens_in_between_what_was_accepted_arrives)
 {
-    const char *one = getenv("SW_SEED"), *longer = getenv("SW_SECONDS");
-    time_t end = time(NULL) + (longer ? strtol(longer, NULL, 10) : 0);
-    uint64_t first = one ? strtoull(one, NULL, 10) : 1, rounds = one ? 1 : ROUNDS, runs = 0, octets = 0;
+    struct property_runs r = property_begin();
+    uint64_t octets = 0;
 
     do {
-        seed = first + runs++;
-        rng = seed * 0x9e3779b97f4a7c15u | 1;
+        property_next(&r);
         octets += run();
-    } while (runs < rounds || (longer && time(NULL) < end));
-    fprintf(stderr, "stream_property: %llu runs from seed %llu, %llu octets\n", (unsigned long long)runs,
-            (unsigned long long)first, (unsigned long long)octets);
+    } while (property_goes_on(&r, r.n >= ROUNDS));
+    fprintf(stderr, "stream_property: %llu runs from seed %llu, %llu octets\n", (unsigned long long)r.n,
+            (unsigned long long)r.first, (unsigned long long)octets);
     for (int i = 0; i < 2; i++)
         free(dirs[i].lent);
 }
